@@ -1,0 +1,1 @@
+"""gradkit names the line of your code where the gradient was lost."""

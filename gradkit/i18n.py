@@ -1,0 +1,86 @@
+"""Every sentence that a user reads, by key, in English and Chinese.
+
+The catalogues are ``locales/en.toml`` and ``locales/zh.toml``. A key may have two forms,
+``key.one`` and ``key.many``: the fact ``n`` chooses between them.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from importlib import resources
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+LANGUAGES = ("en", "zh")
+
+_current = "en"
+
+
+def language(code: str | None = None) -> str:
+    """The language in use; with ``code``, switch to it first.
+
+    Args:
+        code: ``"en"``, ``"zh"`` (also ``"zh_CN"``, ``"zh-Hans"``, ``"en_US"`` ...), or None to ask only.
+
+    Raises:
+        ValueError: a language that gradkit does not speak.
+
+    Example:
+        >>> language("zh_CN"), language("en")
+        ('zh', 'en')
+    """
+    global _current
+    if code is not None:
+        short = code.replace("_", "-").split("-")[0].lower()
+        if short not in LANGUAGES:
+            raise ValueError(words("error.unknown_language", code=code))
+        _current = short
+    return _current
+
+
+@functools.cache
+def catalogue(code: str) -> dict[str, str]:
+    """All sentences of one language, flat: ``{"verdict.healthy": "..."}``."""
+    text = resources.files("gradkit").joinpath("locales", f"{code}.toml").read_text(encoding="utf-8")
+    return _flat(tomllib.loads(text), "")
+
+
+def _flat(table: dict[str, object], prefix: str) -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = str(value)
+    return flat
+
+
+def has(key: str) -> bool:
+    """Whether there is a sentence under ``key``."""
+    table = catalogue("en")
+    return key in table or f"{key}.many" in table
+
+
+def words(key: str, lang: str | None = None, /, **facts: object) -> str:
+    """The sentence under ``key``, with its ``{facts}`` filled in.
+
+    Args:
+        key: dotted key of the catalogue.
+        lang: language code; None for the one in use.
+        **facts: values for the braces. An ``n`` of 1 picks ``key.one``, any other ``key.many``.
+
+    Raises:
+        KeyError: no such sentence.
+
+    Example:
+        >>> words("unit.parameters", "en", n=1), words("unit.parameters", "en", n=4)
+        ('1 parameter', '4 parameters')
+    """
+    table = catalogue(lang or _current)
+    if key not in table and "n" in facts:
+        key = f"{key}.one" if facts["n"] == 1 else f"{key}.many"
+    return table[key].format(**facts)

@@ -1,0 +1,173 @@
+"""The facts that the rooms hand to each other: frozen data, never tensors, never sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+PROVEN, LIKELY, OBSERVED = "proven", "likely", "observed"
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in source code. Lines and columns count from 1; ``end_column`` is the first column after it.
+
+    Attributes:
+        file: the path as Python knows it.
+        line: the line to look at.
+        column: where the expression (or the statement) begins.
+        end_column: where it ends; equal to ``column`` if not known.
+        function: qualified name of the function that holds the line, ``"<module>"`` at the top level.
+        text: the source line itself without its newline, ``""`` if the source cannot be read.
+        end_line: the last line of the expression.
+    """
+
+    file: str
+    line: int
+    column: int = 1
+    end_column: int = 1
+    function: str = ""
+    text: str = ""
+    end_line: int = 0
+
+
+@dataclass(frozen=True)
+class Note:
+    """Another place that takes part in a finding. ``kind`` names its sentence: ``note.<kind>``."""
+
+    kind: str
+    location: Location | None = None
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One row of the parameter table.
+
+    Attributes:
+        name: dotted name, as in ``model.named_parameters()``.
+        shape: its shape; ``()`` for a scalar.
+        numel: number of elements.
+        dtype: for example ``"float32"``.
+        requires_grad: its flag when the diagnosis began.
+        training: whether the module that holds it is in train mode.
+        should_train: whether a gradient is expected to reach it.
+        used: whether the forward pass used it at all.
+        reached: whether backward hands it a gradient.
+        grad_norm: 2-norm of that gradient; None if there is none.
+        module: class name of the module that holds it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    numel: int
+    dtype: str
+    requires_grad: bool
+    training: bool
+    should_train: bool
+    used: bool
+    reached: bool
+    grad_norm: float | None
+    module: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to change, with its evidence.
+
+    Attributes:
+        cause: a cause id, the name of a folder in ``guides``.
+        location: the line of the user's code to change; None if it is not known.
+        notes: further places that take part.
+        proof: ``"proven"`` (undoing it restored the gradient in a rerun), ``"likely"``,
+            or ``"observed"`` (read off, as for frozen parameters).
+        parameters: names of the parameters that it starves.
+        numel: how many elements those hold.
+        module: dotted path of the module whose forward was running, ``""`` outside of any.
+        call: the operation that lost the gradient, as written by torch: ``"detach"``, ``"argmax"``.
+        revived: parameters that a rerun with this cut undone brought back to life.
+        reruns: how many reruns the proof took.
+        facts: further values for the sentences of this cause.
+    """
+
+    cause: str
+    location: Location | None
+    notes: tuple[Note, ...] = ()
+    proof: str = LIKELY
+    parameters: tuple[str, ...] = ()
+    numel: int = 0
+    module: str = ""
+    call: str = ""
+    revived: tuple[str, ...] = ()
+    reruns: int = 0
+    facts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def also(self) -> tuple[Location, ...]:
+        """The locations of the notes, for scripts."""
+        return tuple(note.location for note in self.notes if note.location is not None)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of a picture, before folding.
+
+    Attributes:
+        number: its stable number, counted in the order of the forward pass.
+        label: ``"AddmmBackward0"`` (autograd's name), ``"linear"`` (a call that left no grad_fn),
+            or a parameter's name.
+        kind: ``"autograd"``, ``"call"``, ``"parameter"``, ``"input"``, ``"loss"`` or ``"cut"``.
+        status: ``"live"`` (gradient flows), ``"dead"`` (no gradient comes here), ``"starved"``
+            (a parameter that should train and gets none), ``"frozen"`` or ``"cut"``.
+        module: dotted path of the module it ran in, ``""`` outside of any.
+        shape: shape of its value; None if not known.
+        location: the line that made it.
+        finding: for a cut, the index of its finding.
+    """
+
+    number: int
+    label: str
+    kind: str
+    status: str
+    module: str = ""
+    shape: tuple[int, ...] | None = None
+    location: Location | None = None
+    finding: int | None = None
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Data flows from ``source`` to ``target`` (node numbers) in the forward pass; the gradient flows back if ``status``
+    is ``"live"``, never arrives if ``"dead"``, and was lost right here if ``"cut"``."""
+
+    source: int
+    target: int
+    status: str
+
+
+@dataclass(frozen=True)
+class ModuleInfo:
+    """One module of the model. ``numel`` and ``trainable`` count the parameters of its whole subtree."""
+
+    path: str
+    kind: str
+    numel: int
+    trainable: int
+    reached: int
+    training: bool
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All that a drawing needs: nodes in forward order, edges, and the model's modules by path.
+
+    Attributes:
+        loss: the loss as a short text, for example ``"2.3026"``.
+        backward: whether ``loss.backward()`` would run.
+    """
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    modules: tuple[ModuleInfo, ...]
+    findings: tuple[Finding, ...]
+    loss: str = ""
+    backward: bool = True

@@ -1,6 +1,6 @@
 """Every sentence that a user reads, by key, in English and Chinese.
 
-The catalogues are ``locales/en.toml`` and ``locales/zh.toml``. A key may have two forms,
+The catalogues are the files ``locales/en/*.toml`` and ``locales/zh/*.toml``, one a subject. A key may have two forms,
 ``key.one`` and ``key.many``: the fact ``n`` chooses between them.
 """
 
@@ -45,8 +45,11 @@ def language(code: str | None = None) -> str:
 @functools.cache
 def catalogue(code: str) -> dict[str, str]:
     """All sentences of one language, flat: ``{"verdict.healthy": "..."}``."""
-    text = resources.files("gradkit").joinpath("locales", f"{code}.toml").read_text(encoding="utf-8")
-    return _flat(tomllib.loads(text), "")
+    merged: dict[str, str] = {}
+    for entry in resources.files("gradkit").joinpath("locales", code).iterdir():
+        if entry.name.endswith(".toml"):
+            merged.update(_flat(tomllib.loads(entry.read_text(encoding="utf-8")), ""))
+    return merged
 
 
 def _flat(table: dict[str, object], prefix: str) -> dict[str, str]:

@@ -1,0 +1,8 @@
+"""``python -m gradkit``: the same as the ``gradkit`` command."""
+
+import sys
+
+from gradkit.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

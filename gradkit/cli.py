@@ -1,0 +1,179 @@
+"""The command line: ``gradkit lab``, ``gradkit diagnose``, ``gradkit guide``, ``gradkit guides``.
+
+Every import of a heavy room is inside the command that needs it, so that ``gradkit --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from gradkit import i18n
+from gradkit.errors import GradkitError
+from gradkit.i18n import words
+
+HEALTHY, FINDINGS, COULD_NOT_RUN = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: the words after ``gradkit``; None for those of this process.
+
+    Returns:
+        The exit status: 0 all is well, 1 the diagnosis has findings, 2 it could not run.
+
+    Raises:
+        SystemExit: after ``--help`` (status 0), or when the words make no command (status 2).
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        i18n.language(preferred_language(given, os.environ))
+    except ValueError as error:
+        return _fail(str(error))
+    options = _parse(given)
+    try:
+        return int(options.run(options))
+    except GradkitError as error:
+        return _fail(str(error))
+    except SystemExit as stop:  # a user's file that ends the process must not look like a healthy one
+        return _fail(words("error.program_ended_itself", code=stop.code))
+    except Exception:  # noqa: BLE001  # exit status 1 means findings, so a crash has to be told apart from them
+        traceback.print_exc()
+        return _fail(words("error.crash"))
+
+
+def preferred_language(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
+    """The language to speak: ``--language``, else the terminal's locale, else English.
+
+    Example:
+        >>> preferred_language(["guides", "--language=zh"], {"LANG": "en_US.UTF-8"})
+        'zh'
+        >>> preferred_language(["guides"], {"LANG": "zh_CN.UTF-8"})
+        'zh'
+        >>> preferred_language(["guides"], {"LANG": "fr_FR.UTF-8"})
+        'en'
+    """
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--language", nargs="?")
+    asked = finder.parse_known_args(list(arguments))[0].language
+    if asked:
+        return str(asked)
+    locale = next((environment[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if environment.get(name)), "")
+    return "zh" if locale.lower().startswith("zh") else "en"
+
+
+def _fail(message: str) -> int:
+    print(words("cli.error", message=message), file=sys.stderr)
+    return COULD_NOT_RUN
+
+
+def _parse(given: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="gradkit",
+        description=words("cli.about"),
+        epilog=words("cli.examples"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(metavar=words("cli.command"), required=True)
+    _add_lab(commands)
+    _add_diagnose(commands)
+    _add_guides(commands)
+    options, others = parser.parse_known_args(given)
+    if others and not hasattr(options, "jupyter"):
+        parser.error(words("cli.unknown_option", option=" ".join(others)))
+    options.others = tuple(others)
+    return options
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        name,
+        help=words(f"cli.{name}.help"),
+        description=words(f"cli.{name}.about"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_argument("--language", metavar="en|zh", help=words("cli.language"))
+    command.set_defaults(run=run)
+    return command
+
+
+def _add_lab(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    lab = _command(commands, "lab", _lab)
+    lab.add_argument("--no-browser", action="store_true", help=words("cli.lab.no_browser"))
+    lab.add_argument("--port", type=int, metavar="N", help=words("cli.lab.port"))
+    lab.add_argument("--ip", help=words("cli.lab.ip"))
+    lab.add_argument("--dir", type=Path, default=Path(), help=words("cli.lab.dir"))
+    lab.set_defaults(jupyter=True)
+
+
+def _add_diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    diagnose = _command(commands, "diagnose", _diagnose)
+    diagnose.add_argument("step", nargs="?", metavar="train.py:step", help=words("cli.diagnose.step"))
+    for name in ("model", "batch", "loss", "adapter", "weights"):
+        diagnose.add_argument(f"--{name}", help=words(f"cli.diagnose.{name}"))
+    diagnose.add_argument(
+        "--should-train", nargs="+", action="extend", metavar="GLOB", help=words("cli.diagnose.should_train")
+    )
+    diagnose.add_argument("--no-replay", action="store_true", help=words("cli.diagnose.no_replay"))
+    diagnose.add_argument("--save", metavar="FILE", type=Path, help=words("cli.diagnose.save"))
+    diagnose.add_argument("--json", action="store_true", help=words("cli.diagnose.json"))
+
+
+def _add_guides(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    guide = _command(commands, "guide", _guide)
+    guide.add_argument("cause", help=words("cli.guide.cause"))
+    _command(commands, "guides", _guides)
+
+
+def _lab(options: argparse.Namespace) -> int:
+    from gradkit.lab import open_lab
+
+    return open_lab(
+        options.dir, browser=not options.no_browser, port=options.port, ip=options.ip, options=options.others
+    )
+
+
+def _diagnose(options: argparse.Namespace) -> int:
+    from gradkit import load
+    from gradkit.diagnose import diagnose
+
+    with contextlib.redirect_stdout(sys.stderr):  # what the program prints is not part of the report
+        step = load.from_spec(
+            options.step,
+            model=options.model,
+            batch=options.batch,
+            loss=options.loss,
+            adapter=options.adapter,
+            weights=options.weights,
+        )
+        report = diagnose(step, should_train=options.should_train, replay=not options.no_replay)
+    print(report.json() if options.json else report.text())
+    if options.save:
+        report.save(options.save)
+    return HEALTHY if report.healthy else FINDINGS
+
+
+def _guide(options: argparse.Namespace) -> int:
+    from gradkit import guide
+
+    print(guide.text(options.cause))
+    return HEALTHY
+
+
+def _guides(_: argparse.Namespace) -> int:
+    from gradkit import guide
+
+    for cause in guide.causes():
+        print(f"{cause:28}{guide.title(cause)}")
+    return HEALTHY

@@ -1,0 +1,136 @@
+"""A ticket router: its LoRA adapter was trained on Monday and saved; on Tuesday the training is to go on."""
+
+import contextlib
+import io
+import json
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Router(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.mix, self.desk = nn.EmbeddingBag(50, 16), nn.Linear(16, 16), nn.Linear(16, 5)
+
+    def forward(self, tickets):
+        return self.desk(torch.tanh(self.mix(self.words(tickets))))
+
+
+def monday(folder):
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=2, target_modules=["mix"], init_lora_weights=False)
+    model = get_peft_model(Router(), config)
+    model.save_pretrained(folder)
+    return model
+
+
+def tuesday(folder):
+    from peft import PeftModel
+
+    # [wrong]
+    model = PeftModel.from_pretrained(Router(), folder)  # CUT
+    model.train()
+    # [end]
+    return model
+
+
+def tuesday_fixed(folder):
+    from peft import PeftModel
+
+    # [fixed]
+    model = PeftModel.from_pretrained(Router(), folder, is_trainable=True)
+    model.train()
+    # [end]
+    return model
+
+
+def program(resume):
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        monday(folder)
+        model = resume(folder)
+    tickets, desks = torch.randint(0, 50, (6, 9)), torch.randint(0, 5, (6,))
+    return model, lambda: F.cross_entropy(model(tickets), desks)
+
+
+def make():
+    return program(tuesday)
+
+
+def make_fixed():
+    return program(tuesday_fixed)
+
+
+def shows(model):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        # [see]
+        model.print_trainable_parameters()
+        # [end]
+    return text.getvalue()
+
+
+# [verify]
+def moved(model, step):
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    optimizer = torch.optim.AdamW(p for p in model.parameters() if p.requires_grad)
+    step().backward()
+    optimizer.step()
+    return [name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])]
+# [end]
+
+
+def experiment_backward_or_the_optimizer_raises():
+    model, step = make()
+    for attempt, message in [(lambda: step().backward(), "element 0 of tensors does not require grad"),
+                             (lambda: moved(model, step), "optimizer got an empty parameter list")]:
+        try:
+            attempt()
+        except (RuntimeError, ValueError) as error:
+            assert message in str(error)
+        else:
+            raise AssertionError(f"no {message}")
+
+
+def experiment_a_new_adapter_trains_but_the_saved_config_says_inference():
+    with tempfile.TemporaryDirectory() as folder:
+        assert monday(folder).get_nb_trainable_parameters()[0] > 0
+        assert json.loads((Path(folder) / "adapter_config.json").read_text())["inference_mode"] is True
+
+
+def experiment_zero_trainable_before_and_some_after():
+    assert shows(make()[0]).startswith("trainable params: 0 ")
+    assert not shows(make_fixed()[0]).startswith("trainable params: 0 ")
+
+
+def experiment_only_the_adapter_moves():
+    names = moved(*make_fixed())
+    assert len(names) == 2 and all("lora_" in name for name in names)
+
+
+def experiment_train_mode_does_not_unfreeze():
+    model, step = make()
+    assert model.train().training and not step().requires_grad
+
+
+def experiment_unfreezing_everything_trains_the_base_too():
+    model, step = make()
+    model.requires_grad_(True)
+    assert any("lora_" not in name for name in moved(model, step))
+
+
+def experiment_other_backward_errors_stay():
+    _, step = make_fixed()
+    loss = step()
+    loss.backward()
+    try:
+        loss.backward()
+    except RuntimeError as error:
+        assert "backward through the graph a second time" in str(error)
+    else:
+        raise AssertionError("the second backward ran")

@@ -1,0 +1,113 @@
+"""Bird song: a pretrained listener gets a new head for six species, and everything is frozen one line too late."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class BirdSong(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.listener = nn.Sequential(nn.Conv1d(1, 4, 5), nn.Tanh(), nn.AdaptiveAvgPool1d(3), nn.Flatten())
+        self.head = nn.Linear(12, 40)
+
+    def forward(self, clips):
+        return self.head(self.listener(clips))
+
+
+def build():
+    # [wrong]
+    model = BirdSong()
+    model.head = nn.Linear(12, 6)
+    model.requires_grad_(False)  # CUT
+    # [end]
+    return model
+
+
+def build_fixed():
+    # [fixed]
+    model = BirdSong()
+    model.requires_grad_(False)
+    model.head = nn.Linear(12, 6)
+    # [end]
+    return model
+
+
+def program(build):
+    torch.manual_seed(0)
+    model, clips, species = build(), torch.randn(8, 1, 64), torch.randint(0, 6, (8,))
+    return model, lambda: F.cross_entropy(model(clips), species)
+
+
+def make():
+    return program(build)
+
+
+def make_fixed():
+    return program(build_fixed)
+
+
+# [see]
+def trainable(model):
+    return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+# [end]
+
+
+# [verify]
+def moved(model, step):
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step().backward()
+    optimizer.step()
+    return [name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])]
+# [end]
+
+
+def experiment_no_flag_is_left_and_backward_raises():
+    model, step = make()
+    assert trainable(model) == []
+    try:
+        step().backward()
+    except RuntimeError as error:
+        assert "element 0 of tensors does not require grad and does not have a grad_fn" in str(error)
+    else:
+        raise AssertionError("backward ran")
+
+
+def experiment_one_trainable_bias_is_enough():
+    model, step = make()
+    model.head.bias.requires_grad_(True)
+    loss = step()
+    assert loss.requires_grad and loss.grad_fn is not None
+
+
+def experiment_the_optimizer_accepts_frozen_parameters():
+    model, _ = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert len(optimizer.param_groups[0]["params"]) == len(list(model.parameters()))
+
+
+def experiment_only_the_head_moves_once_it_is_fixed():
+    model, step = make_fixed()
+    assert trainable(model) == ["head.weight", "head.bias"]
+    assert moved(model, step) == ["head.weight", "head.bias"]
+
+
+def experiment_train_and_eval_never_touch_the_flags():
+    model, step = make()
+    assert not model.train()(torch.randn(1, 1, 64)).requires_grad
+    model, step = make_fixed()
+    model.eval()
+    assert step().requires_grad
+
+
+def experiment_setting_the_attribute_on_a_module_does_nothing():
+    model, step = make()
+    model.requires_grad = True
+    assert trainable(model) == [] and not step().requires_grad
+
+
+def experiment_a_loss_forced_to_require_grad_teaches_nothing():
+    model, step = make()
+    step().requires_grad_(True).backward()
+    assert all(parameter.grad is None for parameter in model.parameters())

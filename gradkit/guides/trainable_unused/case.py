@@ -1,0 +1,119 @@
+"""Buses: a layer for the rain was added to the delay model, and forward() never calls it."""
+
+import torch
+from torch import nn
+
+
+class BusDelay(nn.Module):
+    # [layers]
+    def __init__(self):
+        super().__init__()
+        self.route = nn.Linear(4, 8)
+        self.rain = nn.Linear(2, 8)  # CUT
+        self.delay = nn.Linear(8, 1)
+    # [end]
+
+    # [wrong]
+    def forward(self, route, rain):
+        seen = self.route(route)
+        return self.delay(torch.tanh(seen)).squeeze(-1)
+    # [end]
+
+
+class FixedBusDelay(BusDelay):
+    # [fixed]
+    def forward(self, route, rain):
+        seen = self.route(route)
+        if rain is not None:
+            seen = seen + self.rain(rain)
+        return self.delay(torch.tanh(seen)).squeeze(-1)
+    # [end]
+
+
+def program(kind, dry=False):
+    torch.manual_seed(0)
+    model, route, rain, minutes = kind(), torch.rand(9, 4), torch.rand(9, 2), torch.rand(9)
+    return model, lambda: (model(route, None if dry else rain) - minutes).pow(2).mean()
+
+
+def make():
+    return program(BusDelay)
+
+
+def make_fixed():
+    return program(FixedBusDelay)
+
+
+# [see]
+def never_called(model, step):
+    called = set()
+    hooks = [module.register_forward_hook(lambda *_, name=name: called.add(name))
+             for name, module in model.named_modules()]
+    step()
+    for hook in hooks:
+        hook.remove()
+    return [name for name, _ in model.named_modules() if name not in called]
+# [end]
+
+
+# [verify]
+def starved(model, step):
+    model.zero_grad()
+    step().backward()
+    return [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+# [end]
+
+
+def experiment_the_loss_falls_and_the_layer_has_no_gradient():
+    model, step = make()
+    first, optimizer = step().item(), torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(20):
+        assert starved(model, step) == ["rain.weight", "rain.bias"]
+        optimizer.step()
+    assert step().item() < first
+
+
+def experiment_if_all_else_is_frozen_backward_raises():
+    model, step = program(FixedBusDelay, dry=True)
+    model.route.requires_grad_(False)
+    model.delay.requires_grad_(False)
+    try:
+        step().backward()
+    except RuntimeError as error:
+        assert "element 0 of tensors does not require grad and does not have a grad_fn" in str(error)
+    else:
+        raise AssertionError("backward ran")
+
+
+def experiment_the_flag_is_true_and_the_weights_are_saved():
+    model, _ = make()
+    assert model.rain.weight.requires_grad and "rain.weight" in model.state_dict()
+
+
+def experiment_hooks_show_what_was_never_called():
+    assert never_called(*make()) == ["rain"]
+    assert never_called(*make_fixed()) == []
+
+
+def experiment_a_called_layer_has_a_gradient():
+    assert starved(*make_fixed()) == []
+
+
+def experiment_a_batch_without_rain_starves_it_again():
+    assert starved(*program(FixedBusDelay, dry=True)) == ["rain.weight", "rain.bias"]
+
+
+def experiment_the_optimizer_passes_over_none_even_with_weight_decay():
+    model, step = make()
+    rain = model.rain.weight.clone()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+    step().backward()
+    optimizer.step()
+    assert torch.equal(model.rain.weight, rain)
+
+
+def experiment_no_frozen_neighbour_takes_the_gradient_away():
+    model, step = make_fixed()
+    model.route.requires_grad_(False)
+    model.route.eval()
+    assert starved(model, step) == []

@@ -1,0 +1,224 @@
+"""Guides: each is complete in both languages, and every program, picture of code and claim in them runs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+import gradkit
+from gradkit import guide
+from gradkit.errors import GradkitError
+
+CAUSES = (
+    "adapter_inference_mode",
+    "checkpoint_reentrant",
+    "constant_loss",
+    "data_attr",
+    "detach",
+    "frozen_all",
+    "grad_disabled_globally",
+    "inference_mode",
+    "integer_cast",
+    "no_grad_block",
+    "no_grad_decorator",
+    "non_differentiable_op",
+    "numpy_roundtrip",
+    "python_roundtrip",
+    "rewrap_tensor",
+    "trainable_unused",
+)
+FOLDER = Path(guide.__file__).parent / "guides"
+DIRECTIVE = re.compile(r"^\{\{.*\}\}$", re.MULTILINE)
+HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
+# Causes that leave another part of the model training; in the other guides' programs nothing reaches the loss.
+PARTIAL = {
+    "checkpoint_reentrant",
+    "data_attr",
+    "detach",
+    "no_grad_block",
+    "non_differentiable_op",
+    "numpy_roundtrip",
+    "trainable_unused",
+}
+
+each_cause = pytest.mark.parametrize("cause", CAUSES)
+each_language = pytest.mark.parametrize("language", ["en", "zh"])
+needs_engine = pytest.mark.skipif(
+    not callable(getattr(gradkit, "diagnose", None)), reason="gradkit.diagnose is not there yet"
+)
+
+
+@pytest.fixture(autouse=True)
+def _calm() -> Iterator[None]:
+    """Grad mode is put back, whatever a wrong program did to it; warnings that a program is about stay quiet."""
+    with torch.enable_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def page(cause: str, language: str) -> str:
+    return (FOLDER / cause / f"{language}.md").read_text(encoding="utf-8")
+
+
+def program(cause: str) -> ModuleType:
+    if cause == "adapter_inference_mode":
+        pytest.importorskip("peft")
+    return guide.load_case(cause)
+
+
+def experiments(cause: str) -> dict[str, Callable[[], None]]:
+    found = vars(guide.load_case(cause)).items()
+    return {name.removeprefix("experiment_"): run for name, run in found if name.startswith("experiment_")}
+
+
+def starved(model: torch.nn.Module) -> list[str]:
+    return [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and (parameter.grad is None or not parameter.grad.abs().sum() > 0)
+    ]
+
+
+def test_there_is_a_guide_for_every_cause_and_for_no_other() -> None:
+    assert guide.causes() == CAUSES
+
+
+def test_an_unknown_cause_is_named_with_the_guides_that_exist() -> None:
+    with pytest.raises(GradkitError) as caught:
+        guide.guide("detached", "en")
+    assert "detached" in str(caught.value)
+    assert "no_grad_block" in str(caught.value)
+
+
+def test_an_unknown_language_is_named() -> None:
+    with pytest.raises(GradkitError, match="fr"):
+        guide.guide("detach", "fr")
+
+
+def test_a_part_that_the_program_has_not_is_named() -> None:
+    with pytest.raises(GradkitError, match="nowhere"):
+        guide.region("detach", "nowhere")
+
+
+@each_language
+@each_cause
+def test_a_guide_has_the_six_steps_in_order(cause: str, language: str) -> None:
+    made = guide.guide(cause, language)
+    assert tuple(step.id for step in made.steps) == guide.STEPS
+    assert made.title
+    assert made.summary
+    assert all(step.title and step.markdown for step in made.steps)
+
+
+@each_language
+@each_cause
+def test_no_directive_is_left_in_a_finished_guide(cause: str, language: str) -> None:
+    assert "{{" not in guide.markdown(guide.guide(cause, language))
+
+
+@each_language
+@each_cause
+def test_the_text_holds_no_code_of_its_own(cause: str, language: str) -> None:
+    assert "```" not in page(cause, language)
+    assert "# CUT" not in guide.markdown(guide.guide(cause, language))
+
+
+@each_cause
+def test_both_languages_show_the_same_code_in_the_same_order(cause: str) -> None:
+    assert DIRECTIVE.findall(page(cause, "en")) == DIRECTIVE.findall(page(cause, "zh"))
+    assert DIRECTIVE.findall(page(cause, "en"))
+
+
+@each_cause
+def test_the_chinese_page_is_stamped_with_the_english_page_that_it_follows(cause: str) -> None:
+    stamp = hashlib.sha256(page(cause, "en").encode()).hexdigest()[:12]
+    assert f"\nen-hash: {stamp}\n" in page(cause, "zh"), f"read zh.md again, then stamp it: en-hash: {stamp}"
+
+
+@each_cause
+def test_the_program_is_free_of_chinese(cause: str) -> None:
+    assert not HAN.search((FOLDER / cause / "case.py").read_text(encoding="utf-8"))
+
+
+@each_cause
+def test_every_experiment_of_the_program_is_cited_once_and_every_cited_one_exists(cause: str) -> None:
+    cited = re.findall(r"^\{\{experiment (\w+)\}\}$", page(cause, "en"), re.MULTILINE)
+    assert sorted(cited) == sorted(experiments(cause))
+
+
+@each_cause
+def test_every_region_of_the_program_is_shown(cause: str) -> None:
+    source = (FOLDER / cause / "case.py").read_text(encoding="utf-8")
+    shown = set(re.findall(r"\w+", " ".join(re.findall(r"^\{\{(?:code|diff) (.+)\}\}$", page(cause, "en"), re.M))))
+    assert set(re.findall(r"^\s*# \[(\w+)\]$", source, re.M)) - {"end"} == shown
+
+
+@pytest.mark.parametrize(("cause", "name"), [(cause, name) for cause in CAUSES for name in experiments(cause)])
+def test_the_experiment_holds(cause: str, name: str) -> None:
+    program(cause)
+    with contextlib.redirect_stdout(io.StringIO()):
+        experiments(cause)[name]()
+    torch.set_grad_enabled(True)
+
+
+@each_cause
+def test_the_wrong_program_fails_as_its_guide_says(cause: str) -> None:
+    model, step = program(cause).make()
+    loss = step()
+    torch.set_grad_enabled(True)
+    assert loss.requires_grad == (cause in PARTIAL)
+    if cause in PARTIAL:
+        loss.backward()
+        reached = [name for name, parameter in model.named_parameters() if parameter.grad is not None]
+        assert starved(model)
+        assert reached
+    else:
+        with pytest.raises(RuntimeError, match="element 0 of tensors does not require grad"):
+            loss.backward()
+
+
+@each_cause
+def test_the_cured_program_gives_every_trainable_parameter_a_gradient(cause: str) -> None:
+    model, step = program(cause).make_fixed()
+    step().backward()
+    assert any(parameter.requires_grad for parameter in model.parameters())
+    assert starved(model) == []
+
+
+@each_cause
+def test_the_wrong_part_holds_the_line_to_change(cause: str) -> None:
+    lines = (FOLDER / cause / "case.py").read_text(encoding="utf-8").splitlines()
+    part = "layers" if cause == "trainable_unused" else "wrong"
+    for number in guide.cut_lines(cause):
+        assert lines[number - 1].removesuffix("# CUT").strip() in guide.region(cause, part)
+    assert guide.cut_lines(cause)
+
+
+@needs_engine
+@each_cause
+def test_the_engine_names_cause_and_line_of_the_wrong_program(cause: str) -> None:
+    model, step = program(cause).make()
+    report = gradkit.diagnose(step, model=model)
+    found = [(finding.cause, finding.location and finding.location.line) for finding in report.findings]
+    assert not report.healthy
+    assert found[0][0] == cause, found
+    assert found[0][1] in guide.cut_lines(cause), found
+    assert Path(report.findings[0].location.file) == FOLDER / cause / "case.py"
+
+
+@needs_engine
+@each_cause
+def test_the_engine_gives_the_cured_program_a_clean_bill(cause: str) -> None:
+    model, step = program(cause).make_fixed()
+    report = gradkit.diagnose(step, model=model)
+    assert report.findings == ()
+    assert report.healthy

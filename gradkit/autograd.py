@@ -1,0 +1,103 @@
+"""The autograd graph behind a tensor, as records.
+
+``torchviz.make_dot`` draws it, and its drawing is read back into records: it names nodes by ``id()``, which means nothing
+once the tensors are gone. It is recursive and fails on deep graphs, so those are walked here, in the same terms.
+Source: https://github.com/szagoruyko/pytorchviz
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+DEEPEST_FOR_TORCHVIZ = 500
+LARGEST = 20_000
+
+
+@dataclass(frozen=True)
+class AutogradNode:
+    """One node: a backward function, or the leaf tensor that it accumulates into.
+
+    Attributes:
+        label: ``"AddmmBackward0"``; of a leaf its name, ``""`` if it has none.
+        sequence: autograd's sequence number, -1 for a leaf and its AccumulateGrad.
+        leaf: a tensor whose ``.grad`` would be filled.
+        shape: of a leaf, its shape.
+        parents: indices of the nodes that the gradient flows on to.
+    """
+
+    label: str
+    sequence: int
+    leaf: bool
+    shape: tuple[int, ...]
+    parents: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AutogradGraph:
+    """All nodes behind some tensors. ``roots`` holds, for each tensor asked for, the index of its ``grad_fn``.
+
+    ``truncated`` says that there are more than ``LARGEST`` nodes, and only those nearest to the roots are here.
+    """
+
+    nodes: tuple[AutogradNode, ...] = ()
+    roots: tuple[int, ...] = ()
+    truncated: bool = False
+
+
+def graph(tensors: Sequence[torch.Tensor], model: nn.Module) -> AutogradGraph:
+    """The graph behind ``tensors``; call it before a backward frees what the nodes have saved.
+
+    Example:
+        >>> model = nn.Linear(2, 1)
+        >>> [node.label for node in graph([model(torch.ones(1, 2)).sum()], model).nodes]
+        ['SumBackward0', 'AddmmBackward0', 'bias', 'TBackward0', 'weight']
+    """
+    names = {id(p): name for name, p in model.named_parameters()}
+    starts = [t.grad_fn for t in tensors if t.grad_fn is not None]
+    functions, truncated = _walk(starts)
+    index = {id(fn): i for i, fn in enumerate(functions)}
+    labels = {id(fn): type(fn).__name__ for fn in functions}
+    if starts and len(functions) <= DEEPEST_FOR_TORCHVIZ:
+        labels.update(_torchviz(tuple(t for t in tensors if t.grad_fn is not None), dict(model.named_parameters())))
+    nodes = tuple(_node(fn, index, labels, names) for fn in functions)
+    return AutogradGraph(nodes, tuple(index[id(fn)] for fn in starts), truncated)
+
+
+def _node(fn: Any, index: dict[int, int], labels: dict[int, str], names: dict[int, str]) -> AutogradNode:
+    variable = getattr(fn, "variable", None)
+    if variable is not None:
+        return AutogradNode(names.get(id(variable), ""), -1, True, tuple(variable.shape), ())
+    parents = tuple(index[id(parent)] for parent, _ in fn.next_functions if parent is not None and id(parent) in index)
+    return AutogradNode(labels[id(fn)], fn._sequence_nr(), False, (), parents)
+
+
+def _walk(starts: Sequence[Any]) -> tuple[list[Any], bool]:
+    found: list[Any] = []
+    seen: set[int] = set()
+    todo = list(reversed(starts))
+    while todo:
+        fn = todo.pop()
+        if id(fn) in seen:
+            continue
+        if len(found) >= LARGEST:
+            return found, True
+        seen.add(id(fn))
+        found.append(fn)
+        todo.extend(parent for parent, _ in reversed(fn.next_functions) if parent is not None)
+    return found, False
+
+
+def _torchviz(tensors: tuple[torch.Tensor, ...], parameters: dict[str, torch.Tensor]) -> Iterator[tuple[int, str]]:
+    import torchviz
+
+    drawing = torchviz.make_dot(tensors, params=parameters)
+    for line in drawing.body:
+        match = re.match(r"\s*(\d+) \[label=\"?(\w+)\"?\s*\]", line)
+        if match:
+            yield int(match[1]), match[2]

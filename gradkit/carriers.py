@@ -1,0 +1,162 @@
+"""Numbers and arrays that remember which tensor they came from.
+
+``item()``, ``tolist()`` and ``numpy()`` leave torch, and with it all that torch can tell. During a traced run they hand
+out these subclasses of ``float``, ``numpy.float32``, ``numpy.float64`` and ``numpy.ndarray``, which compute like their
+bases and pass their ``origins`` on, until a torch function takes them in again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+_UNARY = ("neg", "pos", "abs")
+
+
+def origins(value: object) -> tuple[int, ...]:
+    """The numbers of the tensors that ``value`` was computed from; ``()`` for anything else.
+
+    Example:
+        >>> origins(2.0 * follow(1.5, (7,)) + 1), origins(3.0)
+        ((7,), ())
+    """
+    return getattr(value, "_origins", ()) if isinstance(value, _KINDS) else ()
+
+
+class Float(float):
+    """A Python float with origins."""
+
+    _origins: tuple[int, ...] = ()
+
+
+class Float32(np.float32):
+    """A NumPy float32 with origins."""
+
+    _origins: tuple[int, ...] = ()
+
+
+class Float64(np.float64):
+    """A NumPy float64 with origins."""
+
+    _origins: tuple[int, ...] = ()
+
+
+class Array(np.ndarray):  # type: ignore[type-arg]
+    """A NumPy array with origins, which every view of it and everything computed from it inherits."""
+
+    _origins: tuple[int, ...] = ()
+
+    def __array_finalize__(self, parent: Any) -> None:
+        self._origins = getattr(parent, "_origins", ())
+        if self._origins:
+            _arrays[id(self)] = self
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
+        found = _merged(*inputs)
+        plain = tuple(x.view(np.ndarray) if isinstance(x, Array) else x for x in inputs)
+        if out is not None:
+            kwargs["out"] = tuple(x.view(np.ndarray) if isinstance(x, Array) else x for x in out)
+        result = getattr(ufunc, method)(*plain, **kwargs)
+        if out is not None:
+            for target in out:
+                if isinstance(target, Array):
+                    target._origins = _merged(target, *inputs)
+            return out[0] if len(out) == 1 else out
+        return tuple(follow(r, found) for r in result) if isinstance(result, tuple) else follow(result, found)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        result = super().__array_function__(func, types, args, kwargs)
+        found = _merged(*_leaves(args), *_leaves(kwargs.values()))
+        return type(result)(follow(r, found) for r in result) if type(result) in (tuple, list) else follow(result, found)
+
+    def __getitem__(self, key: Any) -> Any:
+        return follow(super().__getitem__(key), self._origins)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        self._origins = _merged(self, value)
+
+    def item(self, *args: Any) -> Any:
+        return follow(super().item(*args), self._origins)
+
+    def tolist(self) -> Any:
+        return follow(super().tolist(), self._origins)
+
+    def __reduce__(self) -> Any:
+        return self.view(np.ndarray).__reduce__()
+
+
+_KINDS = (Float, Float32, Float64, Array)
+_arrays: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDictionary()
+
+
+def follow(value: Any, source: tuple[int, ...]) -> Any:
+    """``value`` with origins, where its type allows it: floats, float arrays, lists of such; anything else as it is."""
+    if not source:
+        return value
+    kind = type(value)
+    if kind in (float, Float):
+        made: Any = Float(value)
+    elif kind in (np.float32, Float32):
+        made = Float32(value)
+    elif kind in (np.float64, Float64):
+        made = Float64(value)
+    elif kind is list:
+        return [follow(x, source) for x in value]
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "fc":
+        made = value.view(Array)
+        _arrays[id(made)] = made
+    else:
+        return value
+    made._origins = source
+    return made
+
+
+def origins_of_memory(address: int) -> tuple[int, ...]:
+    """The origins of the array that holds this address: for ``torch.from_numpy``, which no function mode sees."""
+    for array in list(_arrays.values()):
+        start = array.__array_interface__["data"][0]
+        if start <= address < start + max(array.nbytes, 1):
+            return array._origins
+    return ()
+
+
+def _leaves(values: Iterable[object]) -> Iterator[object]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _leaves(value)
+        else:
+            yield value
+
+
+def _merged(*values: object) -> tuple[int, ...]:
+    return tuple(sorted({number for value in values for number in origins(value)}))
+
+
+def _install(kind: type, name: str, function: Callable[..., Any]) -> None:
+    def method(self: Any, *others: Any, **options: Any) -> Any:
+        if others and isinstance(others[0], Array) and kind is not Array:
+            return NotImplemented
+        result = function(self, *others, **options)
+        return result if result is NotImplemented else follow(result, _merged(self, *others))
+
+    method.__name__ = name
+    setattr(kind, name, method)
+
+
+for _kind in (Float, Float32, Float64):
+    _base = _kind.__mro__[1]
+    for _name in [*(f"__{n}__" for n in _BINARY + _UNARY), *(f"__r{n}__" for n in _BINARY)]:
+        _install(_kind, _name, getattr(_base, _name))
+for _name in ("mean", "sum", "min", "max", "prod", "std", "var", "dot", "round"):
+    _install(Array, _name, getattr(np.ndarray, _name))
+
+
+
+def any_array() -> bool:
+    """Whether any array with origins is alive."""
+    return bool(_arrays)

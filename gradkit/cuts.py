@@ -1,0 +1,195 @@
+"""Decide, from a trace, which calls cut the gradient of which parameters.
+
+For every value the cheapest way to the loss is worked out, from the loss backwards: a way costs nothing where the gradient
+can follow and something at every call or region that cuts it. The cuts on a starved parameter's cheapest way are what must
+be undone to give it a gradient: all of them, also those that stand one behind the other. Ways that nobody means to be
+differentiated cost more: through an index, and through a tensor that outlives the step (a memory bank, a moving average).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gradkit.traces import CHECKPOINT, FUNCTION, SAMPLE, Call, Key, Trace
+
+DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION = "detach", "data", "escape", "rewrap", "cast", "operation", "region"
+
+_CASTS = frozenset("long int short char byte bool to type type_as cast view_as_int half_int".split())
+_INDEXED = frozenset(
+    "__getitem__ __setitem__ gather index_select embedding embedding_bag cross_entropy nll_loss scatter scatter_ scatter_add "
+    "scatter_add_ index_add index_add_ index_put index_put_ index_fill take take_along_dim where masked_fill masked_fill_ "
+    "masked_select scaled_dot_product_attention repeat_interleave one_hot split".split()
+)
+_NEW = frozenset("tensor new_tensor".split())
+_MAYBE_NEW = frozenset("as_tensor asarray".split())
+_COST = {DETACH: 1.0, DATA: 1.0, ESCAPE: 1.0, REWRAP: 1.0, CAST: 1.0, OPERATION: 1.25}
+_SAMPLE_COST, _INDEX_COST, _STATE_COST = 1.5, 0.5, 10.0
+
+Mark = tuple[str, int]  # (kind, index of the call), or (REGION, index of the region)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One place that cuts.
+
+    Attributes:
+        kind: ``"detach"``, ``"data"``, ``"escape"`` (leaves torch), ``"rewrap"`` (a new tensor made of tensors), ``"cast"``
+            (to an integer dtype), ``"operation"`` (has no derivative) or ``"region"`` (grad mode off).
+        key: equal for the same place in every run.
+        calls: indices of the calls at this place that lost the gradient, in order.
+        region: index of the region, -1 if it is a call.
+        parameters: names of the parameters that it starves.
+    """
+
+    kind: str
+    key: Key
+    calls: tuple[int, ...]
+    region: int
+    parameters: tuple[str, ...]
+
+
+@dataclass
+class _Way:
+    cost: float
+    following: Call | None
+    steps: list[tuple[int, tuple[Mark, ...]]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What stands between the starved parameters and the loss.
+
+    Attributes:
+        cuts: the places that cut, in the order of the run.
+        unconnected: starved parameters from which nothing flows into the loss.
+        unexplained: starved parameters whose way to the loss shows no cut.
+        reaching: numbers of the values that flow into the loss.
+    """
+
+    cuts: tuple[Cut, ...]
+    unconnected: tuple[str, ...]
+    unexplained: tuple[str, ...]
+    reaching: frozenset[int]
+
+
+def find(trace: Trace, starved: Iterable[str]) -> Verdict:
+    """The cuts that starve the parameters ``starved`` (names).
+
+    Example:
+        >>> from gradkit.traces import Value
+        >>> call = lambda i, name, a, b, on=True: Call(i, name, (a,), (b,), on, (), -1, (), i)
+        >>> live = Value(-1, (2,), True, True, "w")
+        >>> trace = Trace((call(0, "mul", 0, 1), call(1, "detach", 1, 2), call(2, "sum", 2, 3)),
+        ...     (live, Value(0, (2,), True, True), Value(1, (2,), True, False), Value(2, (), True, False)),
+        ...     (), (), 3, {"w": 0}, frozenset())
+        >>> [(cut.kind, cut.calls, cut.parameters) for cut in find(trace, ["w"]).cuts]
+        [('detach', (1,), ('w',))]
+    """
+    ways = _ways(trace)
+    marks = _marks(trace, ways)
+    starts = _starts(trace)
+    found: dict[Key, tuple[str, int, set[int], list[str]]] = {}
+    unconnected, unexplained = [], []
+    for name in starved:
+        ends = [v for v in starts.get(name, ()) if v in ways]
+        if not ends:
+            unconnected.append(name)
+            continue
+        best = min(ways[v].cost for v in ends)
+        on_way = frozenset().union(*(marks[v] for v in ends if ways[v].cost < best + 1e-9))
+        if not on_way:
+            unexplained.append(name)
+        for kind, index in on_way:
+            key = trace.regions[index].key if kind == REGION else (kind, *trace.calls[index].key)
+            entry = found.setdefault(key, (kind, index if kind == REGION else -1, set(), []))
+            entry[2].update(_bites(trace, ways, index) if kind == REGION else {index})
+            if name not in entry[3]:
+                entry[3].append(name)
+    cuts = [Cut(kind, key, tuple(sorted(calls)), region, tuple(names)) for key, (kind, region, calls, names) in found.items()]
+    cuts.sort(key=lambda cut: cut.calls[:1])
+    return Verdict(tuple(cuts), tuple(unconnected), tuple(unexplained), frozenset(ways))
+
+
+def _ways(trace: Trace) -> dict[int, _Way]:
+    ways: dict[int, _Way] = {trace.loss: _Way(0.0, None)} if trace.loss >= 0 else {}
+    for call in reversed(trace.calls):
+        for output in call.outputs:
+            way = ways.get(output)
+            if way is None:
+                continue
+            for source in dict.fromkeys(call.inputs):
+                marks, cost = _toll(trace, call, source, output, way.following)
+                cost += way.cost
+                known = ways.get(source)
+                if known is None or cost < known.cost - 1e-9:
+                    ways[source] = _Way(cost, call, [(output, marks)])
+                elif cost < known.cost + 1e-9:
+                    known.steps.append((output, marks))
+    return ways
+
+
+def _toll(trace: Trace, call: Call, source: int, output: int, following: Call | None) -> tuple[tuple[Mark, ...], float]:
+    """What it costs to pass ``call`` from ``source`` to ``output``, and the cuts that are paid for."""
+    u, w = trace.values[source], trace.values[output]
+    marks: list[Mark] = []
+    cost = _STATE_COST if call.writes_state else 0.0
+    if not call.grad_on:
+        paid = {trace.regions[r].key for r in following.regions} if following is not None else set()
+        for index in call.regions:
+            region = trace.regions[index]
+            if region.key in paid or (w.requires_grad and not w.leaf and region.kind in (FUNCTION, CHECKPOINT)):
+                continue
+            marks.append((REGION, index))
+            cost += _SAMPLE_COST if region.kind == SAMPLE else 1.0
+    kind = _cutting(call, u.python, u.floating, u.requires_grad, w.python, w.floating, w.requires_grad, u.shape == w.shape)
+    if kind:
+        marks.append((kind, call.index))
+        cost += _COST[kind]
+    elif not u.floating and not u.python and call.name in _INDEXED:
+        cost += _INDEX_COST
+    return tuple(marks), cost
+
+
+def _cutting(
+    call: Call, u_python: bool, u_floating: bool, u_live: bool, w_python: bool, w_floating: bool, w_live: bool, same: bool
+) -> str:
+    """The kind of cut that a call is by itself, whatever the grad mode; ``""`` if the gradient can follow."""
+    if call.name in ("detach", "detach_"):
+        return DETACH
+    if call.name == "data":
+        return DATA
+    if w_python:
+        return ESCAPE
+    if u_python:
+        return ""
+    if call.name in _NEW or (call.name in _MAYBE_NEW and not same):
+        return REWRAP
+    if u_floating and not w_floating:
+        return CAST if call.name in _CASTS else OPERATION
+    if call.grad_on and u_floating and w_floating and u_live and not w_live:
+        return OPERATION
+    return ""
+
+
+def _marks(trace: Trace, ways: dict[int, _Way]) -> dict[int, frozenset[Mark]]:
+    """For every value, the cuts on all of its cheapest ways."""
+    found: dict[int, frozenset[Mark]] = {}
+    for value in sorted(ways, key=lambda v: (trace.values[v].maker, v), reverse=True):
+        steps = ways[value].steps
+        found[value] = frozenset().union(*(found.get(after, frozenset()).union(marks) for after, marks in steps))
+    return found
+
+
+def _starts(trace: Trace) -> dict[str, list[int]]:
+    """The values that stand for each parameter: itself, and its later versions after in-place writes."""
+    versions: dict[str, list[int]] = {}
+    for number, value in enumerate(trace.values):
+        if value.parameter:
+            versions.setdefault(value.parameter, []).append(number)
+    return {name: versions.get(trace.values[number].parameter, [number]) for name, number in trace.parameters.items()}
+
+
+def _bites(trace: Trace, ways: dict[int, _Way], region: int) -> set[int]:
+    """The calls of a region that something on a way to the loss passed through."""
+    return {c.index for c in trace.calls if region in c.regions and any(o in ways for o in c.outputs)}

@@ -1,0 +1,144 @@
+"""The straight line: load, trace, reach, cut, prove, name, picture, report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradkit import autograd, causes, cuts, frames, load, picture, reach, replay, sources
+from gradkit.errors import GradkitError
+from gradkit.preserve import Preserved
+from gradkit.report import Report
+from gradkit.trace import Tracer
+from gradkit.traces import Trace
+
+
+def diagnose(
+    model_or_step: Any,
+    batch: Any = None,
+    *,
+    model: nn.Module | None = None,
+    loss: Callable[..., Any] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    replay: bool = True,
+    should_train: Sequence[str] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Find where the gradient is lost between the parameters that should train and the loss.
+
+    Args:
+        model_or_step: a model (with ``batch``), a callable of no arguments that runs ONE forward pass and returns the
+            loss, or a ``load.Step``.
+        batch: what the model is called with: a dict, a tuple or list, or a single tensor.
+        model: the model whose parameters are of interest, with a step.
+        loss: ``loss(output, batch)``; None takes ``output.loss``, or the output itself if it is a scalar.
+        optimizer: the optimizer in use.
+        replay: run the step once more with what was found undone, to prove it. False runs the step exactly once.
+        should_train: names or globs of the parameters that ought to learn; None: all that require grad.
+        progress: told the name of each stage as it begins; may raise to cancel.
+
+    Returns:
+        The report. The model, the random state and every ``.grad`` are as before, also if the step raises.
+
+    Raises:
+        GradkitError: the step cannot be run, or returns no tensor.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+        >>> report = diagnose(lambda: model[1](model[0](torch.ones(1, 2)).detach()).sum(), model=model)
+        >>> report.findings[0].cause, report.findings[0].parameters, report.findings[0].proof
+        ('detach', ('0.weight', '0.bias'), 'proven')
+    """
+    step = _step(model_or_step, batch, model, loss)
+    tell = progress or (lambda stage: None)
+    want = reach.wanted(step.model, should_train)
+    with Preserved(step.model) as preserved:
+        tell("trace")
+        tracer = Tracer(step.model, preserved)
+        result = _run(tracer, step)
+        trace = tracer.trace(result)
+        graph = autograd.graph([result], step.model)
+        tell("reach")
+        reached = reach.backward(result, step.model, preserved)
+        value = _shown(result)
+        del result
+        return _conclude(step, trace, graph, reached, want, value, preserved if replay else None, tell)
+
+
+def _step(given: Any, batch: Any, model: nn.Module | None, loss: Callable[..., Any] | None) -> load.Step:
+    if isinstance(given, load.Step):
+        return given
+    if isinstance(given, nn.Module):
+        return load.from_objects(given, batch, loss)
+    if not callable(given):
+        raise GradkitError("not_a_model_or_step", kind=type(given).__name__)
+    return load.from_step(given, model)
+
+
+def _run(tracer: Tracer, step: load.Step) -> torch.Tensor:
+    try:
+        result = tracer.run(step.run)
+    except GradkitError:
+        raise
+    except Exception as error:
+        raise load.explain_failure(error, step) from error
+    if not isinstance(result, torch.Tensor):
+        raise GradkitError("step_returned_no_tensor", kind=type(result).__name__, label=step.label or "step")
+    return result
+
+
+def _conclude(
+    step: load.Step, trace: Trace, graph: autograd.AutogradGraph, reached: reach.Reached, want: Sequence[str],
+    value: str, preserved: Preserved | None, tell: Callable[[str], None],
+) -> Report:  # fmt: skip
+    adapters = reach.adapters(step.model)
+    want = tuple(want) or _ought(step.model, adapters)
+    starved = [name for name in want if name not in reached.norms]
+    tell("cuts")
+    verdict = cuts.find(trace, starved)
+    rerun = replay.Rerun()
+    if preserved is not None and verdict.cuts:
+        tell("replay")
+        rerun = replay.rerun(step.run, step.model, preserved, verdict.cuts)
+    rows = reach.table(step.model, want, _used(trace), reached)
+    tell("causes")
+    findings = causes.name(
+        causes.Evidence(
+            trace, verdict, rows, reached, adapters, rerun.revived, rerun.runs, _files(step, trace),
+            {path: type(module) for path, module in step.model.named_modules()},
+        )
+    )  # fmt: skip
+    drawn = picture.make(
+        trace, verdict, graph, rerun, findings, rows, reach.modules(step.model, rows), value, reached.runs and not reached.error
+    )
+    return Report(findings, rows, drawn, step.label, value, reached.runs, reached.error, 1 + rerun.runs)
+
+
+def _ought(model: nn.Module, adapters: Iterable[reach.Adapter]) -> tuple[str, ...]:
+    """Nothing requires grad: what ought to train is the adapter if there is one, else everything."""
+    adapted = tuple(name for adapter in adapters for name in adapter.parameters)
+    return adapted or tuple(name for name, _ in model.named_parameters())
+
+
+def _used(trace: Trace) -> set[str]:
+    touched = {number for call in trace.calls for number in call.inputs}
+    names = {trace.values[number].parameter for number in touched}
+    return {name for name, number in trace.parameters.items() if trace.values[number].parameter in names}
+
+
+def _files(step: load.Step, trace: Trace) -> tuple[str, ...]:
+    """The user's files: those that ran, those of the model's classes, those that called us."""
+    ran = [code.co_filename for call in trace.calls for code, _ in call.chain]
+    classes = sources.class_files({type(module) for module in step.model.modules()})
+    callers = [code.co_filename for code, _ in frames.chain(sys._getframe(1), Preserved.__init__.__code__)]
+    return tuple(f for f in dict.fromkeys([*step.files, *ran, *classes, *callers]) if frames.is_user_file(f))
+
+
+def _shown(loss: torch.Tensor) -> str:
+    if loss.is_meta or loss.numel() != 1:
+        return str(tuple(loss.shape))
+    return f"{loss.detach().item():.4f}"

@@ -1,0 +1,218 @@
+"""Which line of the user's own code is running, and which expression on it.
+
+While the user's code runs, only code objects and instruction offsets are kept (``chain``);
+lines, columns and text are looked up afterwards (``locate``).
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import os
+import sys
+import sysconfig
+from types import CodeType, FrameType
+
+import executing
+
+from gradkit.records import Location
+
+Point = tuple[CodeType, int]
+Chain = tuple[Point, ...]
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_OURS = tuple(os.path.join(_HERE, name) + os.sep for name in ("cases", "guides"))
+_LIBRARIES = tuple(
+    {os.path.realpath(path) + os.sep for key, path in sysconfig.get_paths().items() if key in ("stdlib", "platstdlib")}
+)
+
+
+@functools.cache
+def is_user_file(filename: str) -> bool:
+    """Whether a file is the user's own: no installed package, no standard library, not gradkit itself.
+
+    Example:
+        >>> is_user_file("/home/ann/train.py"), is_user_file(ast.__file__)
+        (True, False)
+    """
+    if filename.startswith("<") and not filename.startswith("<ipython-input"):
+        return False
+    path = os.path.realpath(filename)
+    if path.startswith(_OURS):
+        return True
+    if f"{os.sep}site-packages{os.sep}" in path or f"{os.sep}dist-packages{os.sep}" in path:
+        return False
+    return not path.startswith((_HERE + os.sep, *_LIBRARIES))
+
+
+def chain(frame: FrameType | None, stop: CodeType) -> Chain:
+    """The user's frames from ``frame`` outwards up to the code object ``stop``, innermost first.
+
+    If there is none (the whole step lives in an installed library), the innermost frame that is
+    neither torch's nor gradkit's stands in for them.
+    """
+    found: list[Point] = []
+    spare: Point | None = None
+    while frame is not None:
+        code = frame.f_code
+        if code is stop:
+            break
+        kind = _kind(code.co_filename)
+        if kind == 2:
+            found.append((code, frame.f_lasti))
+        elif kind == 1 and spare is None:
+            spare = (code, frame.f_lasti)
+        frame = frame.f_back
+    if not found and spare is not None:
+        found.append(spare)
+    return tuple(found)
+
+
+_kinds: dict[str, int] = {}
+
+
+def _kind(filename: str) -> int:
+    """2 the user's, 1 an installed library's, 0 torch's, Python's or gradkit's."""
+    kind = _kinds.get(filename)
+    if kind is None:
+        if is_user_file(filename):
+            kind = 2
+        elif f"{os.sep}torch{os.sep}" in filename or filename.startswith((_HERE, "<", *_LIBRARIES)):
+            kind = 1 if "site-packages" in filename and f"{os.sep}torch{os.sep}" not in filename else 0
+        else:
+            kind = 1
+        _kinds[filename] = kind
+    return kind
+
+
+class _Frozen:
+    """What ``executing`` reads off a frame, after the frame has gone."""
+
+    def __init__(self, code: CodeType, lasti: int) -> None:
+        self.f_code, self.f_lasti, self.f_lineno = code, lasti, line_of((code, lasti))
+        self.f_globals: dict[str, object] = {}
+        self.f_locals: dict[str, object] = {}
+
+
+def node_at(point: Point) -> ast.AST | None:
+    """The syntax node that was running at ``point``; None if it cannot be told."""
+    code, lasti = point
+    try:
+        found = executing.Source.executing(_Frozen(code, lasti))  # type: ignore[arg-type]
+    except Exception:  # executing promises nothing for exotic bytecode; a line is still known
+        return None
+    return found.node if isinstance(found.node, ast.AST) else None
+
+
+def line_of(point: Point) -> int:
+    """The line that was running at ``point``."""
+    code, lasti = point
+    for start, end, line in code.co_lines():
+        if start <= lasti < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+def qualified_name(code: CodeType) -> str:
+    """``Class.method`` where Python knows it (3.11 and later), else found in the file's syntax tree."""
+    if sys.version_info >= (3, 11):
+        name = code.co_qualname
+    else:
+        name = _names(code.co_filename).get((code.co_firstlineno, code.co_name), code.co_name)
+    return name.replace("<locals>.", "")
+
+
+@functools.lru_cache(maxsize=64)
+def _names(filename: str) -> dict[tuple[int, str], str]:
+    found: dict[tuple[int, str], str] = {}
+
+    def visit(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            inner = prefix
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                inner = f"{prefix}{child.name}."
+                first = min([child.lineno, *(d.lineno for d in child.decorator_list)])
+                found[(first, child.name)] = f"{prefix}{child.name}"
+            visit(child, inner)
+
+    tree = tree_of(filename)
+    if tree is not None:
+        visit(tree, "")
+    return found
+
+
+def tree_of(filename: str) -> ast.Module | None:
+    """The syntax tree of a source file (or notebook cell); None if it cannot be read or parsed."""
+    lines = linecache.getlines(filename)
+    return _parse("".join(lines)) if lines else None
+
+
+@functools.lru_cache(maxsize=64)
+def _parse(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except SyntaxError:
+        return None
+
+
+def place(filename: str, node: ast.AST, function: str = "", *, anchor: bool = False) -> Location:
+    """The location of a syntax node. With ``anchor``, of a call ``a.b()`` only the part ``.b()``."""
+    line, column = node.lineno, node.col_offset  # type: ignore[attr-defined]
+    end_line, end_column = node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
+    target = node.func if isinstance(node, ast.Call) else node
+    if anchor and isinstance(target, ast.Attribute):
+        line, column = target.value.end_lineno or line, target.value.end_col_offset or column
+        text = _line(filename, line)
+        dot = text.encode().find(b".", column)
+        if dot < 0 and end_line and end_line > line:
+            line, column = target.end_lineno or line, _indent(_line(filename, target.end_lineno or line))
+        elif dot >= 0:
+            column = dot
+    text = _line(filename, line)
+    stop = end_column if end_line == line else len(text.encode())
+    return Location(filename, line, _chars(text, column), _chars(text, stop), function, text, end_line or line)
+
+
+def _line(filename: str, line: int) -> str:
+    return linecache.getline(filename, line).rstrip("\n")
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _chars(text: str, offset: int) -> int:
+    """Syntax trees count UTF-8 bytes from 0; people count characters from 1."""
+    return len(text.encode()[:offset].decode(errors="replace")) + 1
+
+
+def locate(point: Point) -> Location:
+    """The location of the expression that was running at ``point``, as narrow as it can be told."""
+    code, _ = point
+    node, function = node_at(point), qualified_name(code)
+    if node is not None and hasattr(node, "lineno"):
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            node = node.items[0].context_expr
+        return place(code.co_filename, node, function, anchor=True)
+    return whole_line(code.co_filename, line_of(point), function)
+
+
+def whole_line(filename: str, line: int, function: str = "") -> Location:
+    """The location of a whole line, without its indentation."""
+    text = _line(filename, line)
+    body = text.split("  #")[0].rstrip() if text.lstrip() else text
+    return Location(filename, line, _indent(text) + 1, max(len(body), 1) + 1, function, text, line)
+
+
+def locate_code(code: CodeType, *, decorator: str = "") -> Location:
+    """Where a function begins: the decorator whose text holds ``decorator``, else its first line."""
+    tree, function = tree_of(code.co_filename), qualified_name(code)
+    for node in ast.walk(tree) if tree is not None and decorator else ():
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name:
+            if code.co_firstlineno in {node.lineno, *(d.lineno for d in node.decorator_list)}:
+                for mark in node.decorator_list:
+                    if decorator in ast.unparse(mark):
+                        spot = place(code.co_filename, mark, function)
+                        return Location(**{**spot.__dict__, "column": max(spot.column - 1, 1)})
+    return whole_line(code.co_filename, code.co_firstlineno, function)

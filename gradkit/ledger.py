@@ -1,0 +1,161 @@
+"""Which tensor is which: a number for every version of every tensor that a run touches, without keeping any alive."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from gradkit import carriers
+from gradkit.traces import Value
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """Equal for tensors that share memory; the tensor's own id where it has no storage (sparse, functorch)."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError, AttributeError):
+        return id(tensor)
+
+
+def leaves(values: Iterable[Any], depth: int = 0) -> Iterator[Any]:
+    """Tensors, and numbers or arrays with origins, inside lists, tuples and dictionaries."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)) and depth < 4:
+            yield from leaves(value, depth + 1)
+        elif isinstance(value, dict) and depth < 4:
+            yield from leaves(value.values(), depth + 1)
+        elif isinstance(value, (float, carriers.Float32, carriers.Array)):
+            yield value
+
+
+class Ledger:
+    """Numbers tensors by identity, and their versions by in-place writes.
+
+    Args:
+        unseen: called with (name, inputs, number) when a tensor turns up that an unseen call made from known values;
+            returns the index of the call that stands in for it.
+        behind: given a sequence number of autograd's, the outputs of the recorded call that made that node.
+    """
+
+    def __init__(
+        self, unseen: Callable[[str, tuple[int, ...], int], int], behind: Callable[[int], tuple[int, ...]]
+    ) -> None:
+        self._unseen, self._outputs_at = unseen, behind
+        self.makers: list[int] = []
+        self._facts: list[list[Any]] = []  # shape, dtype, requires_grad, parameter, buffer, python, leaf
+        self._ids: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._writes: dict[int, tuple[int, int]] = {}
+        self._old: set[int] = set()
+        self._floats: dict[float, int] = {}
+
+    def known(self, tensor: torch.Tensor) -> int | None:
+        """The number of a tensor's newest version, None if it was never seen."""
+        entry = self._ids.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
+
+    def old(self, tensor: torch.Tensor, parameter: str = "", buffer: str = "") -> int:
+        """Enter a tensor that existed before the step."""
+        number = self._enter(tensor, -1, parameter, buffer)
+        self._old.add(storage_key(tensor))
+        return number
+
+    def made(self, tensor: torch.Tensor, maker: int, in_place: bool) -> int:
+        """Enter what a call made, or the new version of what it wrote into."""
+        before = self.known(tensor)
+        facts = self._facts[before] if before is not None else None
+        number = self._enter(tensor, maker, facts[3] if facts else "", facts[4] if facts else "")
+        if in_place or before is not None:
+            self._writes[storage_key(tensor)] = (maker, number)
+        return number
+
+    def left(self, maker: int) -> int:
+        """Enter a number, list or array that came out of a tensor."""
+        return self._new(maker, [(), None, False, "", "", True, False])
+
+    def remember_float(self, value: float, number: int) -> None:
+        """``float(t)`` must return a plain float: recognise it by its exact value when it comes back."""
+        self._floats[value] = number
+
+    def use(self, tensor: torch.Tensor) -> int:
+        """The number of a tensor that is being used; its ``requires_grad`` counts as it is now."""
+        number = self.known(tensor)
+        if number is None:
+            number = self._adopt(tensor)
+        facts, flag = self._facts[number], tensor.requires_grad
+        if flag is not facts[2]:
+            facts[2], facts[6] = flag, flag and tensor.is_leaf
+        return number
+
+    def inputs(self, found: Iterable[Any]) -> tuple[int, ...]:
+        """The numbers of all values that go into a call, and of later writes into their memory."""
+        numbers: list[int] = []
+        for leaf in found:
+            if isinstance(leaf, torch.Tensor):
+                number = self.use(leaf)
+                numbers.append(number)
+                write = self._writes.get(storage_key(leaf)) if self._writes else None
+                if write is not None and write[0] > self.makers[number] and write[1] != number:
+                    numbers.append(write[1])
+            elif type(leaf) is float:
+                if leaf in self._floats and leaf not in (0.0, 1.0):
+                    numbers.append(self._floats[leaf])
+            else:
+                numbers.extend(carriers.origins(leaf))
+        return tuple(numbers)
+
+    def is_old(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor's memory existed before the step."""
+        self.use(tensor)
+        return storage_key(tensor) in self._old
+
+    def values(self) -> tuple[Value, ...]:
+        """All versions, by number."""
+        rows = zip(self.makers, self._facts, strict=True)
+        return tuple(Value(m, tuple(f[0]), _carries(f[1]), f[2], *f[3:]) for m, f in rows)
+
+    def _enter(self, tensor: torch.Tensor, maker: int, parameter: str, buffer: str) -> int:
+        flag = tensor.requires_grad
+        facts = [tensor.shape, tensor.dtype, flag, parameter, buffer, False, flag and tensor.is_leaf]
+        number = self._new(maker, facts)
+        self._ids[id(tensor)] = (weakref.ref(tensor), number)
+        return number
+
+    def _new(self, maker: int, facts: list[Any]) -> int:
+        self.makers.append(maker)
+        self._facts.append(facts)
+        return len(self.makers) - 1
+
+    def _adopt(self, tensor: torch.Tensor) -> int:
+        """A tensor that no recorded call made: by an unseen Function, by NumPy, or before the step."""
+        if tensor.grad_fn is not None:
+            name, sources = tensor.grad_fn.name().split("Backward")[0], self._behind(tensor.grad_fn, 0)
+        elif tensor.device.type == "cpu" and tensor.layout is torch.strided and carriers.any_array():
+            name, sources = "from_numpy", carriers.origins_of_memory(tensor.data_ptr())
+        else:
+            sources = ()
+        if not sources:
+            return self.old(tensor)
+        number = self._enter(tensor, -1, "", "")
+        self.makers[number] = self._unseen(name, sources, number)
+        return number
+
+    def _behind(self, node: Any, depth: int) -> tuple[int, ...]:
+        found: list[int] = []
+        for parent, _ in node.next_functions:
+            if parent is None:
+                continue
+            if hasattr(parent, "variable"):
+                found.append(self.use(parent.variable))
+                continue
+            outputs = self._outputs_at(parent._sequence_nr())
+            found.extend(outputs if outputs or depth > 8 else self._behind(parent, depth + 1))
+        return tuple(dict.fromkeys(found))
+
+
+def _carries(dtype: torch.dtype | None) -> bool:
+    return dtype is not None and (dtype.is_floating_point or dtype.is_complex)

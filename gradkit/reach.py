@@ -1,0 +1,195 @@
+"""Which parameters a backward pass really reaches, and what the model says of itself."""
+
+from __future__ import annotations
+
+import fnmatch
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradkit.errors import GradkitError
+from gradkit.preserve import Preserved
+from gradkit.records import ModuleInfo, Parameter
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a backward pass did.
+
+    Attributes:
+        norms: 2-norm of the gradient of each parameter that got one, by name; nan on the meta device.
+        runs: whether ``loss.backward()`` has something to start from.
+        error: what it raised, ``""`` if nothing.
+        elements: number of elements of the loss; 1 for a scalar.
+    """
+
+    norms: dict[str, float] = field(default_factory=dict)
+    runs: bool = False
+    error: str = ""
+    elements: int = 1
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A peft adapter that the model carries: its name, its saved or given mode, whether it runs, and its parameters."""
+
+    name: str
+    kind: str
+    inference_mode: bool
+    active: bool
+    parameters: tuple[str, ...]
+
+
+def backward(loss: torch.Tensor, model: nn.Module, preserved: Preserved) -> Reached:
+    """Run a real backward from ``loss`` and see where gradients arrive; every ``.grad`` is taken away again.
+
+    A loss with several elements starts from ones, as ``loss.sum()`` would.
+
+    Example:
+        >>> model = nn.Linear(2, 1)
+        >>> with Preserved(model) as preserved:
+        ...     sorted(backward(model(torch.ones(1, 2)).sum(), model, preserved).norms)
+        ['bias', 'weight']
+    """
+    if not loss.requires_grad:
+        return Reached(elements=loss.numel())
+    for leaf in leaves_of(loss):
+        preserved.leaf(leaf)
+    for parameter in model.parameters():
+        if getattr(parameter, "_post_accumulate_grad_hooks", None):
+            preserved.before_write(parameter)
+    preserved.clear_grads()
+    error = ""
+    try:
+        with torch.enable_grad():
+            loss.backward(torch.ones_like(loss))
+    except RuntimeError as raised:
+        error = str(raised)
+    norms = {
+        name: _norm(parameter.grad)
+        for name, parameter in model.named_parameters(remove_duplicate=False)
+        if parameter.grad is not None
+    }
+    preserved.clear_grads()
+    return Reached(norms, True, error, loss.numel())
+
+
+def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
+    """Every leaf tensor in the autograd graph behind ``loss``, found without recursion."""
+    found, seen, todo = [], set(), [loss.grad_fn]
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        todo.extend(parent for parent, _ in node.next_functions)
+    return found
+
+
+def _norm(grad: torch.Tensor) -> float:
+    if grad.is_meta:
+        return float("nan")
+    values = grad.coalesce().values() if grad.layout is torch.sparse_coo else grad
+    return float(torch.linalg.vector_norm(values.detach().to(torch.complex128 if values.is_complex() else torch.float32)))
+
+
+def wanted(model: nn.Module, should_train: Sequence[str] | None) -> tuple[str, ...]:
+    """The names of the parameters that should train: those that match a name or glob, else all that require grad.
+
+    Raises:
+        GradkitError: a pattern that matches no parameter (``no_such_parameter``).
+
+    Example:
+        >>> wanted(nn.Linear(2, 1), ["wei*"])
+        ('weight',)
+    """
+    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    if should_train is None:
+        return tuple(n for n, p in model.named_parameters() if p.requires_grad)
+    for pattern in should_train:
+        if not any(_matches(name, pattern) for name in names):
+            near = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+            raise GradkitError("no_such_parameter", pattern=pattern, names=near)
+    return tuple(n for n in names if any(_matches(n, pattern) for pattern in should_train))
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatch.fnmatchcase(name, pattern)
+
+
+def table(model: nn.Module, want: Iterable[str], used: Iterable[str], reached: Reached) -> tuple[Parameter, ...]:
+    """The parameter table: a row for each name."""
+    want, used, owners = set(want), set(used), dict(model.named_modules())
+    rows = []
+    for name, p in model.named_parameters(remove_duplicate=False):
+        owner = owners[name.rpartition(".")[0]]
+        rows.append(
+            Parameter(
+                name=name, shape=tuple(p.shape) if _has_shape(p) else (), numel=p.numel() if _has_shape(p) else 0,
+                dtype=str(p.dtype).removeprefix("torch."), requires_grad=p.requires_grad, training=owner.training,
+                should_train=name in want, used=name in used, reached=name in reached.norms,
+                grad_norm=reached.norms.get(name), module=type(owner).__name__,
+            )
+        )  # fmt: skip
+    return tuple(rows)
+
+
+def _has_shape(parameter: torch.Tensor) -> bool:
+    return not isinstance(parameter, nn.parameter.UninitializedTensorMixin)
+
+
+def modules(model: nn.Module, rows: Sequence[Parameter]) -> tuple[ModuleInfo, ...]:
+    """The model's modules, each with how many elements it holds, how many may train and how many are reached."""
+    counts: dict[str, list[int]] = {}
+    seen: set[int] = set()
+    for row, (_, parameter) in zip(rows, model.named_parameters(remove_duplicate=False), strict=True):
+        if id(parameter) in seen:
+            continue
+        seen.add(id(parameter))
+        parts = row.name.split(".")[:-1]
+        for depth in range(len(parts) + 1):
+            entry = counts.setdefault(".".join(parts[:depth]), [0, 0, 0])
+            entry[0] += row.numel
+            entry[1] += row.numel if row.should_train or row.requires_grad else 0
+            entry[2] += row.numel if row.reached else 0
+    return tuple(
+        ModuleInfo(path, type(module).__name__, *counts.get(path, (0, 0, 0)), module.training)
+        for path, module in model.named_modules()
+    )
+
+
+def adapters(model: nn.Module) -> tuple[Adapter, ...]:
+    """The peft adapters of a model; ``()`` where peft was never imported or the model carries none."""
+    if "peft" not in sys.modules:
+        return ()
+    found: dict[str, Adapter] = {}
+    names = [name for name, _ in model.named_parameters()]
+    for path, module in model.named_modules():
+        for key, config in _configs(module):
+            if key in found:
+                continue
+            mine = tuple(n for n in names if n.startswith(path) and (f".{key}." in n or n.endswith(f".{key}")))
+            if not mine:
+                mine = tuple(n for n in names if "prompt_encoder" in n or "lora_" in n)
+            active = getattr(module, "active_adapters", None) or getattr(module, "active_adapter", ())
+            active = [active] if isinstance(active, str) else list(active if not callable(active) else active())
+            found[key] = Adapter(key, _kind(config), bool(config.inference_mode), key in active, mine)
+    return tuple(found.values())
+
+
+def _configs(module: nn.Module) -> list[tuple[str, Any]]:
+    table = getattr(module, "peft_config", None)
+    if not isinstance(table, dict):
+        return []
+    return [(str(key), config) for key, config in table.items() if hasattr(config, "inference_mode")]
+
+
+def _kind(config: Any) -> str:
+    kind = getattr(config, "peft_type", "")
+    return str(getattr(kind, "value", kind))

@@ -1,0 +1,138 @@
+"""Run the step again with chosen cuts undone, and see which parameters come alive.
+
+A switch of grad mode is skipped; ``detach`` and ``.data`` become a view; where a value was turned into something that
+cannot carry a gradient, the next floating tensor computed from it is joined to the lost one by adding ``0 * lost.sum()``,
+so that every number of the rerun is the one of the run, and only the history differs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import checkpoint as checkpoints
+
+from gradkit import autograd, frames, reach
+from gradkit.autograd import AutogradGraph
+from gradkit.cuts import DATA, DETACH, REGION, Cut
+from gradkit.preserve import Preserved
+from gradkit.trace import Tracer
+from gradkit.traces import CHECKPOINT, PRESET, Trace
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """What a rerun showed.
+
+    Attributes:
+        revived: parameters that backward reached in it; None if it was not made or did not come through.
+        runs: how many times the step was run for it.
+        error: what the step raised, ``""`` if nothing.
+        trace: its calls, in the order of the first run's.
+        graph: the autograd graph of its loss, with the cuts undone.
+    """
+
+    revived: frozenset[str] | None = None
+    runs: int = 0
+    error: str = ""
+    trace: Trace | None = None
+    graph: AutogradGraph = field(default_factory=AutogradGraph)
+
+
+class Replayer(Tracer):
+    """A tracer that undoes ``cuts`` while it runs the step."""
+
+    def __init__(self, model: nn.Module, preserved: Preserved, cuts: Iterable[Cut]) -> None:
+        super().__init__(model, preserved)
+        cuts = tuple(cuts)
+        self.switches.skip = frozenset(cut.key for cut in cuts if cut.kind == REGION)
+        self._undo = {cut.key[1:]: cut.kind for cut in cuts if cut.kind != REGION}
+        self._names = {str(key[0]) for key in self._undo}
+        self._lost: dict[int, list[torch.Tensor]] = {}
+
+    def run(self, step: Callable[[], Any]) -> Any:
+        """Run the step with the cuts undone; what torch's modules hold is put back afterwards."""
+        original = checkpoints.CheckpointFunction
+        checkpoints.CheckpointFunction = _plain(original, self.switches.skip)  # type: ignore[assignment,misc]
+        try:
+            with torch.set_grad_enabled(torch.is_grad_enabled() or (PRESET,) in self.switches.skip):
+                return super().run(step)
+        finally:
+            checkpoints.CheckpointFunction = original  # type: ignore[misc]
+
+    def changed(self, name: str, inputs: tuple[int, ...], found: list[Any], result: Any) -> Any:
+        """Undo the cut if this call is one; else join on what an earlier one lost."""
+        kind = self._kind(name)
+        if kind in (DETACH, DATA):
+            return found[0] if name == "detach_" else found[0].view_as(found[0])
+        lost = [x for number in inputs for x in self._lost.get(number, ())]
+        if kind:
+            lost += [x for x in found if isinstance(x, torch.Tensor) and x.is_floating_point()]
+        if not lost:
+            return result
+        if isinstance(result, torch.Tensor) and result.is_floating_point() and torch.is_grad_enabled():
+            if any(result is x for x in found):
+                return result
+            return result + _nothing(lost).to(result)
+        self._pass_on(lost)
+        return result
+
+    def _kind(self, name: str) -> str:
+        if name not in self._names:
+            return ""
+        chain = frames.chain(self._frame, Tracer.run.__code__)
+        return self._undo.get((name, *chain[:1]), "")
+
+    def _pass_on(self, lost: list[torch.Tensor]) -> None:
+        """What this call makes cannot carry a gradient either: whatever is made of it will be joined."""
+        self._next_lost = lost
+
+    _next_lost: list[torch.Tensor] | None = None
+
+    def _append(self, name: str, inputs: Any, outputs: Any, begin: int, state: bool, followed: bool) -> None:
+        lost, self._next_lost = self._next_lost, None
+        if lost is None and name == "from_numpy":
+            lost = [x for number in inputs for x in self._lost.get(number, ())]
+        if lost:
+            for number in outputs:
+                self._lost[number] = lost
+        super()._append(name, inputs, outputs, begin, state, followed)
+
+
+def _nothing(lost: Sequence[torch.Tensor]) -> torch.Tensor:
+    total = torch.zeros((), device=lost[0].device)
+    for tensor in {id(x): x for x in lost}.values():
+        total = total + (tensor.sum() * 0).nan_to_num().to(total)
+    return total
+
+
+def _plain(original: Any, skip: frozenset[Any]) -> Any:
+    class CheckpointFunction:
+        """Reentrant checkpointing, without its Function where the cut there is undone."""
+
+        @staticmethod
+        def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+            chain = frames.chain(sys._getframe(1), Tracer.run.__code__)
+            if (CHECKPOINT, *chain[:1]) in skip:
+                return function(*args)
+            return original.apply(function, preserve, *args)
+
+    return CheckpointFunction
+
+
+def rerun(step: Callable[[], Any], model: nn.Module, preserved: Preserved, cuts: Iterable[Cut]) -> Rerun:
+    """Put the model back, run ``step`` once more with ``cuts`` undone, and see which parameters backward reaches."""
+    preserved.rewind()
+    replayer = Replayer(model, preserved, cuts)
+    try:
+        loss = replayer.run(step)
+        trace = replayer.trace(loss)
+        graph = autograd.graph([loss], model)
+        reached = reach.backward(loss, model, preserved)
+    except Exception as error:
+        return Rerun(None, 1, f"{type(error).__name__}: {error}")
+    return Rerun(frozenset(reached.norms), 1, reached.error, trace, graph)

@@ -1,0 +1,178 @@
+"""Where and by what autograd's recording was switched off.
+
+The function mode hears ``torch._C._set_grad_enabled``; which context manager called it, and whether it is being entered
+or left, is read off the frames of ``torch/autograd/grad_mode.py``. ``inference_mode`` makes no such call, so its
+``__enter__`` is wrapped while a run lasts.
+Source: https://pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.autograd import grad_mode
+from torch.utils import _contextlib, checkpoint
+
+from gradkit import frames
+from gradkit.traces import (
+    BLOCK, CHECKPOINT, DECORATOR, FUNCTION, INFERENCE, PRESET, SAMPLE, SWITCH, Region,
+)  # fmt: skip
+
+_GRAD_MODE, _CONTEXTLIB, _CHECKPOINT = grad_mode.__file__, _contextlib.__file__, checkpoint.__file__
+_APPLY: CodeType = torch.autograd.function.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+
+
+@dataclass
+class _Open:
+    on: bool
+    owner: Any
+    region: Region
+
+
+class Switches:
+    """Hears every switch of grad mode during a run and says which of them hold at a call.
+
+    Args:
+        stop: the code object at which the user's frames end.
+    """
+
+    def __init__(self, stop: CodeType) -> None:
+        self.skip: frozenset[Any] = frozenset()
+        self._stop = stop
+        self._open: list[_Open] = []
+        self._inference: list[_Open] = []
+        self._known: dict[Region, int] = {}
+        self._thread = 0
+        self._preset = False
+
+    def __enter__(self) -> Switches:
+        self._thread = threading.get_ident()
+        self._preset = not torch.is_grad_enabled() or torch.is_inference_mode_enabled()
+        self._enter, self._exit = grad_mode.inference_mode.__enter__, grad_mode.inference_mode.__exit__
+        grad_mode.inference_mode.__enter__ = self._wrap_enter(self._enter)  # type: ignore[method-assign]
+        grad_mode.inference_mode.__exit__ = self._wrap_exit(self._exit)  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        grad_mode.inference_mode.__enter__ = self._enter  # type: ignore[method-assign]
+        grad_mode.inference_mode.__exit__ = self._exit  # type: ignore[method-assign]
+
+    # -- grad mode ----------------------------------------------------------------------------------------------
+
+    def record(self, on: bool, frame: FrameType) -> bool:
+        """Hear a call of ``_set_grad_enabled(on)`` made by ``frame``. Returns whether it is to be carried out."""
+        action, owner, outside = _context_manager(frame)
+        if action == "__exit__" or action == "__call__":
+            self._close(owner)
+            return True
+        top = self._open[-1] if self._open else None
+        if action == "__enter__" and top is not None and top.owner is owner:
+            region = self._region(outside, BLOCK)
+            self._open[-1] = _Open(on, owner, region)
+        else:
+            region = self._region(outside, BLOCK if action == "__enter__" else SWITCH)
+            self._open.append(_Open(on, owner, region))
+        return on or region.key not in self.skip
+
+    def _close(self, owner: Any) -> None:
+        for index in range(len(self._open) - 1, -1, -1):
+            if self._open[index].owner is owner:
+                del self._open[index:]
+                return
+
+    def _region(self, frame: FrameType | None, kind: str) -> Region:
+        chain = frames.chain(frame, self._stop)
+        if frame is None:
+            return Region(kind, (kind,), chain)
+        code, file = frame.f_code, frame.f_code.co_filename
+        decorated, target = False, None
+        if file == _CONTEXTLIB and kind == BLOCK:
+            decorated, target = True, getattr(_innermost(frame.f_locals.get("func")), "__code__", None)
+            if target is not None:
+                code, file = target, target.co_filename
+        if file == _CHECKPOINT:
+            return Region(CHECKPOINT, (CHECKPOINT, *chain[:1]), chain)
+        if "/distributions/" in file.replace("\\", "/") and "torch" in file:
+            return Region(SAMPLE, (SAMPLE, *chain[:1]), chain, via=code.co_name)
+        via = "" if frames.is_user_file(file) else code.co_name
+        kind = DECORATOR if decorated else kind
+        key = (kind, code) if decorated else (kind, code, frames.line_of((code, frame.f_lasti)))
+        return Region(kind, key, chain, target if not via else None, via, decorated)
+
+    # -- inference mode -----------------------------------------------------------------------------------------
+
+    def _wrap_enter(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def enter(owner: Any) -> None:
+            if threading.get_ident() == self._thread:
+                plain = self._region(sys._getframe(1), BLOCK)
+                region = Region(INFERENCE, (INFERENCE, *plain.key), plain.chain, plain.code, plain.via, plain.decorated)
+                if owner.mode and region.key in self.skip:
+                    owner._gradkit_skipped = True
+                    return
+                self._inference.append(_Open(not owner.mode, owner, region))
+            original(owner)
+
+        return enter
+
+    def _wrap_exit(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def leave(owner: Any, *error: Any) -> None:
+            if owner.__dict__.pop("_gradkit_skipped", False):
+                return
+            self._inference = [entry for entry in self._inference if entry.owner is not owner]
+            original(owner, *error)
+
+        return leave
+
+    # -- what holds ---------------------------------------------------------------------------------------------
+
+    def active(self, frame: FrameType) -> tuple[int, ...]:
+        """Indices of the regions that keep autograd from recording right now, outermost first."""
+        found: list[Region] = []
+        for entry in reversed(self._open):
+            if entry.on:
+                break
+            found.append(entry.region)
+        if torch.is_inference_mode_enabled():
+            found.extend(entry.region for entry in self._inference if not entry.on)
+        if not found:
+            found.append(self._unheard(frame))
+        return tuple(self._known.setdefault(region, len(self._known)) for region in dict.fromkeys(reversed(found)))
+
+    def _unheard(self, frame: FrameType | None) -> Region:
+        """Recording is off and nobody was heard to switch it off: a custom Function does so, or it was off before."""
+        outer = frame
+        while outer is not None and outer.f_code is not self._stop:
+            if outer.f_code is _APPLY:
+                name = getattr(outer.f_locals.get("cls"), "__name__", "Function")
+                chain = frames.chain(outer, self._stop)
+                return Region(FUNCTION, (FUNCTION, name, *chain[:1]), chain, via=name)
+            outer = outer.f_back
+        return Region(PRESET, (PRESET,), ())
+
+    def regions(self) -> tuple[Region, ...]:
+        """All regions that held at some call, by the indices that ``active`` gave."""
+        return tuple(self._known)
+
+
+def _context_manager(frame: FrameType) -> tuple[str, Any, FrameType | None]:
+    """The outermost method of ``grad_mode.py`` that is running, its object, and the frame outside of it."""
+    action, owner, outer = "", None, frame
+    while outer is not None and outer.f_code.co_filename == _GRAD_MODE:
+        action, owner = outer.f_code.co_name, outer.f_locals.get("self", owner)
+        outer = outer.f_back  # type: ignore[assignment]
+    return action, owner, outer
+
+
+def _innermost(function: Any) -> Any:
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
+

@@ -1,0 +1,230 @@
+"""Run a step once and keep, for each torch call: what went in, what came out, whether autograd recorded it, and where.
+
+A ``TorchFunctionMode`` sees every call of ``torch.*`` and ``Tensor.*``, ``.data``, and every switch of grad mode; module
+hooks tell which module is running. Only numbers, shapes, code positions and weak references are kept, never tensors.
+Source of the mechanism: https://pytorch.org/docs/stable/torch.overrides.html
+"""
+
+from __future__ import annotations
+
+import bisect
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
+from torch.overrides import TorchFunctionMode
+
+from gradkit import carriers, frames
+from gradkit.ledger import Ledger, leaves
+from gradkit.preserve import Preserved
+from gradkit.switches import Switches
+from gradkit.traces import Call, Trace
+
+_sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr  # type: ignore[attr-defined]
+
+PROPERTIES = frozenset("data T mT H mH real imag".split())
+ESCAPES = frozenset("item tolist numpy __array__ __float__ __complex__ __int__ __index__".split())
+OVERWRITES = frozenset("zero_ fill_ normal_ uniform_ random_ exponential_ bernoulli_ geometric_ cauchy_".split())
+NO_DATA = frozenset(
+    "zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full "
+    "new_empty_strided size dim numel stride is_floating_point is_complex element_size nelement ndimension get_device "
+    "storage_offset is_contiguous untyped_storage storage data_ptr __len__ __bool__ is_inference requires_grad_ "
+    "retain_grad register_hook register_post_accumulate_grad_hook __repr__ __format__ __hash__ is_same_size equal "
+    "allclose is_nonzero _is_all_true can_cast result_type __deepcopy__ __contains__ is_shared is_pinned "
+    "__reduce_ex__ __setstate__ is_coalesced is_sparse broadcast_shapes".split()
+)
+_WRITING = frozenset(
+    "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __idiv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__".split()
+)
+
+
+class StepStopped(BaseException):
+    """The step itself called ``backward()``, or ``autograd.grad`` on something without history: what it was called on."""
+
+    def __init__(self, loss: torch.Tensor) -> None:
+        super().__init__()
+        self.loss = loss
+
+
+class Tracer(TorchFunctionMode):
+    """Records one run of a step.
+
+    Args:
+        model: the model whose parameters are of interest.
+        preserved: told of tensors before they are written in place, and of modules outside of the model; None to trace
+            without being able to put things back.
+
+    Example:
+        >>> model = nn.Linear(2, 1)
+        >>> tracer = Tracer(model)
+        >>> loss = tracer.run(lambda: model(torch.ones(1, 2)).sum().detach())
+        >>> [call.name for call in tracer.trace(loss).calls]
+        ['ones', 'linear', 'sum', 'detach']
+    """
+
+    def __init__(self, model: nn.Module, preserved: Preserved | None = None) -> None:
+        super().__init__()
+        self.preserved = preserved
+        self.switches = Switches(Tracer.run.__code__)
+        self.ledger = Ledger(self._unseen, self._outputs_at)
+        self._calls: list[tuple[Any, ...]] = []
+        self._begins: list[int] = []
+        self._stack: list[int] = []
+        self._ran: set[int] = set()
+        self._stopped = False
+        self._frame: FrameType | None = None
+        self._modules = [path for path, _ in model.named_modules()]
+        self._numbers = {id(module): i for i, module in enumerate(model.modules())}
+        self._parameters: dict[str, int] = {}
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            known = self.ledger.known(parameter)
+            self._parameters[name] = self.ledger.old(parameter, name) if known is None else known
+        for name, buffer in model.named_buffers():
+            self.ledger.old(buffer, buffer=name)
+
+    # -- the run ------------------------------------------------------------------------------------------------
+
+    def run(self, step: Callable[[], Any]) -> Any:
+        """Call ``step()`` once and return what it returned; whatever it raises comes through.
+
+        A step that calls ``backward()`` itself is stopped there, and the tensor it called it on is returned.
+        """
+        before = module_hooks.register_module_forward_pre_hook(self._enter_module)
+        after = module_hooks.register_module_forward_hook(self._leave_module, always_call=True)
+        try:
+            with self.switches, self:
+                return step()
+        except StepStopped as stop:
+            self._stopped = True
+            return stop.loss
+        finally:
+            before.remove()
+            after.remove()
+
+    def _enter_module(self, module: nn.Module, _args: Any) -> None:
+        number = self._numbers.get(id(module), -1)
+        if number < 0 and self.preserved is not None:
+            self.preserved.watch(module)
+        self._stack.append(number)
+        self._ran.add(number)
+
+    def _leave_module(self, _module: nn.Module, _args: Any, _output: Any) -> None:
+        if self._stack:
+            self._stack.pop()
+
+    # -- one call -----------------------------------------------------------------------------------------------
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        self._frame = sys._getframe(1)
+        if name == "__get__":
+            name = func.__self__.__name__
+            if name not in PROPERTIES:
+                return func(*args, **kwargs)
+        elif name == "__set__":
+            name = f"{func.__self__.__name__}="
+            if name != "data=":
+                return func(*args, **kwargs)
+        elif name == "_set_grad_enabled":
+            return func(*args) if self.switches.record(bool(args[0]), self._frame) else None
+        elif name == "backward" and func is torch.Tensor.backward:
+            raise StepStopped(args[0])
+        return self.call(func, name, args, kwargs)
+
+    def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """Carry out one call and record it."""
+        found = list(leaves(args)) + (list(leaves(kwargs.values())) if kwargs else [])
+        writes = (name[-1:] == "_" and name[-2:] != "__") or name in _WRITING or name == "data="
+        targets = leaves(args[:1]) if writes or kwargs.get("inplace") else ()
+        state = self._before_write(name, [*targets, *leaves([kwargs.get("out")])])
+        if name in NO_DATA:
+            inputs: tuple[int, ...] = ()
+        else:
+            inputs = self.ledger.inputs(found[1:] if name in OVERWRITES or name == "data=" else found)
+        begin = _sequence()
+        result = self.changed(name, inputs, found, self._carry_out(func, args, kwargs))
+        if name in ESCAPES:
+            return self._escape(name, inputs, result, begin)
+        if name == "__setitem__" or name == "data=":
+            made: Any = args[:1]
+        elif isinstance(result, torch.Tensor):
+            made = (result,)
+        else:
+            made = [x for x in leaves([result]) if isinstance(x, torch.Tensor)] if isinstance(result, (tuple, list)) else ()
+            made = made or (found[:1] if writes else ())
+        if made and name != "requires_grad_":
+            index = len(self._calls)
+            outputs = tuple(self.ledger.made(x, index, writes) for x in made)
+            followed = any(not isinstance(x, torch.Tensor) and type(x) is not float for x in found)
+            self._append(name, inputs, outputs, begin, state, followed)
+        return result
+
+    def changed(self, name: str, inputs: tuple[int, ...], found: list[Any], result: Any) -> Any:
+        """The result that the step gets to see: here, the true one. Reruns undo cuts by another."""
+        return result
+
+    def _carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            if func is torch.autograd.grad and "does not require grad" in str(error):
+                outputs = args[0] if args else kwargs["outputs"]
+                raise StepStopped(outputs if isinstance(outputs, torch.Tensor) else outputs[0]) from None
+            raise
+
+    def _escape(self, name: str, inputs: tuple[int, ...], result: Any, begin: int) -> Any:
+        """A value leaves torch: it becomes a value of its own, and what is handed out remembers its number."""
+        number = self.ledger.left(len(self._calls))
+        self._append(name, inputs, (number,), begin, False, False)
+        if name == "__float__":
+            self.ledger.remember_float(result, number)
+            return result
+        return carriers.follow(result, (number,))
+
+    def _before_write(self, name: str, targets: list[Any]) -> bool:
+        state = False
+        for target in targets:
+            if isinstance(target, torch.Tensor) and name not in ("requires_grad_", "detach_") and self.ledger.is_old(target):
+                state = True
+                if self.preserved is not None:
+                    self.preserved.before_write(target)
+        return state
+
+    # -- records ------------------------------------------------------------------------------------------------
+
+    def _append(self, name: str, inputs: Any, outputs: Any, begin: int, state: bool, followed: bool) -> None:
+        on = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+        frame = self._frame
+        regions = () if on or frame is None else self.switches.active(frame)
+        chain = frames.chain(frame, Tracer.run.__code__)
+        module = self._stack[-1] if self._stack else -1
+        self._begins.append(begin)
+        self._calls.append((len(self._calls), name, inputs, outputs, on, regions, module, chain, begin, state, followed))
+
+    def _unseen(self, name: str, inputs: tuple[int, ...], number: int) -> int:
+        self._append(name, inputs, (number,), _sequence(), False, name == "from_numpy")
+        return len(self._calls) - 1
+
+    def _outputs_at(self, sequence: int) -> tuple[int, ...]:
+        index = bisect.bisect_right(self._begins, sequence) - 1
+        outputs: tuple[int, ...] = self._calls[index][3] if index >= 0 else ()
+        return outputs
+
+    def trace(self, loss: Any) -> Trace:
+        """The run as frozen data. ``loss``: what the step returned."""
+        number = self.ledger.use(loss) if isinstance(loss, torch.Tensor) else -1
+        return Trace(
+            calls=tuple(Call(*call) for call in self._calls),
+            values=self.ledger.values(),
+            regions=self.switches.regions(),
+            modules=tuple(self._modules),
+            loss=number,
+            parameters=dict(self._parameters),
+            ran=frozenset(self._modules[i] for i in self._ran if i >= 0),
+            stopped=self._stopped,
+        )

@@ -1,0 +1,121 @@
+"""What one traced forward pass leaves behind: frozen data, no tensors, no objects of the user's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import CodeType
+
+Point = tuple[CodeType, int]
+Chain = tuple[Point, ...]
+Key = tuple[object, ...]
+
+BLOCK, DECORATOR, SWITCH, PRESET = "block", "decorator", "switch", "preset"
+INFERENCE, CHECKPOINT, FUNCTION, SAMPLE = "inference", "checkpoint", "function", "sample"
+
+
+@dataclass(frozen=True)
+class Region:
+    """A stretch of the run in which autograd recorded nothing.
+
+    Attributes:
+        kind: what switched recording off: ``"block"`` (a ``with``), ``"decorator"``, ``"switch"``
+            (``set_grad_enabled(False)`` as a call), ``"preset"`` (off before the step began), ``"inference"``,
+            ``"checkpoint"`` (reentrant), ``"function"`` (inside a custom autograd Function), ``"sample"``
+            (``Distribution.sample``).
+        key: equal for every entry of the same place in the code.
+        chain: the user's frames when it was entered, innermost first.
+        code: of a decorated function, its code object.
+        via: name of the library function that opened it, ``""`` if the user's own code did.
+        decorated: it was opened by a decorator (of a user's or a library's function).
+    """
+
+    kind: str
+    key: Key
+    chain: Chain
+    code: CodeType | None = None
+    via: str = ""
+    decorated: bool = False
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a torch function, as the user's code made it.
+
+    Attributes:
+        name: torch's name: ``"linear"``, ``"detach"``, ``"data"``, ``"__setitem__"``.
+        inputs, outputs: numbers of the values that went in and came out.
+        grad_on: whether autograd was recording.
+        regions: indices of the regions that kept it from recording; empty if ``grad_on``.
+        module: index into ``Trace.modules`` of the module whose forward was running, -1 outside of any.
+        chain: the user's frames, innermost first.
+        sequence: autograd's sequence number when the call began.
+        writes_state: it wrote in place into a tensor that existed before the step.
+        attached: it was handed values whose history was followed through Python or NumPy.
+    """
+
+    index: int
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    grad_on: bool
+    regions: tuple[int, ...]
+    module: int
+    chain: Chain
+    sequence: int
+    writes_state: bool = False
+    attached: bool = False
+
+    @property
+    def key(self) -> Key:
+        """Equal for every run of the same call in the code."""
+        return (self.name, *(self.chain[:1]))
+
+
+@dataclass(frozen=True)
+class Value:
+    """One version of one tensor (or of a number or array that came out of one).
+
+    Attributes:
+        maker: index of the call that made it, -1 if it existed before or was made where no call is seen.
+        shape: its shape.
+        floating: whether its dtype can carry a gradient.
+        requires_grad: when it was last used.
+        parameter: its name if it is a parameter of the model, else ``""``.
+        buffer: its name if it is a buffer of the model, else ``""``.
+        python: it is a number, a list or an array, not a tensor.
+        leaf: it is a leaf that requires grad.
+    """
+
+    maker: int
+    shape: tuple[int, ...]
+    floating: bool
+    requires_grad: bool
+    parameter: str = ""
+    buffer: str = ""
+    python: bool = False
+    leaf: bool = False
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A whole forward pass.
+
+    Attributes:
+        calls, values, regions: as above, by index.
+        modules: dotted paths of the model's modules that ran.
+        loss: number of the value that the step returned; -1 if its making was not seen.
+        parameters: number of the value of each parameter of the model, by name.
+        ran: dotted paths of the modules whose forward ran.
+        stopped: the step called ``backward()`` itself, and the run was stopped there.
+        return_chain: the user's frames of the last call that was seen.
+    """
+
+    calls: tuple[Call, ...]
+    values: tuple[Value, ...]
+    regions: tuple[Region, ...]
+    modules: tuple[str, ...]
+    loss: int
+    parameters: dict[str, int]
+    ran: frozenset[str]
+    stopped: bool = False
+    files: tuple[str, ...] = ()

@@ -1,0 +1,24 @@
+"""Every test starts alike: one thread, the same seed, grad mode on, English."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from gradkit import i18n
+
+
+def pytest_configure() -> None:
+    torch.set_num_threads(1)  # many small models at once: more threads only get in each other's way
+
+
+@pytest.fixture(autouse=True)
+def _the_same_start_for_every_test() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch.set_grad_enabled(True)
+    i18n.language("en")
+    yield
+    torch.set_grad_enabled(True)
+    i18n.language("en")

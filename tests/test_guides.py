@@ -9,7 +9,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -52,9 +51,6 @@ PARTIAL = {
 
 each_cause = pytest.mark.parametrize("cause", CAUSES)
 each_language = pytest.mark.parametrize("language", ["en", "zh"])
-needs_engine = pytest.mark.skipif(
-    not callable(getattr(gradkit, "diagnose", None)), reason="gradkit.diagnose is not there yet"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -67,12 +63,6 @@ def _calm() -> Iterator[None]:
 
 def page(cause: str, language: str) -> str:
     return (FOLDER / cause / f"{language}.md").read_text(encoding="utf-8")
-
-
-def program(cause: str) -> ModuleType:
-    if cause == "adapter_inference_mode":
-        pytest.importorskip("peft")
-    return guide.load_case(cause)
 
 
 def experiments(cause: str) -> dict[str, Callable[[], None]]:
@@ -164,7 +154,6 @@ def test_every_region_of_the_program_is_shown(cause: str) -> None:
 
 @pytest.mark.parametrize(("cause", "name"), [(cause, name) for cause in CAUSES for name in experiments(cause)])
 def test_the_experiment_holds(cause: str, name: str) -> None:
-    program(cause)
     with contextlib.redirect_stdout(io.StringIO()):
         experiments(cause)[name]()
     torch.set_grad_enabled(True)
@@ -172,7 +161,7 @@ def test_the_experiment_holds(cause: str, name: str) -> None:
 
 @each_cause
 def test_the_wrong_program_fails_as_its_guide_says(cause: str) -> None:
-    model, step = program(cause).make()
+    model, step = guide.load_case(cause).make()
     loss = step()
     torch.set_grad_enabled(True)
     assert loss.requires_grad == (cause in PARTIAL)
@@ -188,7 +177,7 @@ def test_the_wrong_program_fails_as_its_guide_says(cause: str) -> None:
 
 @each_cause
 def test_the_cured_program_gives_every_trainable_parameter_a_gradient(cause: str) -> None:
-    model, step = program(cause).make_fixed()
+    model, step = guide.load_case(cause).make_fixed()
     step().backward()
     assert any(parameter.requires_grad for parameter in model.parameters())
     assert starved(model) == []
@@ -203,10 +192,9 @@ def test_the_wrong_part_holds_the_line_to_change(cause: str) -> None:
     assert guide.cut_lines(cause)
 
 
-@needs_engine
 @each_cause
 def test_the_engine_names_cause_and_line_of_the_wrong_program(cause: str) -> None:
-    model, step = program(cause).make()
+    model, step = guide.load_case(cause).make()
     report = gradkit.diagnose(step, model=model)
     found = [(finding.cause, finding.location and finding.location.line) for finding in report.findings]
     assert not report.healthy
@@ -215,10 +203,9 @@ def test_the_engine_names_cause_and_line_of_the_wrong_program(cause: str) -> Non
     assert Path(report.findings[0].location.file) == FOLDER / cause / "case.py"
 
 
-@needs_engine
 @each_cause
 def test_the_engine_gives_the_cured_program_a_clean_bill(cause: str) -> None:
-    model, step = program(cause).make_fixed()
+    model, step = guide.load_case(cause).make_fixed()
     report = gradkit.diagnose(step, model=model)
     assert report.findings == ()
     assert report.healthy

@@ -1,0 +1,175 @@
+"""The sentences: complete in both languages, used, and nowhere but in the catalogues."""
+
+from __future__ import annotations
+
+import ast
+import re
+import string
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gradkit import i18n
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+REPO = Path(__file__).parents[1]
+PACKAGE = REPO / "gradkit"
+LOCALES = PACKAGE / "locales"
+SUBJECTS = sorted(path.name for path in (LOCALES / "en").glob("*.toml"))
+MODULES = sorted(
+    path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in ("cases", "guides")
+)
+CJK = re.compile(r"[\u4e00-\u9fff]")
+FOUR_WORDS = re.compile(r"(?:\b[A-Za-z']+,? ){3,}[A-Za-z']+\b")
+FILLERS = re.compile(r"\b(a|an|and|are|in|is|it|no|not|of|or|that|the|this|to|with|you|your)\b")
+
+
+def _flat(language: str, subject: str) -> dict[str, str]:
+    text = (LOCALES / language / subject).read_text(encoding="utf-8")
+    return i18n._flat(tomllib.loads(text), "")
+
+
+def _facts(sentence: str) -> set[str]:
+    return {name.split(".")[0].split("[")[0] for _, name, _, _ in string.Formatter().parse(sentence) if name}
+
+
+def _stem(key: str) -> str:
+    """The key that the code asks for: the plural forms are chosen by the catalogue."""
+    return re.sub(r"\.(one|many)$", "", key)
+
+
+EN, ZH = i18n.catalogue("en"), i18n.catalogue("zh")
+
+
+def test_both_languages_have_the_same_subjects() -> None:
+    assert sorted(path.name for path in (LOCALES / "zh").glob("*.toml")) == SUBJECTS
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_both_languages_have_the_same_keys_in_the_same_order(subject: str) -> None:
+    assert list(_flat("en", subject)) == list(_flat("zh", subject))
+
+
+def test_no_key_stands_in_two_files() -> None:
+    count = Counter(key for subject in SUBJECTS for key in _flat("en", subject))
+    assert [key for key, times in count.items() if times > 1] == []
+
+
+def test_both_languages_name_the_same_facts() -> None:
+    def facts(key: str, sentence: str) -> set[str]:
+        return _facts(sentence) - ({"n"} if key.endswith(".one") else set())  # "one" may be said in words
+
+    assert [key for key in EN if facts(key, EN[key]) != facts(key, ZH[key])] == []
+
+
+def test_a_chinese_sentence_is_in_chinese() -> None:
+    def is_phrase(text: str) -> bool:  # not a mere name, such as "JSON" or "{n}"
+        return bool(re.search(r"[a-z]{2,} [a-z]{2,}", re.sub(r"\{[^}]*\}|`[^`]*`", "", text)))
+
+    assert [key for key in EN if is_phrase(EN[key]) and not CJK.search(ZH[key])] == []
+
+
+def test_an_english_sentence_is_in_english() -> None:
+    # the name of a language is written in that language
+    assert [key for key in EN if CJK.search(EN[key].replace("中文", ""))] == []
+
+
+def _asked() -> Iterator[tuple[str, re.Pattern[str], set[str] | None]]:
+    """Each literal that the code may use as a key: (where, its shape, the facts that are handed over or None)."""
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            where = f"{path.relative_to(REPO)}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.Call) and node.args and (shape := _shape(node.args[0])):
+                called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                facts = None if any(word.arg is None for word in node.keywords) else {str(w.arg) for w in node.keywords}
+                if called in ("words", "GradkitError"):
+                    yield where, re.compile(("error\\." if called == "GradkitError" else "") + shape), facts
+            elif shape := _shape(node):
+                yield where, re.compile(shape), None
+                yield where, re.compile(r"error\." + shape), None
+
+
+def _shape(node: ast.AST) -> str:
+    """The literal as a regular expression; an f-string's values may be anything."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[a-z][\w.]*", node.value):
+        return re.escape(node.value) + (r"[\w.]+" if node.value.endswith(".") else "")
+    if isinstance(node, ast.JoinedStr) and re.fullmatch(r"[a-z]\w*\..*|[a-z]\w*_", _beginning(node)):
+        return "".join(re.escape(part.value) if isinstance(part, ast.Constant) else r"[\w.]+" for part in node.values)
+    return ""
+
+
+def _beginning(node: ast.JoinedStr) -> str:
+    first = node.values[0]
+    return first.value if isinstance(first, ast.Constant) else ""
+
+
+ASKED = list(_asked())
+
+
+def test_every_sentence_is_used() -> None:
+    stems = {_stem(key) for key in EN}
+    assert [key for key in sorted(stems) if not any(shape.fullmatch(key) for _, shape, _ in ASKED)] == []
+
+
+def test_every_sentence_that_is_asked_for_exists() -> None:
+    asked = [(where, shape) for where, shape, facts in ASKED if facts is not None]
+    assert [(where, shape.pattern) for where, shape in asked if not _meant(shape)] == []
+
+
+def test_every_sentence_gets_the_facts_that_it_names() -> None:
+    asked = [(where, shape, facts) for where, shape, facts in ASKED if facts is not None]
+    assert [
+        (where, key, lacks)
+        for where, shape, facts in asked
+        for key in _meant(shape)
+        if (lacks := _facts(EN[key]) - facts)
+    ] == []
+
+
+def _meant(shape: re.Pattern[str]) -> list[str]:
+    return [key for key in EN if shape.fullmatch(_stem(key)) or shape.fullmatch(key)]
+
+
+def _strings(path: Path) -> Iterator[tuple[int, str]]:
+    """The strings of a module that may reach a user: not docstrings, nor what is compared or matched with."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    quiet: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):
+            quiet.add(id(node.value))
+        elif isinstance(node, ast.Compare):
+            quiet |= {id(inner) for inner in ast.walk(node)}
+        elif isinstance(node, ast.Assert) and node.msg:
+            quiet |= {id(inner) for inner in ast.walk(node.msg)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in quiet:
+            yield node.lineno, node.value
+
+
+def _is_prose(text: str) -> bool:
+    """Chinese, or English that reads like a sentence: torch's messages and patterns that are looked for do not."""
+    english = FOUR_WORDS.search(text) and FILLERS.search(text) and (text[0].isupper() or text.rstrip()[-1] in ".!?:")
+    return bool(CJK.search(text) or (english and "\\" not in text))
+
+
+def test_no_sentence_stands_in_a_module() -> None:
+    assert [
+        f"{path.relative_to(REPO)}:{line}: {text}"
+        for path in MODULES
+        for line, text in _strings(path)
+        if _is_prose(text)
+    ] == []
+
+
+@pytest.mark.parametrize("word", ["断点", "graph break", "Graph break"])
+def test_a_cut_has_one_name(word: str) -> None:
+    pages = [path for end in ("toml", "md", "ipynb", "py", "js") for path in PACKAGE.rglob(f"*.{end}")]
+    pages += [*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md"), *(REPO / "notebooks").glob("*.ipynb")]
+    assert [path for path in pages if word in path.read_text(encoding="utf-8")] == []

@@ -1,0 +1,196 @@
+"""Turn whatever a person has (objects, a file, a checkpoint, the name of a built-in example) into one ``Step``."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from gradkit import adapters, failures
+from gradkit.batches import load_batch, shown
+from gradkit.building import build_loss, build_model, build_step
+from gradkit.calling import ModelCall, StepCall
+from gradkit.errors import GradkitError
+from gradkit.owners import files_of, model_of
+from gradkit.signatures import accepts, expectation
+
+__all__ = [
+    "BUILTINS",
+    "Step",
+    "expectation",
+    "explain_failure",
+    "from_builtin",
+    "from_objects",
+    "from_spec",
+    "from_step",
+]
+
+_EXAMPLES = {
+    "resume_lora": ("resume_lora", "make"),
+    "resume_lora_fixed": ("resume_lora", "make_fixed"),
+    "vision_memory_never_called": ("vision_memory", "make_never_called"),
+    "vision_memory_detached": ("vision_memory", "make_detached"),
+    "vision_memory_fixed": ("vision_memory", "make_fixed"),
+}
+BUILTINS: tuple[str, ...] = tuple(_EXAMPLES)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One forward pass that can be run again and again.
+
+    Attributes:
+        run: takes nothing, returns the loss, a tensor of any shape.
+        model: the module whose parameters are to be trained.
+        label: what to call it on screen, for example ``"train.py:step"``.
+        files: the user's source files that are known to take part.
+    """
+
+    run: Callable[[], object]
+    model: nn.Module
+    label: str = ""
+    files: tuple[str, ...] = ()
+
+
+def from_objects(
+    model: nn.Module, batch: object = None, loss: Callable[..., Any] | None = None, *, label: str = ""
+) -> Step:
+    """A step from a model, a batch and a loss that exist already.
+
+    Args:
+        model: any module.
+        batch: a dict (``model(**batch)``), a tuple (``model(*batch)``) or anything else (``model(batch)``). In a
+            tuple that is longer than forward takes, the last item is the target. A DataLoader gives its first batch.
+            None calls ``model()``.
+        loss: ``loss(output, batch)``; one whose second parameter is called ``target``, ``labels``, ``y`` ... gets
+            the targets instead (``nn.CrossEntropyLoss()``). None: ``output.loss``, ``output["loss"]`` or the output
+            itself if it has one element. ``calling`` tells the rules in full.
+        label: what to call it on screen; the model's class by default.
+
+    Raises:
+        GradkitError: the model is no module, or the loss cannot be called.
+
+    Example:
+        >>> step = from_objects(nn.Linear(3, 1), torch.ones(4, 3), lambda output, batch: output.mean())
+        >>> step.run().shape, step.label
+        (torch.Size([]), 'Linear')
+    """
+    if not isinstance(model, nn.Module):
+        raise GradkitError("not_a_module", name="model", got=shown(model))
+    if loss is not None and not callable(loss):
+        raise GradkitError("not_callable", name="loss", got=shown(loss))
+    call = ModelCall(model, load_batch(batch) if isinstance(batch, DataLoader) else batch, loss)
+    return Step(call, model, label or type(model).__name__, files_of(model, loss))
+
+
+def from_step(step: Callable[[], object], model: nn.Module | None = None, *, label: str = "") -> Step:
+    """A step from a function that runs one forward pass and returns the loss.
+
+    Args:
+        step: called without arguments; may also return an output that holds the loss (``output.loss``).
+        model: None takes ``step.model``, else the one module that the function uses.
+        label: what to call it on screen; the function's name by default.
+
+    Raises:
+        GradkitError: not a function of no arguments, or the model cannot be told. A step that returns no tensor
+            raises when it is run.
+
+    Example:
+        >>> net = nn.Linear(3, 1)
+        >>> from_step(lambda: net(torch.ones(4, 3)).mean()).model is net
+        True
+    """
+    if isinstance(step, nn.Module) or not callable(step):
+        raise GradkitError("not_callable", name="step", got=shown(step))
+    label = label or getattr(step, "__qualname__", type(step).__name__).replace("<locals>.", "")
+    if accepts(step).required:
+        raise GradkitError("step_needs_arguments", name=label, arguments=", ".join(accepts(step).required))
+    if model is None:
+        model = model_of(step, label)
+    elif not isinstance(model, nn.Module):
+        raise GradkitError("not_a_module", name="model", got=shown(model))
+    return Step(StepCall(step, label), model, label, files_of(step, model))
+
+
+def from_spec(
+    step: object = None,
+    *,
+    model: object = None,
+    batch: object = None,
+    loss: object = None,
+    adapter: str | os.PathLike[str] | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    base: object = None,
+    is_trainable: bool | None = None,
+) -> Step:
+    """A step from texts such as ``train.py:build_model``; every one may be the object itself as well.
+
+    Args:
+        step: ``train.py:step``, a function of no arguments; or one of ``model`` and / or ``batch``, which it then
+            gets; or a function that returns the pair ``(model, step)``.
+        model: a module, a class or a function that builds it, or a folder written by transformers.
+        batch: what ``batches.load_batch`` takes. A data file's tensors go to the model's device.
+        loss: a function of (output, batch), a class, or a function that builds it.
+        adapter: a peft adapter folder to put on the model.
+        weights: a state dict to load into the model, before the adapter.
+        base: another name for ``model``, to go with ``adapter``.
+        is_trainable: for the adapter; None leaves peft's default.
+
+    Raises:
+        GradkitError: whatever does not fit, by name.
+
+    Example:
+        >>> from_spec(model="torch.nn:Flatten", batch=lambda: torch.ones(1, 1)).run()
+        tensor([[1.]])
+    """
+    built = build_model(model if model is not None else base, adapter, weights, is_trainable)
+    if step is not None:
+        made, owner = build_step(step, built.value if built else None, batch)
+        ready = from_step(made.value, owner, label=made.label)
+        run = StepCall(made.value, made.label, made.folder)
+        return replace(ready, run=run, files=_with(made.file, *ready.files))
+    if built is None:
+        raise GradkitError("nothing_to_load")
+    if batch is None and accepts(built.value).required:
+        raise GradkitError("no_batch", expects=expectation(built.value))
+    device = next((one.device for one in built.value.parameters()), torch.device("cpu"))
+    call = ModelCall(built.value, load_batch(batch, device=device), build_loss(loss), built.folder)
+    return Step(call, built.value, built.label, _with(built.file, *files_of(built.value, call.loss)))
+
+
+def from_builtin(name: str) -> Step:
+    """One of the examples that ship with gradkit, by its name in ``BUILTINS``.
+
+    Raises:
+        GradkitError: no such example.
+    """
+    if name not in _EXAMPLES:
+        raise GradkitError("no_such_builtin", name=name, names=", ".join(BUILTINS))
+    module, function = _EXAMPLES[name]
+    program = importlib.import_module(f"gradkit.cases.{module}")
+    with adapters.quiet(), torch.random.fork_rng(devices=[]):
+        model, step = getattr(program, function)()
+    return from_step(step, model, label=name)
+
+
+def explain_failure(error: Exception, step: Step) -> GradkitError:
+    """The clear error for an exception that ``step.run()`` raised; a ``GradkitError`` comes back as it is.
+
+    Example:
+        >>> step = from_objects(nn.Linear(3, 1), torch.ones(4, 5), lambda output: output.sum())
+        >>> try: _ = step.run()
+        ... except RuntimeError as error: print(explain_failure(error, step).key)
+        wrong_shape
+    """
+    batch = shown(step.run.batch) if isinstance(step.run, ModelCall) else ""
+    return failures.explain(error, step.model, batch)
+
+
+def _with(file: str, *others: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one for one in (file, *others) if one))

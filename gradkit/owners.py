@@ -1,0 +1,124 @@
+"""Which modules, and which of the user's files, a function uses: read off its closure, arguments and globals."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Iterator, Mapping
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from torch import nn
+
+from gradkit.errors import GradkitError
+from gradkit.frames import is_user_file
+
+
+def model_of(step: object, name: str) -> nn.Module:
+    """The model that a step trains: ``step.model``, else the one module that it uses and that holds all others.
+
+    Args:
+        step: any callable.
+        name: what to call it in errors.
+
+    Raises:
+        GradkitError: it uses no module, or several.
+
+    Example:
+        >>> net = nn.Linear(3, 1)
+        >>> model_of(lambda: net.weight.sum(), "step") is net
+        True
+    """
+    said = getattr(step, "model", None)
+    if isinstance(said, nn.Module):
+        return said
+    found = modules_of(step)
+    if not found:
+        raise GradkitError("no_model_in_step", name=name)
+    if len(found) > 1:
+        raise GradkitError("many_models", name=name, models=", ".join(type(one).__name__ for one in found))
+    return found[0]
+
+
+def modules_of(step: object) -> tuple[nn.Module, ...]:
+    """The outermost modules that a callable uses; those without parameters (a loss) only if there are no others."""
+    found = {id(one): one for one in _things(step, set()) if isinstance(one, nn.Module)}
+    inner = {id(child) for one in found.values() for child in one.modules() if child is not one}
+    outer = [one for key, one in found.items() if key not in inner]
+    return tuple([one for one in outer if next(one.parameters(), None) is not None] or outer)
+
+
+def files_of(*things: object) -> tuple[str, ...]:
+    """The user's own source files among those of some functions, all that they call by name, and modules."""
+    files: dict[str, None] = {}
+    for thing in things:
+        for one in _things(thing, set()):
+            functions = [type(part).forward for part in one.modules()] if isinstance(one, nn.Module) else [one]
+            for function in functions:
+                code = getattr(function, "__code__", None)
+                if isinstance(code, CodeType) and is_user_file(code.co_filename):
+                    files.setdefault(code.co_filename)
+    return tuple(files)
+
+
+def _things(thing: Any, seen: set[int]) -> Iterator[Any]:
+    """A callable, and whatever it reaches without being called: modules and further functions of the user's."""
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    yield thing
+    if isinstance(thing, nn.Module):
+        return
+    for part in _parts(thing):
+        for one in _members(part):
+            # of objects (a trainer) only those that a function names: theirs in turn would lead anywhere
+            if _leads_on(one) or (isinstance(thing, (MethodType, FunctionType)) and _is_plain_object(one)):
+                yield from _things(one, seen)
+
+
+def _parts(thing: Any) -> list[Any]:
+    if isinstance(thing, functools.partial):
+        return [thing.func, *thing.args, *thing.keywords.values()]
+    if isinstance(thing, MethodType):
+        return [thing.__self__, thing.__func__]
+    if isinstance(thing, FunctionType):
+        return _used(thing)
+    return list(getattr(thing, "__dict__", {}).values())
+
+
+def _leads_on(value: Any) -> bool:
+    if isinstance(value, FunctionType):
+        return is_user_file(value.__code__.co_filename)
+    return isinstance(value, (nn.Module, functools.partial, MethodType))
+
+
+def _members(part: Any) -> list[Any]:
+    if isinstance(part, Mapping) and len(part) <= 64:
+        return list(part.values())
+    return list(part) if isinstance(part, (list, tuple)) and len(part) <= 64 else [part]
+
+
+def _used(function: FunctionType) -> list[Any]:
+    parts: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # not filled yet
+            parts.append(cell.cell_contents)
+    names = _names(function.__code__)
+    parts += [value for key, value in function.__globals__.items() if key in names]
+    return parts
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
+    return set(code.co_names).union(*(_names(one) for one in inner))
+
+
+def _is_plain_object(value: Any) -> bool:
+    """Whether a value is an object of a class of the user's, such as a trainer that holds the model."""
+    kind = type(value)
+    if kind.__module__ == "builtins" or inspect.ismodule(value) or inspect.isclass(value):
+        return False
+    return any(
+        isinstance(one, FunctionType) and is_user_file(one.__code__.co_filename) for one in vars(kind).values()
+    ) or kind.__name__ in ("SimpleNamespace", "Namespace")

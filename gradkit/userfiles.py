@@ -1,0 +1,161 @@
+"""Import a person's own file or module as Python itself would, and again as soon as it has changed.
+
+Bytecode is never written next to it, and a failed import leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import linecache
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+
+from gradkit.errors import GradkitError
+from gradkit.failures import cause_of, where
+from gradkit.frames import is_user_file
+
+
+@contextlib.contextmanager
+def as_script(folder: str) -> Iterator[None]:
+    """Let code run as ``python file.py`` would: its folder first on ``sys.path``, no foreign command line.
+
+    All is put back afterwards; what the code itself added to ``sys.path`` stays, unless it raised.
+    """
+    if not folder:  # code that lives in no file
+        yield
+        return
+    path, arguments, no_bytecode = list(sys.path), sys.argv, sys.dont_write_bytecode
+    sys.path.insert(0, folder)
+    sys.argv, sys.dont_write_bytecode = [""], True
+    try:
+        yield
+    except BaseException:
+        sys.path[:] = path
+        raise
+    else:
+        if folder in sys.path:
+            sys.path.remove(folder)
+    finally:
+        sys.argv, sys.dont_write_bytecode = arguments, no_bytecode
+
+
+_loaded: dict[str, dict[str, tuple[ModuleType, str, int]]] = {}  # folder → module name → module, file, content
+
+
+def load_file(path: Path) -> ModuleType:
+    """The module that a Python file makes.
+
+    It goes by the file's stem, and is made once; again when the file, or one beside it that it imported, has changed.
+
+    Raises:
+        GradkitError: no such file, not a Python file, or its import raised.
+    """
+    if not path.is_file():
+        raise GradkitError("no_such_file", path=path)
+    if path.suffix != ".py":
+        raise GradkitError("not_a_python_file", path=path)
+    path = path.resolve()
+    known = _refresh(str(path.parent))
+    for module, file, _ in known.values():
+        if file == str(path):
+            return module
+    module = ModuleType(_free_name(path))
+    module.__file__ = str(path)
+    with _importing(str(path.parent), path):
+        sys.modules[module.__name__] = module
+        code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        exec(code, module.__dict__)  # noqa: S102  # the user's own file, which they asked to run
+    return module
+
+
+def load_module(name: str) -> ModuleType:
+    """The module of that dotted name, as seen from the current folder.
+
+    Raises:
+        GradkitError: there is none, or its import raised.
+
+    Example:
+        >>> load_module("os.path").__name__ in ("posixpath", "ntpath")
+        True
+    """
+    folder = str(Path.cwd())
+    _refresh(folder)
+    with _importing(folder, Path(name)):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+                raise GradkitError("no_such_module", module=name, folder=folder) from error
+            raise
+
+
+@contextlib.contextmanager
+def _importing(folder: str, source: Path) -> Iterator[None]:
+    """Remember the user's modules that an import brings in; forget them all if it fails."""
+    before = dict(sys.modules)
+    try:
+        with as_script(folder):
+            yield
+    except BaseException as error:
+        for name in _local(folder, before):
+            if name in before:
+                sys.modules[name] = before[name]
+            else:
+                del sys.modules[name]
+        if isinstance(error, GradkitError) or not isinstance(error, (Exception, SystemExit)):
+            raise
+        raise GradkitError("import_failed", source=source.name, error=cause_of(error), where=where(error)) from error
+    fresh = {name: (sys.modules[name], file, _content(file)) for name, file in _local(folder, before).items()}
+    _loaded.setdefault(folder, {}).update(fresh)
+
+
+def _local(folder: str, before: Mapping[str, ModuleType]) -> dict[str, str]:
+    """Modules imported since ``before`` whose file lies in the folder and is the user's own."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        file = None if before.get(name) is module else getattr(module, "__file__", None)
+        if file and Path(file).resolve().is_relative_to(Path(folder).resolve()) and is_user_file(file):
+            found[name] = str(Path(file).resolve())
+    return found
+
+
+def _refresh(folder: str) -> dict[str, tuple[ModuleType, str, int]]:
+    """The folder's modules as loaded before: all of them, or none as soon as one of their files has changed.
+
+    Modules of other folders make room for files of the same name in this one.
+    """
+    known = _loaded.setdefault(folder, {})
+    if any(_content(file) != content for _, file, content in known.values()):
+        for name, (module, file, _) in known.items():
+            linecache.checkcache(file)
+            if sys.modules.get(name) is module:
+                del sys.modules[name]
+        known.clear()
+    importlib.invalidate_caches()
+    for other, modules in _loaded.items():
+        for name, (module, _, _) in modules.items():
+            top = Path(folder) / name.split(".")[0]
+            rival = top.is_dir() or top.with_suffix(".py").is_file()
+            if other != folder and rival and sys.modules.get(name) is module:
+                del sys.modules[name]
+    sys.modules.update({name: module for name, (module, _, _) in known.items()})
+    return known
+
+
+def _content(file: str) -> int:
+    try:
+        return hash(Path(file).read_bytes())
+    except OSError:
+        return 0
+
+
+def _free_name(path: Path) -> str:
+    """The file's stem, unless a module from elsewhere goes by that name."""
+    taken = sys.modules.get(path.stem)
+    same = taken is not None and Path(getattr(taken, "__file__", None) or "").resolve() == path
+    if path.stem in sys.stdlib_module_names or (taken is not None and not same):
+        return f"_gradkit_{path.stem}"
+    return path.stem

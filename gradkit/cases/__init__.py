@@ -1,0 +1,1 @@
+"""Built-in examples: whole programs, written the way that people write theirs."""

@@ -1,0 +1,165 @@
+"""What there is to say about each box of a drawing, when a person picks it: in words, with its lines of code."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterable
+from typing import Any
+
+from gradkit.charts import Box
+from gradkit.folding import chart
+from gradkit.lettering import clean, operation, place_name
+from gradkit.phrases import Phrases
+from gradkit.records import Finding, Location, Node, Picture
+
+_NAMES, _AROUND = 8, 1
+
+
+def cards(
+    picture: Picture,
+    view: str = "auto",
+    language: str | None = None,
+    *,
+    open: Iterable[str] = (),  # noqa: A002
+) -> dict[int, dict[str, Any]]:
+    """A card for every box that ``drawing.dot`` draws with the same arguments, by the number of the box.
+
+    A card has ``title``, ``kind`` (``"cut"``, ``"plate"``, ``"module"`` ...), ``status``, ``state`` (the status in
+    words), ``rows`` (pairs of label and value), ``place`` (``file.py:41``), ``path`` (of the file), ``code`` (lines as
+    ``{"line", "text", "here", "from", "to"}``, columns from 0), ``why`` (sentences) and ``open`` (the module path that
+    unfolds the box, or ``""``). All of it is plain JSON.
+
+    Raises:
+        GradkitError: an unknown view.
+
+    Example:
+        >>> picture = Picture((Node(1, "fc.bias", "parameter", "starved", shape=(4,)),), (), (), ())
+        >>> card = cards(picture, language="en")[1]
+        >>> card["title"], card["state"], card["rows"]
+        ('fc.bias', '✗ should train, no gradient', [['Shape', '(4)']])
+    """
+    words = Phrases(picture, language)
+    shown = chart(picture, view, open)
+    return {box.number: _Card(picture, words, box, box.number in shown.shaded).as_dict() for box in shown.boxes}
+
+
+class _Card:
+    def __init__(self, picture: Picture, words: Phrases, box: Box, shaded: bool) -> None:
+        self.picture = picture
+        self.words = words
+        self.box = box
+        self.shaded = shaded
+        self.finding = picture.findings[box.finding] if box.finding is not None else None
+
+    def as_dict(self) -> dict[str, Any]:
+        place = self._location()
+        return {
+            "title": self._title(),
+            "kind": self.box.kind,
+            "status": self.box.status,
+            "state": self.words.loss_line() if self.box.kind == "loss" else self.words.state(self.box),
+            "rows": [[self.words.say(f"card.{key}"), value] for key, value in self._rows(place) if value],
+            "place": place_name(place) if place else "",
+            "path": place.file if place else "",
+            "code": _code(place) if place else [],
+            "why": self._why(),
+            "open": self._opens(),
+        }
+
+    def _title(self) -> str:
+        if self.finding is not None:
+            return self.words.heading(self.finding, self.box.kind == "cut")
+        return self.words.title(self.box)
+
+    def _location(self) -> Location | None:
+        if self.finding is not None:
+            return self.finding.location
+        return self.box.members[0].location if len(self.box.members) == 1 else None
+
+    def _rows(self, place: Location | None) -> list[tuple[str, str]]:
+        one = self.box.members[0] if len(self.box.members) == 1 else None
+        if self.finding is not None:
+            return [
+                ("cause", clean(self.finding.cause)),
+                ("proof", self.words.proof(self.finding)),
+                ("module", clean(self.finding.module)),
+                ("function", clean(place.function) if place else ""),
+                ("starves", self._some(self.finding.parameters)),
+            ]
+        if one is not None:
+            module = "" if one.kind == "parameter" else clean(one.module)
+            return [
+                ("module", module),
+                ("shape", self.words.shape(one.shape)),
+                ("function", clean(place.function) if place else ""),
+            ]
+        if self.box.kind == "input":
+            named = [f"{clean(node.label)} {self.words.shape(node.shape)}".strip() for node in self.box.members]
+            return [("holds", self._some(named))]
+        operations = (operation(clean(node.label)) for node in self.box.members if node.kind in ("autograd", "call"))
+        trained = (node.label for node in self.box.members if (node.kind, node.status) == ("parameter", "live"))
+        return [
+            ("holds", self.words.holds(self.box) if self.box.part else ""),
+            ("starves", self._some(node.label for node in self._starved())),
+            ("parameters", self._some(trained)),
+            ("operations", self._some(dict.fromkeys(operations), ", ")),
+        ]
+
+    def _starved(self) -> list[Node]:
+        return [node for node in self.box.members if node.kind == "parameter" and node.status == "starved"]
+
+    def _some(self, names: Iterable[str], between: str = "\n") -> str:
+        known = [clean(name) for name in names]
+        text = between.join(known[:_NAMES])
+        return f"{text}\n{self.words.say('more', n=len(known) - _NAMES)}" if len(known) > _NAMES else text
+
+    def _why(self) -> list[str]:
+        """Why the box looks as it does."""
+        status = self.box.status
+        if self.box.kind == "loss":
+            return [] if self.picture.backward else [self.words.say("why.raises")]
+        if self.box.kind in ("cut", "plate", "input"):
+            return []
+        if status in ("starved", "partly"):
+            return self._blame()
+        cut = next((finding.location for finding in self.picture.findings if finding.location), None)
+        if status == "dead" and self.shaded and cut is not None:
+            return [self.words.say("why.dead_before", place=place_name(cut))]
+        return [self.words.say(f"why.{status}_passes" if status == "frozen" and self.box.flows else f"why.{status}")]
+
+    def _blame(self) -> list[str]:
+        """One sentence for every finding that starves a parameter of this box."""
+        names = {node.label for node in self._starved()}
+        guilty = [finding for finding in self.picture.findings if names & set(finding.parameters)]
+        return [self._sentence(finding) for finding in guilty] or [self.words.say("why.starved_unknown")]
+
+    def _sentence(self, finding: Finding) -> str:
+        if finding.location is None:
+            return self.words.say("why.starved_unplaced", cause=clean(finding.cause))
+        return self.words.say("why.starved", cause=clean(finding.cause), place=place_name(finding.location))
+
+    def _opens(self) -> str:
+        """The module to unfold: the box's own, or the parent of the siblings that share it."""
+        part = self.box.part
+        if part is None:
+            return ""
+        if len(part.paths) > 1:
+            return part.paths[0].rpartition(".")[0]
+        below = f"{part.paths[0]}."
+        return part.paths[0] if any(node.module.startswith(below) for node in self.box.members) else ""
+
+
+def _code(place: Location) -> list[dict[str, Any]]:
+    """The line and its neighbours; only the line itself where the file cannot be read or has changed."""
+    lines = [text.rstrip("\n") for text in linecache.getlines(place.file)]
+    if place.text and (not 0 < place.line <= len(lines) or lines[place.line - 1] != place.text):
+        return [_line(place, place.line, place.text)]
+    first, last = max(1, place.line - _AROUND), min(len(lines), place.line + _AROUND)
+    return [_line(place, number, lines[number - 1]) for number in range(first, last + 1)]
+
+
+def _line(place: Location, number: int, text: str) -> dict[str, Any]:
+    if number != place.line:
+        return {"line": number, "text": text, "here": False, "from": 0, "to": 0}
+    last = len(text.rstrip()) if place.end_line > place.line else min(place.end_column - 1, len(text))
+    return {"line": number, "text": text, "here": True, "from": place.column - 1, "to": last}

@@ -1,0 +1,59 @@
+"""The boxes and arrows of a drawing, still without words, colours or shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradkit.outline import Part
+from gradkit.records import Node
+
+
+@dataclass(frozen=True)
+class Box:
+    """One box of a drawing.
+
+    Attributes:
+        number: the smallest number of its members; for a plate that hangs beside the flow, a number above all nodes.
+        kind: ``"module"``, ``"operations"``, ``"parameters"``, ``"node"`` (in the graph view), ``"input"``,
+            ``"loss"``, ``"cut"`` (a plate in the flow) or ``"plate"`` (a plate beside it).
+        status: ``"live"``, ``"dead"``, ``"starved"``, ``"partly"`` (some of its parameters starve), ``"frozen"``
+            or ``"cut"``.
+        members: the nodes that it stands for.
+        part: the modules that it stands for, if it does.
+        half: ``"before"`` or ``"after"`` if a cut runs through the module and the box is one side of it.
+        finding: index of the finding on the plate.
+        beside: for a plate, the numbers of the boxes that it speaks of.
+    """
+
+    number: int
+    kind: str
+    status: str
+    members: tuple[Node, ...] = ()
+    part: Part | None = None
+    half: str = ""
+    finding: int | None = None
+    beside: tuple[int, ...] = ()
+
+    @property
+    def flows(self) -> bool:
+        """Whether a gradient passes through its operations."""
+        return any(node.kind == "autograd" and node.status == "live" for node in self.members)
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """Data flows from box ``tail`` to box ``head``; ``status`` as in ``records.Edge``."""
+
+    tail: int
+    head: int
+    status: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What a drawing shows, in forward order. ``shaded``: numbers of boxes before a cut that get no gradient."""
+
+    view: str
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+    shaded: frozenset[int] = frozenset()

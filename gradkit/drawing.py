@@ -1,0 +1,222 @@
+"""Picture → DOT: where the gradient flows, where it stops, what starves; in colour, in shape and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import graphviz
+
+from gradkit.charts import Box, Chart
+from gradkit.folding import chart
+from gradkit.lettering import SANS, clean, html, line
+from gradkit.phrases import Phrases
+from gradkit.plates import AMBER, DARK_RED, GREY, INK, RED, SOFT, plate
+from gradkit.records import Finding, Picture
+
+_GREEN, _PALE = "#12A150", "#98A2B3"
+
+_BOXES = {
+    "live": {"style": "rounded,filled", "fillcolor": "#ECFDF3", "color": _GREEN, "penwidth": "1.4"},
+    "starved": {"style": "filled", "fillcolor": "#FEF3F2", "color": RED, "penwidth": "2.2", "peripheries": "2"},
+    "partly": {"style": "filled", "fillcolor": "#FEF3F2", "color": RED, "penwidth": "2.2"},
+    "frozen": {"style": "rounded,filled", "fillcolor": "#F2F4F7", "color": _PALE, "penwidth": "1.2"},
+    "dead": {"style": "rounded,dashed", "color": _PALE, "penwidth": "1.2"},
+}
+_TEXT = {"live": (INK, "#067647"), "starved": (INK, DARK_RED), "partly": (INK, DARK_RED)}
+_ARROWS = {
+    "live": {"dir": "back", "color": _GREEN},
+    "dead": {"dir": "none", "color": _PALE, "style": "dashed"},
+    "cut": {"dir": "none", "color": RED, "style": "dashed", "penwidth": "2.4"},
+}
+_ROW = 4
+
+
+def dot(
+    picture: Picture,
+    view: str = "auto",
+    language: str | None = None,
+    *,
+    open: Iterable[str] = (),  # noqa: A002
+) -> graphviz.Digraph:
+    """Draw a picture as DOT.
+
+    Every node carries ``id="n<number>"``, its status as ``class`` and a tooltip. Numbers are those of the picture's
+    nodes (a folded box has the smallest of its members), so they stay the same from run to run.
+
+    Args:
+        picture: what to draw.
+        view: ``"map"`` (folded by module), ``"graph"`` (every node), or ``"auto"``: the graph up to 150 nodes.
+        language: ``"en"``, ``"zh"``, or None for the one in use.
+        open: dotted paths of modules that the map shows unfolded.
+
+    Returns:
+        A graph whose ``.source`` is the DOT text; ``render.svg`` and ``render.png`` lay it out.
+
+    Raises:
+        GradkitError: an unknown view.
+
+    Example:
+        >>> from gradkit.records import Node
+        >>> "n1" in dot(Picture((Node(1, "loss", "loss", "live"),), (), (), (), loss="0.5")).source
+        True
+    """
+    return Drawing(picture, chart(picture, view, open), Phrases(picture, language)).digraph()
+
+
+class Drawing:
+    """One chart of one picture in one language, on its way to DOT."""
+
+    def __init__(self, picture: Picture, shown: Chart, words: Phrases) -> None:
+        self.picture = picture
+        self.shown = shown
+        self.words = words
+        self.graph = graphviz.Digraph("gradkit")
+        self.told: set[int | None] = set()
+
+    def digraph(self) -> graphviz.Digraph:
+        """The whole drawing."""
+        self.graph.attr(
+            "graph",
+            rankdir="TB",
+            nodesep="0.35",
+            ranksep="0.42",
+            pad="0.25",
+            compound="true",
+            bgcolor="white",
+            fontname=SANS,
+            tooltip=graphviz.escape(self.words.say("title")),
+        )
+        self.graph.attr("node", fontname=SANS, fontsize="11", shape="box", margin="0.14,0.07", height="0.3")
+        self.graph.attr("edge", fontname=SANS, fontsize="10", arrowsize="0.7")
+        shaded = [box for box in self.shown.boxes if box.number in self.shown.shaded]
+        if shaded:
+            with self.graph.subgraph(name="cluster_shaded") as region:
+                label = html(self.words.say("shaded"))
+                region.attr(
+                    label=f'<<font color="{GREY}" point-size="10">{label}</font>>',
+                    style="rounded,dashed",
+                    color=_PALE,
+                    labeljust="l",
+                    margin="14",
+                    tooltip=graphviz.escape(self.words.say("shaded")),
+                )
+                for box in shaded:
+                    self._box(region, box)
+        for box in self.shown.boxes:
+            if box.number not in self.shown.shaded:
+                self._box(self.graph, box)
+        self._arrows()
+        self._beside()
+        self._loose()
+        return self.graph
+
+    def _box(self, graph: graphviz.Digraph, box: Box) -> None:
+        if box.kind in ("cut", "plate"):
+            self._plate(graph, box)
+            return
+        look = dict(_BOXES.get(box.status, _BOXES["dead"]))
+        if box.kind == "input":
+            look = {"shape": "plaintext"}
+        elif box.kind == "loss":
+            look = self._loss_look()
+        elif box.kind == "node" and box.members[0].kind == "parameter" and box.status != "starved":
+            look["style"] = "filled"
+        rows = self._module_rows(box) if self.shown.view == "map" else self._node_rows(box)
+        if box.kind in ("input", "loss"):
+            rows = self._end_rows(box)
+        label = f'<<table border="0" cellborder="0" cellspacing="0" cellpadding="1">{rows}</table>>'
+        tip = " · ".join(filter(None, (self.words.title(box), self.words.holds(box), self.words.state(box))))
+        self._node(graph, box, label, tip, look)
+
+    def _node(self, graph: graphviz.Digraph, box: Box, label: str, tip: str, look: dict[str, str]) -> None:
+        name = f"n{box.number}"
+        kind = {"input": "input", "loss": "loss"}.get(box.kind, box.status)
+        graph.node(name, label, id=name, tooltip=graphviz.escape(clean(tip)), **{"class": kind}, **look)
+
+    def _loss_look(self) -> dict[str, str]:
+        starved = any(node.status == "starved" for node in self.picture.nodes)
+        if not self.picture.backward:
+            return {**_BOXES["starved"], "peripheries": "1"}
+        return {**_BOXES["live"], "fillcolor": "#FFFAEB" if starved else "#ECFDF3", "penwidth": "2.2"}
+
+    def _module_rows(self, box: Box) -> str:
+        ink, accent = _TEXT.get(box.status, (GREY, GREY))
+        title, state, holds = self.words.title(box), self.words.state(box), self.words.holds(box)
+        first = line(title, 12, color=ink, bold=True)
+        return (
+            first
+            + (line(holds, 9, color=SOFT if ink == INK else GREY) if holds else "")
+            + (line(state, 9, color=accent, bold=box.status in ("starved", "partly")) if state else "")
+        )
+
+    def _node_rows(self, box: Box) -> str:
+        ink, accent = _TEXT.get(box.status, (GREY, GREY))
+        parameter = box.members[0].kind == "parameter"
+        holds, state = self.words.holds(box), self.words.state(box) if parameter else ""
+        if state and box.status != "starved":
+            holds, state = " · ".join(filter(None, (holds, state))), ""
+        return (
+            line(self.words.title(box), 11, color=ink, bold=parameter)
+            + (line(holds, 9, color=SOFT if ink == INK else GREY) if holds else "")
+            + (line(state, 9, color=accent, bold=True) if state else "")
+        )
+
+    def _end_rows(self, box: Box) -> str:
+        rows = line(self.words.title(box), 13, color=INK, bold=True)
+        if box.kind == "loss":
+            return rows + line(self.words.loss_line(), 10, color=DARK_RED if not self.picture.backward else SOFT)
+        for node in box.members[:_ROW]:
+            rows += line(f"{clean(node.label)}  {self.words.shape(node.shape)}".strip() or "?", 9, color=GREY)
+        left = len(box.members) - _ROW
+        return rows + (line(self.words.say("more", n=left), 9, color=GREY) if left > 0 else "")
+
+    def _plate(self, graph: graphviz.Digraph, box: Box) -> None:
+        finding = self.picture.findings[box.finding] if box.finding is not None else None
+        if finding is None:
+            finding = Finding(clean(box.members[0].label), box.members[0].location)
+        head = self.words.heading(finding, box.kind == "cut")
+        tip = f"{head} {self.words.place(finding.location)}"
+        again = box.finding is not None and box.finding in self.told
+        self.told.add(box.finding)
+        label = plate(finding, head, self.words, in_flow=box.kind == "cut", again=again)
+        self._node(graph, box, label, tip, {"shape": "none", "margin": "0"})
+
+    def _arrows(self) -> None:
+        kinds = {box.number: box.kind for box in self.shown.boxes}
+        labelled = False
+        for arrow in self.shown.arrows:
+            look = dict(_ARROWS.get(arrow.status, _ARROWS["dead"]))
+            ends = {kinds[arrow.tail], kinds[arrow.head]}
+            if "cut" in ends:
+                look = dict(_ARROWS["cut"])
+            elif arrow.status == "live":
+                look["penwidth"] = "4" if self.shown.view == "map" else "2"
+                if kinds[arrow.head] == "loss" and not labelled:
+                    look["label"], labelled = graphviz.escape(self.words.say("gradient")), True
+            elif "input" in ends:
+                look = {"color": _PALE, **({"lhead": "cluster_shaded"} if arrow.head in self.shown.shaded else {})}
+            status = "cut" if "cut" in ends else arrow.status
+            self.graph.edge(f"n{arrow.tail}", f"n{arrow.head}", **{"class": status}, **look)
+
+    def _beside(self) -> None:
+        """Hang every plate that has no place in the flow next to what it speaks of: below it, or above the loss."""
+        losses = {box.number for box in self.shown.boxes if box.kind == "loss"}
+        for box in self.shown.boxes:
+            for rank, number in enumerate(box.beside):
+                ends = (f"n{box.number}", f"n{number}")
+                self.graph.edge(
+                    *(ends if number in losses else ends[::-1]),
+                    dir="none",
+                    style="dotted",
+                    color=AMBER,
+                    penwidth="2",
+                    constraint="true" if rank == 0 else "false",
+                    **{"class": "plate"},
+                )
+
+    def _loose(self) -> None:
+        """Stack boxes that nothing is linked with, a few in a row."""
+        linked = {end for arrow in self.shown.arrows for end in (arrow.tail, arrow.head)}
+        loose = [box.number for box in self.shown.boxes if box.number not in linked and box.kind != "plate"]
+        for above, below in zip(loose, loose[_ROW:], strict=False):
+            self.graph.edge(f"n{above}", f"n{below}", style="invis")

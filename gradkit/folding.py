@@ -1,0 +1,89 @@
+"""From a picture to the boxes and arrows of a drawing: every node, or folded by module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gradkit.charts import Arrow, Box, Chart
+from gradkit.errors import GradkitError
+from gradkit.modulemap import fold_by_module
+from gradkit.outline import lineage
+from gradkit.records import Finding, Picture
+
+FIRST_GRAPH = 150
+"""The largest number of nodes that is first shown in full."""
+
+
+def chart(picture: Picture, view: str = "auto", opened: Iterable[str] = ()) -> Chart:
+    """Choose the boxes: every node (``"graph"``), or folded by module (``"map"``).
+
+    Args:
+        picture: what was found.
+        view: ``"graph"``, ``"map"``, or ``"auto"``: the graph up to 150 nodes, else the map.
+        opened: dotted paths of modules that the map shows unfolded.
+
+    Raises:
+        GradkitError: another view (``unknown_view``).
+
+    Example:
+        >>> from gradkit.records import Edge, Node
+        >>> picture = Picture(nodes=(Node(1, "SumBackward0", "autograd", "live"), Node(2, "loss", "loss", "live")),
+        ...                   edges=(Edge(1, 2, "live"),), modules=(), findings=())
+        >>> [(box.kind, box.number) for box in chart(picture).boxes]
+        [('node', 1), ('loss', 2)]
+    """
+    view = choose(picture, view)
+    made = _graph(picture) if view == "graph" else fold_by_module(picture, opened)
+    plates = _plates(picture, made.boxes)
+    return Chart(view, (*made.boxes, *plates), made.arrows, made.shaded)
+
+
+def choose(picture: Picture, view: str) -> str:
+    """``"map"`` or ``"graph"``: the view asked for, or the one that ``"auto"`` means for this picture.
+
+    Raises:
+        GradkitError: another view (``unknown_view``).
+
+    Example:
+        >>> choose(Picture((), (), (), ()), "auto")
+        'graph'
+    """
+    if view == "auto":
+        return "graph" if len(picture.nodes) <= FIRST_GRAPH else "map"
+    if view not in ("graph", "map"):
+        raise GradkitError("unknown_view", view=view)
+    return view
+
+
+def _graph(picture: Picture) -> Chart:
+    kinds = {"input": "input", "loss": "loss", "cut": "cut"}
+    boxes = tuple(
+        Box(node.number, kinds.get(node.kind, "node"), node.status, (node,), finding=node.finding)
+        for node in sorted(picture.nodes, key=lambda node: node.number)
+    )
+    known = {box.number for box in boxes}
+    links = dict.fromkeys((edge.source, edge.target, edge.status) for edge in picture.edges)
+    return Chart("graph", boxes, tuple(Arrow(*link) for link in links if {link[0], link[1]} <= known))
+
+
+def _plates(picture: Picture, boxes: tuple[Box, ...]) -> list[Box]:
+    """A plate for every finding that has no place in the flow of the data."""
+    placed = {box.finding for box in boxes}
+    above = max((node.number for node in picture.nodes), default=0) + 1
+    return [
+        Box(above + index, "plate", "cut", finding=index, beside=_concerned(finding, boxes))
+        for index, finding in enumerate(picture.findings)
+        if index not in placed
+    ]
+
+
+def _concerned(finding: Finding, boxes: tuple[Box, ...]) -> tuple[int, ...]:
+    """The boxes that a finding without a cut speaks of: at most three."""
+    starved = set(finding.parameters)
+    groups = (
+        [box for box in boxes if any(node.kind == "parameter" and node.label in starved for node in box.members)],
+        [box for box in boxes if finding.module and any(finding.module in lineage(n.module) for n in box.members)],
+        [box for box in boxes if box.status in ("frozen", "starved")],
+        [box for box in boxes if box.kind == "loss"],
+    )
+    return tuple(box.number for box in next((group for group in groups if group), [])[:3])

@@ -1,0 +1,180 @@
+"""Text in a drawing: cleaned, escaped, measured, shortened. Knows HTML-like labels, knows no graph."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from html import escape as _entities
+
+from gradkit.records import Location
+
+SANS = "Helvetica,Arial,Liberation Sans,Noto Sans CJK SC,Microsoft YaHei,PingFang SC,sans-serif"
+MONO = "DejaVu Sans Mono,Menlo,Consolas,Noto Sans Mono CJK SC,Microsoft YaHei,PingFang SC,monospace"
+CODE_COLUMNS = 64
+"""How many columns of a source line a plate shows at most."""
+
+_THIN, _ROOMY = set(" ijlI.,:;'`|!/()[]{}ftr-"), set("mwMWGOQ@%")
+_CODE = 0.61
+_NBSP, _WIDE_SPACE = "\N{NO-BREAK SPACE}", "\N{IDEOGRAPHIC SPACE}"
+
+
+def clean(text: str) -> str:
+    """The text on one line, safe to draw: line breaks become spaces, other control characters a visible mark.
+
+    Example:
+        >>> clean(" two\\n lines ")
+        'two lines'
+    """
+    spaced = re.sub(r"\s+", " ", text).strip()
+    return "".join("\N{REPLACEMENT CHARACTER}" if _unprintable(char) else char for char in spaced)
+
+
+def _unprintable(char: str) -> bool:
+    return unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn"}
+
+
+def html(text: str) -> str:
+    """The text escaped for an HTML-like label, where a backslash would begin a command; no space is lost.
+
+    Example:
+        >>> html('a < b & "c"').replace(chr(160), "_")
+        'a_&lt;_b_&amp;_&quot;c&quot;'
+    """
+    return _entities(text, quote=True).replace("\\", "&#92;" * 2).replace(" ", _NBSP)
+
+
+def wide(char: str) -> bool:
+    """Whether the character takes a full em, as Chinese ones do."""
+    return unicodedata.east_asian_width(char) in "WF"
+
+
+def columns(text: str) -> int:
+    """Width in terminal columns: two for a wide character, one for any other."""
+    return sum(2 if wide(char) else 1 for char in text)
+
+
+def points(text: str, size: int, *, bold: bool = False, code: bool = False) -> int:
+    """Width in points at a font size, on the safe side: layout engines without font metrics guess too narrow.
+
+    Example:
+        >>> points("ab", 10), points("\N{CJK UNIFIED IDEOGRAPH-68AF}", 10)
+        (12, 10)
+    """
+    if code:
+        return round(size * sum(1.0 if wide(char) else _CODE for char in text))
+    return round(size * sum(_em(char) for char in text) * (1.06 if bold else 1.0))
+
+
+def _em(char: str) -> float:
+    """How wide a character of a common sans-serif is, in em."""
+    if wide(char):
+        return 1.0
+    if char in _THIN:
+        return 0.36
+    if char in _ROOMY:
+        return 0.9
+    return 0.72 if char.isupper() or not char.isascii() else 0.58
+
+
+def shorten(text: str, most: int) -> str:
+    """The text with its middle left out if it is longer than ``most`` characters; dotted names between their parts.
+
+    Example:
+        >>> shorten("base_model.model.layers.11.q_proj", 26), shorten("abcdefghij", 7)
+        ('base_model…layers.11.q_proj', 'abc…hij')
+    """
+    if len(text) <= most:
+        return text
+    names = text.split(".")
+    while len(names) > 2:
+        del names[1]
+        short = f"{names[0]}…{'.'.join(names[1:])}"
+        if len(short) <= most + 1:
+            return short
+    tail = (most - 1) // 2
+    return f"{text[: most - 1 - tail]}…{text[-tail:]}"
+
+
+def line(text: str, size: int, *, color: str, bold: bool = False, code: bool = False, left: bool = False) -> str:
+    """One table row of an HTML-like label: the text, in a cell that is wide enough for it."""
+    face = f' face="{MONO}"' if code else ""
+    body = f"<b>{html(text)}</b>" if bold else html(text)
+    align = ' align="left"' if code or left else ""
+    width = points(text, size, bold=bold, code=code)
+    return f'<tr><td{align} width="{width}"><font{face} color="{color}" point-size="{size}">{body}</font></td></tr>'
+
+
+def frame(place: Location, most: int = CODE_COLUMNS) -> tuple[str, str]:
+    """The source line of a place and the carets under the very expression, cut to ``most`` columns around it.
+
+    The second string is ``""`` if no expression is known. Both start at the same column.
+
+    Example:
+        >>> for row in frame(Location("a.py", 7, column=9, end_column=19, text="    y = x.detach()")):
+        ...     print(row)
+        y = x.detach()
+            ^^^^^^^^^^
+    """
+    source = "".join(
+        " " if char == "\t" else "\N{REPLACEMENT CHARACTER}" if _unprintable(char) else char
+        for char in place.text.rstrip()
+    )
+    code = source.lstrip()
+    first = place.column - 1 - (len(source) - len(code))
+    last = place.end_column - 1 - (len(source) - len(code))
+    if place.end_line > place.line:
+        last = len(code)
+    first, last = max(first, 0), min(last, len(code))
+    start, stop = _window(code, first, last, most)
+    shown = ("…" if start else "") + code[start:stop] + ("…" if stop < len(code) else "")
+    if last <= first:
+        return shown, ""
+    pad = (" " if start else "") + "".join(_WIDE_SPACE if wide(char) else " " for char in code[start:first])
+    called = code[max(first, start) : min(last, stop)]
+    marks = "".join("\N{FULLWIDTH CIRCUMFLEX ACCENT}" if wide(char) else "^" for char in called)
+    return shown, pad + marks
+
+
+def _window(code: str, first: int, last: int, most: int) -> tuple[int, int]:
+    """Which part of a line to show: all of it, or ``most`` columns around the expression."""
+    if columns(code) <= most:
+        return 0, len(code)
+    room = most - 2
+    start = max(0, min(first, len(code)) - max(0, room - columns(code[first:last])) * 2 // 3)
+    stop = start
+    while stop < len(code) and columns(code[start : stop + 1]) <= room:
+        stop += 1
+    while start > 0 and columns(code[start - 1 : stop]) <= room:
+        start -= 1
+    return start, stop
+
+
+def operation(label: str) -> str:
+    """What an operation is called in Python, from autograd's name for it.
+
+    Example:
+        >>> operation("UnsafeViewBackward0"), operation("log_softmax")
+        ('unsafe_view', 'log_softmax')
+    """
+    bare = re.sub(r"Backward\d*$", "", label)
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", bare).lower() if bare[:1].isupper() else bare
+
+
+def place_name(place: Location) -> str:
+    """``file.py:41``, without folders."""
+    return f"{clean(os.path.basename(place.file.replace(chr(92), '/'))) or '?'}:{place.line}"
+
+
+def quantity(count: int) -> str:
+    """A number of elements as people say it: ``512``, ``18.9 K``, ``86.0 M``, ``8.59 B``.
+
+    Example:
+        >>> quantity(18_882_560), quantity(512), quantity(8_590_000_000)
+        ('18.9 M', '512', '8.59 B')
+    """
+    for unit, size in (("B", 10**9), ("M", 10**6), ("K", 10**3)):
+        if count >= size * 0.9995:
+            value = count / size
+            return f"{value:.2f} {unit}" if value < 9.995 and unit == "B" else f"{value:.1f} {unit}"
+    return str(count)

@@ -1,0 +1,173 @@
+"""The map: a picture folded by module, so that a deep model reads at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gradkit.charts import Arrow, Box, Chart
+from gradkit.lettering import operation
+from gradkit.outline import MOST, Outline, lineage
+from gradkit.records import Node, Picture
+from gradkit.wiring import Key, Wiring, stages
+
+_FEW = 16
+_LAYOUT = frozenset(
+    {
+        *("accumulate_grad", "view", "unsafe_view", "_unsafe_view", "reshape", "transpose", "t", "permute", "clone"),
+        *("contiguous", "expand", "unsqueeze", "squeeze", "slice", "select", "split", "chunk", "unbind", "as_strided"),
+        *("flatten", "unflatten", "to", "_to_copy", "to_copy", "alias", "lift_fresh"),
+    }
+)
+
+
+def fold_by_module(picture: Picture, opened: Iterable[str] = ()) -> Chart:
+    """One box a module or a run of like modules; operations between them only where branches meet or a cut is near.
+
+    Args:
+        picture: what was found.
+        opened: dotted paths of modules to unfold.
+
+    Example:
+        >>> nodes = Node(1, "fc.weight", "parameter", "live", "fc"), Node(2, "loss", "loss", "live")
+        >>> [box.kind for box in fold_by_module(Picture(nodes, (), (), ())).boxes]
+        ['module', 'loss']
+    """
+    return _Map(picture, opened).chart()
+
+
+class _Map:
+    """The folding of one picture by module."""
+
+    def __init__(self, picture: Picture, opened: Iterable[str]) -> None:
+        self.picture = picture
+        self.outline = Outline(picture)
+        self.parts = self.outline.parts(opened)
+        self.home = {path: index for index, part in enumerate(self.parts) for path in part.paths}
+        self.stage = stages(picture)
+        self.users: dict[int, list[int]] = {}
+        for edge in picture.edges:
+            self.users.setdefault(edge.source, []).append(edge.target)
+        self.halved = {self._part_of(path) for path in self.outline.cuts} - {None}
+        self.key = {node.number: self._key_of(node) for node in picture.nodes}
+        self.node = {node.number: node for node in picture.nodes}
+        self.wires = Wiring(
+            (self.key[edge.source], self.key[edge.target], edge.status)
+            for edge in picture.edges
+            if edge.source in self.key and edge.target in self.key
+        )
+        self.members: dict[Key, list[Node]] = {}
+        for node in picture.nodes:
+            self.members.setdefault(self.key[node.number], []).append(node)
+
+    def chart(self) -> Chart:
+        self._join_operations()
+        self._leave_out()
+        self.wires.thin()
+        boxes = {key: self._box(key, tuple(nodes)) for key, nodes in self.members.items()}
+        arrows = [Arrow(boxes[tail].number, boxes[head].number, status) for tail, head, status in self.wires.links()]
+        return Chart(
+            "map",
+            tuple(sorted(boxes.values(), key=lambda box: box.number)),
+            tuple(sorted(arrows, key=lambda arrow: (arrow.tail, arrow.head))),
+            self._shaded(boxes),
+        )
+
+    def _part_of(self, path: str) -> int | None:
+        return next((self.home[above] for above in reversed(lineage(path)) if above in self.home), None)
+
+    def _key_of(self, node: Node) -> Key:
+        if node.kind in ("input", "loss"):
+            return (node.kind,)
+        if node.kind == "cut":
+            return ("cut", -node.number if node.finding is None else node.finding)
+        part = self._part_of(node.module)
+        if part is not None:
+            split = part in self.halved and len(self.parts[part].paths) == 1
+            return ("module", part, self._stage_of(node) if split else 0)
+        if node.kind == "parameter":
+            return ("parameters", node.module, node.status)
+        return ("operations", node.number)
+
+    def _stage_of(self, node: Node) -> int:
+        """How many cuts lie before a node; a parameter counts with what uses it first."""
+        if node.kind != "parameter":
+            return self.stage[node.number]
+        return min((self.stage[user] for user in self.users.get(node.number, ())), default=0)
+
+    def _join_operations(self) -> None:
+        """Operations of a module that is itself unfolded: those that follow each other share a box."""
+        for number, key in sorted(self.key.items()):
+            if key[0] != "operations":
+                continue
+            if operation(self.node[number].label) in _LAYOUT:
+                self._drop(key)
+                continue
+            feeds = [feed for feed in self.wires.feeds(key) if feed[0] != "parameters"]
+            if len(feeds) == 1 and feeds[0][0] == "operations" and self._family(number) == self._family(feeds[0][1]):
+                self.wires.join(key, feeds[0])
+                self.members[feeds[0]] += self.members.pop(key)
+
+    def _family(self, number: str | int) -> tuple[str, str, int]:
+        node = self.node[int(number)]
+        return node.module, node.status, self.stage[node.number]
+
+    def _leave_out(self) -> None:
+        """Drop the boxes that tell nothing about the gradient."""
+        for key in [key for key in self.members if key[0] in ("operations", "module")]:
+            if not self._telling(key):
+                self._drop(key)
+        for key in [key for key in self.members if key[0] == "operations"]:
+            if len(self.members) > MOST - len(self.picture.findings):
+                self._drop(key)
+
+    def _telling(self, key: Key) -> bool:
+        feeds, fed = self.wires.feeds(key), self.wires.fed(key)
+        if any(near[0] == "cut" for near in feeds | fed):
+            return True
+        aside = feeds <= {("input",)}
+        if key[0] == "operations":
+            weighed = any(feed[0] == "parameters" for feed in feeds)
+            return weighed or (len(feeds) > 1 and not aside and fed != {("loss",)})
+        nodes = self.members[key]
+        if any(node.kind == "parameter" for node in nodes) or self._elements(key):
+            return True
+        flows = any(node.status == "live" for node in nodes)
+        return (flows or not aside) and (len(self.members) <= _FEW or len(feeds) > 1)
+
+    def _elements(self, key: Key) -> int:
+        info = self.outline.info
+        return sum(info[path].numel for path in self.parts[int(key[1])].paths if path in info)
+
+    def _drop(self, key: Key) -> None:
+        self.wires.bridge(key)
+        self.members.pop(key)
+
+    def _box(self, key: Key, nodes: tuple[Node, ...]) -> Box:
+        number = min(node.number for node in nodes)
+        kind = str(key[0])
+        if kind != "module":
+            status = "live" if any(node.status == "live" for node in nodes) else nodes[0].status
+            return Box(number, kind, status, nodes, finding=nodes[0].finding)
+        part = self.parts[int(key[1])]
+        stages_here = sorted({int(other[2]) for other in self.members if other[:2] == key[:2]})
+        half = "" if len(stages_here) == 1 else "before" if key[2] == stages_here[0] else "after"
+        return Box(number, kind, self._status(key, nodes), nodes, part, half)
+
+    def _status(self, key: Key, nodes: tuple[Node, ...]) -> str:
+        of_parameters = {node.status for node in nodes if node.kind == "parameter"}
+        if "starved" in of_parameters:
+            return "partly" if "live" in of_parameters else "starved"
+        if "live" in of_parameters:
+            return "live"
+        infos = [self.outline.info[path] for path in self.parts[int(key[1])].paths if path in self.outline.info]
+        if of_parameters or any(info.numel > 0 == info.trainable for info in infos):
+            return "frozen"
+        return "live" if any(node.status == "live" for node in nodes) else "dead"
+
+    def _shaded(self, boxes: dict[Key, Box]) -> frozenset[int]:
+        upstream = self.wires.upstream(key for key in boxes if key[0] == "cut")
+        return frozenset(
+            boxes[key].number
+            for key in upstream
+            if key != ("input",) and not boxes[key].flows and boxes[key].status not in ("live", "partly")
+        )

@@ -1,0 +1,163 @@
+"""What a drawing says about a box: its title, what it holds, its state, in the reader's language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gradkit import i18n
+from gradkit.charts import Box
+from gradkit.lettering import clean, operation, place_name, quantity, shorten
+from gradkit.outline import Part
+from gradkit.records import Finding, Location, Picture
+
+_TITLE, _LIST = 44, 3
+
+
+class Phrases:
+    """The words for one picture in one language.
+
+    Example:
+        >>> from gradkit.records import Node
+        >>> node = Node(1, "fc.weight", "parameter", "starved", shape=(2, 3))
+        >>> words = Phrases(Picture((node,), (), (), ()), "en")
+        >>> box = Box(1, "node", "starved", (node,))
+        >>> words.title(box), words.state(box), words.holds(box)
+        ('fc.weight', '✗ should train, no gradient', '(2, 3)')
+    """
+
+    def __init__(self, picture: Picture, language: str | None) -> None:
+        self.language = language or i18n.language()
+        self.picture = picture
+        self._info = {module.path: module for module in picture.modules}
+        self._below: dict[str, list[str]] = {}
+        for module in picture.modules:
+            self._below.setdefault(module.path.rpartition(".")[0], []).append(module.path)
+        self._shapes = {node.label: node.shape for node in picture.nodes if node.kind == "parameter"}
+
+    def say(self, key: str, **facts: object) -> str:
+        """The sentence ``picture.<key>``."""
+        return i18n.words(f"picture.{key}", self.language, **facts)
+
+    def title(self, box: Box) -> str:
+        """What the box is called; never empty."""
+        if box.kind == "input":
+            return self.say("batch")
+        if box.kind == "loss":
+            return f"{self.say('loss')}  {clean(self.picture.loss)}".strip()
+        if box.part is not None:
+            return self._part_title(box.part, box.half)
+        labels = [clean(node.label) or "?" for node in box.members]
+        if box.kind == "node":
+            return shorten(labels[0], _TITLE)
+        if box.kind == "operations":
+            labels = [operation(label) for label in labels]
+        return self._listed(dict.fromkeys(labels))
+
+    def holds(self, box: Box) -> str:
+        """What is in the box: classes and number of elements, or module and shape; ``""`` if nothing is known."""
+        if box.part is not None:
+            return " · ".join(filter(None, (self._kinds(box.part), self.elements(box))))
+        last = box.members[-1] if box.members else None
+        if box.kind in ("input", "loss", "cut", "plate") or last is None:
+            return ""
+        module = clean(last.module) if box.kind == "node" and last.kind != "parameter" else ""
+        return " · ".join(filter(None, (shorten(module, _TITLE), self.shape(last.shape))))
+
+    def state(self, box: Box) -> str:
+        """Whether a gradient comes to the box, in words; ``""`` for an input or an operation that lies in the flow."""
+        starved, trained = (
+            sum(node.kind == "parameter" and node.status == status for node in box.members)
+            for status in ("starved", "live")
+        )
+        if box.status == "partly":
+            return self.say("status.partly", n=starved, total=starved + trained)
+        if box.status == "frozen" and box.flows:
+            return self.say("status.frozen_passes")
+        if box.status == "live":
+            return self._live_state(box, trained)
+        return self.say(f"status.{box.status}") if box.status in ("starved", "frozen") else ""
+
+    def loss_line(self) -> str:
+        """Whether ``backward()`` runs, and what it misses."""
+        if not self.picture.backward:
+            return self.say("backward.raises")
+        of_parameters = [node.status for node in self.picture.nodes if node.kind == "parameter"]
+        starved, trained = of_parameters.count("starved"), of_parameters.count("live")
+        return self.say("backward.partly", n=starved, total=starved + trained) if starved else self.say("backward.runs")
+
+    def heading(self, finding: Finding, in_flow: bool) -> str:
+        """The headline of a plate: a cut in the flow, or what is wrong where nothing was cut."""
+        key = f"plate.{finding.cause}"
+        own = key if i18n.has(f"picture.{key}") else "plate.other"
+        return self.say("plate.cut" if in_flow else own, cause=clean(finding.cause))
+
+    def proof(self, finding: Finding) -> str:
+        """How sure the finding is."""
+        return self.say(f"proof.{finding.proof}", n=len(finding.revived) or len(finding.parameters))
+
+    def place(self, location: Location | None) -> str:
+        """``file.py:41``, or that it is not known."""
+        return place_name(location) if location else self.say("unplaced")
+
+    def shape(self, shape: tuple[int, ...] | None) -> str:
+        """``(2, 48)``, the word for a scalar, or ``""`` if the shape is not known."""
+        if shape is None:
+            return ""
+        return f"({', '.join(str(size) for size in shape)})" if shape else self.say("scalar")
+
+    def elements(self, box: Box) -> str:
+        """How many elements the parameters of the box's modules hold, ``""`` for none."""
+        paths = box.part.paths if box.part else ()
+        count = sum(self._info[path].numel for path in paths if path in self._info)
+        return self.say("elements", n=count, size=quantity(count)) if count else ""
+
+    def _live_state(self, box: Box, trained: int) -> str:
+        if not trained:
+            return self.say("status.live_here") if box.part is not None else ""
+        infos = [self._info[path] for path in (box.part.paths if box.part else ()) if path in self._info]
+        all_, some = sum(info.numel for info in infos), sum(info.trainable for info in infos)
+        if 0 < some < all_:
+            return self.say("status.live_some", trained=quantity(some), size=quantity(all_))
+        return self.say("status.live")
+
+    def _part_title(self, part: Part, half: str) -> str:
+        title = shorten(clean(part.paths[0]), _TITLE)
+        if len(part.paths) > 1:
+            last = ".".join(clean(part.paths[-1]).split(".")[-2:])
+            title = self.say("run", first=title, last=shorten(last, _TITLE // 2))
+        return self.say(half, title=title) if half else title
+
+    def _kinds(self, part: Part) -> str:
+        if len(part.paths) > 1:
+            if not part.kind:
+                return self.say("mixed", n=len(part.paths))
+            return self.say("times", kind=clean(part.kind), n=len(part.paths))
+        return self._repeated(part.paths[0]) or self._sequence(part.paths[0]) or self._kind(part.paths[0])
+
+    def _repeated(self, path: str) -> str:
+        """The class of the layers and how many, if a list of like layers is what the module consists of."""
+        below = [path]
+        for _ in range(4):
+            below = [child for parent in below for child in self._below.get(parent, ())]
+            numbered = [self._info[child].kind for child in below if child.rpartition(".")[2].isdigit()]
+            if len(numbered) > 2 and len(set(numbered)) == 1:
+                return self.say("times", kind=clean(numbered[0]), n=len(numbered))
+        return ""
+
+    def _sequence(self, path: str) -> str:
+        below = self._below.get(path, [])
+        if path not in self._info or self._info[path].kind != "Sequential" or not 1 < len(below) <= _LIST + 1:
+            return ""
+        return shorten(", ".join(self._kind(child) for child in below), _TITLE)
+
+    def _kind(self, path: str) -> str:
+        kind = clean(self._info[path].kind) if path in self._info else ""
+        weight = self._shapes.get(f"{path}.weight")
+        if kind == "Linear" and weight is not None and len(weight) == 2:
+            return self.say("sizes", kind=kind, from_=weight[1], to=weight[0])
+        return shorten(kind, _TITLE)
+
+    def _listed(self, names: Iterable[str]) -> str:
+        known = list(names)
+        shown = " · ".join(shorten(name, _TITLE // 2) for name in known[:_LIST])
+        return f"{shown} · {self.say('more', n=len(known) - _LIST)}" if len(known) > _LIST else shown

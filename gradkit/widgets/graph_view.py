@@ -1,0 +1,139 @@
+"""A drawing to move about in: zoom, search, click a node to read what it is and which line made it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from gradkit import cards, drawing, folding, i18n, render
+from gradkit.errors import GradkitError
+from gradkit.records import Picture
+
+_STATIC = Path(__file__).parent / "static"
+_STILL = 300_000
+_LABELS = (
+    *("label", "help", "zoom_in", "zoom_out", "fit", "actual", "cut", "search", "hits", "no_hits"),
+    *("close", "open", "fold", "map", "graph", "views", "card", "loading"),
+)
+
+
+class GraphView(anywidget.AnyWidget):
+    """Shows an SVG from ``render.svg`` and, for the node picked in it, its card.
+
+    Attributes:
+        svg: the drawing. It travels to the browser gzipped, together with the cards.
+        node_info: cards by node number, as ``cards.cards`` makes them, in the language to show.
+        language: ``"en"`` or ``"zh"``: the words of the toolbar. Drawing and cards are the caller's.
+        selected: number of the picked node, or None; can be set from Python, too.
+        opened: module paths that a person asked to unfold; whoever draws may observe it.
+        view: ``"map"`` or ``"graph"`` shows a switch between the two; ``""`` shows none.
+        message: shown instead of a drawing.
+        height: height in pixels at most.
+        png: a bitmap for pages that cannot run the widget; ``b""`` for none.
+
+    Example:
+        >>> view = GraphView(svg="<svg/>", node_info={3: {"title": "fc.weight"}}, language="zh")
+        >>> view.labels["search"], view.selected is None
+        ('搜索', True)
+    """
+
+    _esm = _STATIC / "graph_view.js"
+    _css = _STATIC / "graph_view.css"
+
+    svg = traitlets.Unicode("")
+    node_info = traitlets.Dict()
+    png = traitlets.Bytes(b"")
+    language = traitlets.Enum(i18n.LANGUAGES, default_value="en").tag(sync=True)
+    labels = traitlets.Dict().tag(sync=True)
+    packed = traitlets.Bytes(b"").tag(sync=True)
+    selected = traitlets.Int(None, allow_none=True).tag(sync=True)
+    opened = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    view = traitlets.Enum(("", "map", "graph"), default_value="").tag(sync=True)
+    message = traitlets.Unicode("").tag(sync=True)
+    height = traitlets.Int(640, min=220).tag(sync=True)
+
+    def __init__(self, **traits: Any) -> None:
+        super().__init__(**traits)
+        self._relabel()
+
+    @traitlets.observe("language")
+    def _relabel(self, _change: object = None) -> None:
+        self.labels = {name: i18n.catalogue(self.language)[f"viewer.{name}"] for name in _LABELS}
+
+    @traitlets.observe("svg", "node_info")
+    def _pack(self, _change: object = None) -> None:
+        parcel = {"svg": self.svg, "info": self.node_info}
+        self.packed = gzip.compress(json.dumps(parcel, ensure_ascii=False).encode(), mtime=0) if self.svg else b""
+
+    def still(self) -> bytes:
+        """The bitmap for pages without a kernel; ``b""`` if there is none."""
+        return self.png
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The live widget, and beside it a still picture for pages that cannot run it."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if bundle is None:
+            return None
+        data, metadata = bundle
+        data["text/plain"] = self.message or i18n.words("picture.title", self.language)
+        if self.svg and len(self.svg) <= _STILL:
+            data["image/svg+xml"] = self.svg
+            bitmap = self.still()
+            if bitmap:
+                data["image/png"] = bitmap
+        return data, metadata
+
+
+class PictureView(GraphView):
+    """A ``GraphView`` that draws a picture itself, and again when language, view or unfolded modules change.
+
+    Nothing of the user's is run again for that. If the picture cannot be laid out, ``message`` says why.
+
+    Args:
+        picture: what to show; None for nothing yet.
+        language: ``"en"``, ``"zh"``, or None for the one in use.
+        view: ``"map"``, ``"graph"``, or ``"auto"``: the graph up to 150 nodes, else the map.
+
+    Example:
+        >>> PictureView(None, language="en").svg
+        ''
+    """
+
+    picture = traitlets.Instance(Picture, allow_none=True)
+
+    def __init__(self, picture: Picture | None = None, *, language: str | None = None, view: str = "auto",
+                 **traits: Any) -> None:  # fmt: skip
+        self._ready = False
+        chosen = folding.choose(picture, view) if picture is not None else "map"
+        super().__init__(picture=picture, language=language or i18n.language(), view=chosen, **traits)
+        self._ready = True
+        self._draw()
+
+    @traitlets.observe("picture", "language", "view", "opened")
+    def _draw(self, _change: object = None) -> None:
+        if not self._ready:
+            return
+        svg, message = "", ""
+        info: dict[Any, Any] = {}
+        if self.picture is not None:
+            try:
+                svg = render.svg(drawing.dot(self.picture, self.view, self.language, open=self.opened))
+                info = cards.cards(self.picture, self.view, self.language, open=self.opened)
+            except GradkitError as error:
+                message = error.text(self.language)
+        with self.hold_sync(), self.hold_trait_notifications():
+            self.svg, self.node_info, self.message, self.png = svg, info, message, b""
+
+    def still(self) -> bytes:
+        """The bitmap, made when it is first asked for."""
+        if not self.png and self.picture is not None and self.svg:
+            try:
+                self.png = render.png(drawing.dot(self.picture, self.view, self.language, open=self.opened))
+            except GradkitError:
+                return b""
+        return self.png

@@ -1,0 +1,568 @@
+// A drawing that one can move, zoom, search and ask. The SVG and the cards come from Python, gzipped, as one parcel;
+// this file knows neither torch nor a language. Plain ESM: anywidget loads it as it is.
+
+const POINT = 96 / 72; // CSS pixels for a point of the drawing at 100 %
+const [SMALLEST, LARGEST, STEP] = [0.05, 4, 1.25];
+const READABLE = 0.6; // a drawing that fits at this zoom or above is shown whole
+const MARGIN = 12;
+const NARROW = 720;
+const SVG = "http://www.w3.org/2000/svg";
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== false && value != null) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children);
+  return element;
+}
+
+async function unpack(parcel) {
+  if (!parcel || !parcel.byteLength) return null;
+  const stream = new Blob([parcel]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+// ---------------------------------------------------------------- the sheet: where the drawing is, and how large
+
+class Sheet {
+  constructor(stage, onZoom) {
+    this.stage = stage;
+    this.onZoom = onZoom;
+    this.paper = make("div", { class: "gk-paper" });
+    stage.append(this.paper);
+    Object.assign(this, { x: 0, y: 0, zoom: 1, width: 0, height: 0, nodes: [], byNumber: new Map(), svg: null });
+  }
+
+  load(text) {
+    const parsed = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
+    this.svg = document.importNode(parsed, true);
+    const box = this.svg.viewBox.baseVal;
+    [this.width, this.height] = [box.width * POINT, box.height * POINT];
+    this.svg.setAttribute("width", this.width);
+    this.svg.setAttribute("height", this.height);
+    this.svg.setAttribute("role", "img");
+    this.paper.replaceChildren(this.svg);
+    this.root = this.svg.querySelector("g.graph") ?? this.svg;
+    this.measure();
+  }
+
+  measure() {
+    const shift = this.root.transform?.baseVal.consolidate()?.matrix ?? { e: 0, f: 0 };
+    this.nodes = [...this.svg.querySelectorAll("g.node")].map((group) => {
+      const box = group.getBBox();
+      const [x, y] = [(box.x + shift.e) * POINT, (box.y + shift.f) * POINT];
+      const number = Number(group.id.slice(1));
+      group.removeAttribute("id"); // several drawings on one page would share it
+      group.dataset.number = number;
+      return { number, group, box, x: x + (box.width * POINT) / 2, y: y + (box.height * POINT) / 2,
+               w: box.width * POINT, h: box.height * POINT };
+    });
+    this.nodes.sort((a, b) => a.number - b.number);
+    this.byNumber = new Map(this.nodes.map((node) => [node.number, node]));
+  }
+
+  get room() {
+    return { w: this.stage.clientWidth, h: this.stage.clientHeight };
+  }
+
+  place() {
+    this.paper.classList.add("gk-moving");
+    this.paper.style.transform = `translate(${this.x}px, ${this.y}px) scale(${this.zoom})`;
+    clearTimeout(this.rest);
+    // Without will-change the browser draws the text anew at the zoom that it now has.
+    this.rest = setTimeout(() => this.paper.classList.remove("gk-moving"), 160);
+    this.onZoom(this.zoom);
+  }
+
+  move(dx, dy) {
+    const { w, h } = this.room;
+    const keep = 48; // pixels of the drawing that always stay in sight
+    this.x = Math.min(w - keep, Math.max(keep - this.width * this.zoom, this.x + dx));
+    this.y = Math.min(h - keep, Math.max(keep - this.height * this.zoom, this.y + dy));
+    this.place();
+  }
+
+  zoomTo(zoom, at = { x: this.room.w / 2, y: this.room.h / 2 }) {
+    const next = Math.min(LARGEST, Math.max(SMALLEST, zoom));
+    this.x = at.x - ((at.x - this.x) * next) / this.zoom;
+    this.y = at.y - ((at.y - this.y) * next) / this.zoom;
+    this.zoom = next;
+    this.move(0, 0);
+  }
+
+  get whole() {
+    const { w, h } = this.room;
+    return Math.min(1, (w - 2 * MARGIN) / this.width, (h - 2 * MARGIN) / this.height);
+  }
+
+  fit() {
+    this.zoom = Math.max(SMALLEST, this.whole);
+    const { w, h } = this.room;
+    this.x = (w - this.width * this.zoom) / 2;
+    this.y = Math.max((h - this.height * this.zoom) / 2, Math.min(MARGIN, h));
+    this.place();
+  }
+
+  centre(node, zoom = this.zoom) {
+    const { w, h } = this.room;
+    this.zoom = zoom;
+    const fitsAcross = this.width * zoom <= w;
+    [this.x, this.y] = [w / 2 - (fitsAcross ? this.width / 2 : node.x) * zoom, h / 2 - node.y * zoom];
+    this.move(0, 0);
+  }
+
+  where(node) {
+    return { x: this.x + node.x * this.zoom, y: this.y + node.y * this.zoom };
+  }
+
+  reveal(node) {
+    const at = this.where(node);
+    const { w, h } = this.room;
+    const [hw, hh] = [(node.w * this.zoom) / 2 + MARGIN, (node.h * this.zoom) / 2 + MARGIN];
+    const shift = (low, high, size) => (high - low > size ? size / 2 - (low + high) / 2
+      : low < 0 ? -low : high > size ? size - high : 0);
+    const [dx, dy] = [shift(at.x - hw, at.x + hw, w), shift(at.y - hh, at.y + hh, h)];
+    if (dx || dy) this.move(dx, dy);
+  }
+
+  ring(node, kind) {
+    const pad = 5;
+    const rect = document.createElementNS(SVG, "rect");
+    const { x, y, width, height } = node.box;
+    for (const [name, value] of Object.entries({ x: x - pad, y: y - pad, width: width + 2 * pad,
+                                                 height: height + 2 * pad, rx: 8, class: kind })) {
+      rect.setAttribute(name, value);
+    }
+    this.root.append(rect);
+  }
+
+  unring(kind) {
+    for (const rect of this.root.querySelectorAll(`rect.${kind}`)) rect.remove();
+  }
+
+  // The nearest node in a direction: what lies straight ahead counts more than what lies aside.
+  neighbour(from, dx, dy) {
+    let best = null;
+    for (const node of this.nodes) {
+      const [x, y] = [node.x - from.x, node.y - from.y];
+      const [ahead, aside] = [x * dx + y * dy, Math.abs(x * dy) + Math.abs(y * dx)];
+      if (node === from || ahead < 8) continue;
+      const cost = ahead + 2.5 * aside;
+      if (!best || cost < best.cost) best = { node, cost };
+    }
+    return best?.node;
+  }
+
+  middle() {
+    const { w, h } = this.room;
+    const distance = (node) => Math.hypot(this.where(node).x - w / 2, this.where(node).y - h / 2);
+    return this.nodes.reduce((a, b) => (distance(b) < distance(a) ? b : a), this.nodes[0]);
+  }
+}
+
+// ---------------------------------------------------------------- the card: what there is to say about one node
+
+function codeBlock(lines) {
+  const shared = Math.min(...lines.filter((line) => line.text.trim()).map((line) => line.text.search(/\S/)), 200);
+  const block = make("pre", { class: "gk-code" });
+  for (const { line, text, here, from, to } of lines) {
+    const row = make("div", { class: here ? "gk-here" : "" }, make("span", { class: "gk-number" }, `${line}`));
+    const [start, end] = [Math.max(from, shared), Math.max(to, from, shared)];
+    if (here && end > start) {
+      row.append(text.slice(shared, start), make("mark", {}, text.slice(start, end)), text.slice(end));
+    } else {
+      row.append(text.slice(shared) || " ");
+    }
+    block.append(row);
+  }
+  return block;
+}
+
+function fillCard(card, info, labels, { close, unfold }) {
+  const head = make("div", { class: "gk-card-head" }, make("h3", {}, info.title),
+    make("button", { type: "button", class: "gk-close", "aria-label": labels.close, title: labels.close, onclick: close }, "×"));
+  const parts = [head];
+  if (info.state) parts.push(make("p", { class: `gk-state gk-is-${info.status}` }, info.state));
+  for (const sentence of info.why ?? []) parts.push(make("p", { class: "gk-why" }, sentence));
+  if (info.place) parts.push(make("p", { class: "gk-place", title: info.path }, info.place));
+  if (info.code?.length) parts.push(codeBlock(info.code));
+  if (info.rows?.length) {
+    const list = make("dl", {});
+    for (const [name, value] of info.rows) list.append(make("dt", {}, name), make("dd", {}, value));
+    parts.push(list);
+  }
+  if (info.open) parts.push(make("button", { type: "button", class: "gk-unfold", onclick: unfold }, `▸ ${labels.open}`));
+  card.replaceChildren(...parts);
+  card.scrollTop = 0;
+  const [block, mark] = [card.querySelector(".gk-code"), card.querySelector("mark")];
+  if (mark) block.scrollLeft = Math.max(0, mark.offsetLeft + mark.offsetWidth + MARGIN - block.clientWidth);
+}
+
+// ---------------------------------------------------------------- the whole view
+
+class View {
+  constructor(model, el) {
+    this.model = model;
+    this.info = {};
+    this.current = null;
+    this.hits = [];
+    this.fitted = false;
+    this.build(el);
+    this.listen();
+    this.relabel();
+    this.load();
+  }
+
+  build(el) {
+    const button = (name, text, act) => make("button", { type: "button", "data-name": name, onclick: act }, text);
+    this.search = make("input", { type: "search", class: "gk-search", spellcheck: "false", autocomplete: "off" });
+    this.count = make("span", { class: "gk-count" });
+    this.percent = button("actual", "100 %", () => this.zoom(1 / this.sheet.zoom));
+    this.views = make("span", { class: "gk-views", role: "group" },
+      ...["map", "graph"].map((view) => button(view, "", () => this.put("view", view))));
+    this.foldAll = button("fold", "", () => this.put("opened", []));
+    this.toCut = button("cut", "", () => this.goTo(this.focusNumber()));
+    this.bar = make("div", { class: "gk-bar", role: "toolbar" }, this.views, this.foldAll, this.search, this.count,
+      make("span", { class: "gk-gap" }), this.toCut, button("zoom_out", "−", () => this.zoom(1 / STEP)), this.percent,
+      button("zoom_in", "+", () => this.zoom(STEP)), button("fit", "⤢", () => this.fit()));
+    this.stage = make("div", { class: "gk-stage", tabindex: "0", role: "application" });
+    this.note = make("div", { class: "gk-note", role: "status" });
+    this.stage.append(this.note);
+    this.card = make("aside", { class: "gk-card", hidden: true, tabindex: "-1" });
+    this.live = make("div", { class: "gk-quiet", "aria-live": "polite" });
+    this.help = make("div", { class: "gk-quiet", id: `gk-help-${crypto.randomUUID?.() ?? Math.random()}` });
+    this.stage.setAttribute("aria-describedby", this.help.id);
+    this.body = make("div", { class: "gk-body" }, this.stage, this.card);
+    this.root = make("div", { class: "gk-view", "data-lm-suppress-shortcuts": "true" },
+      this.bar, this.body, this.live, this.help);
+    this.sheet = new Sheet(this.stage, (zoom) => { this.percent.textContent = `${Math.round(zoom * 100)} %`; });
+    el.append(this.root);
+  }
+
+  listen() {
+    const events = {
+      "change:packed": () => this.load(),
+      "change:labels": () => this.relabel(),
+      "change:language": () => this.relabel(),
+      "change:opened": () => this.relabel(),
+      "change:view": () => this.relabel(),
+      "change:message": () => this.tell(),
+      "change:height": () => this.resize(),
+      "change:selected": () => this.select(this.model.get("selected"), { echo: false }),
+    };
+    for (const [name, act] of Object.entries(events)) this.model.on(name, act);
+    this.observer = new ResizeObserver(() => this.resized());
+    this.observer.observe(this.root);
+    this.root.addEventListener("keydown", (event) => this.shortcuts(event), true);
+    for (const name of ["keyup", "focusout"]) {
+      this.root.addEventListener(name, (event) => this.shortcuts(event), true);
+    }
+    this.stage.addEventListener("keydown", (event) => this.key(event));
+    this.card.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") { this.select(null); this.stage.focus(); event.stopPropagation(); }
+    });
+    this.stage.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    this.stage.addEventListener("pointerdown", (event) => this.press(event));
+    this.stage.addEventListener("dblclick", (event) => this.unfold(this.hit(event)));
+    this.search.addEventListener("input", () => {
+      clearTimeout(this.typing);
+      this.typing = setTimeout(() => this.find(), 120);
+    });
+    this.search.addEventListener("keydown", (event) => this.searchKey(event));
+    this.forget = () => {
+      for (const [name, act] of Object.entries(events)) this.model.off(name, act);
+      this.observer.disconnect();
+      clearTimeout(this.typing);
+      clearTimeout(this.sheet.rest);
+    };
+  }
+
+  put(name, value) {
+    this.model.set(name, value);
+    this.model.save_changes();
+  }
+
+  // -------------------------------------------------------------- words and sizes
+
+  relabel() {
+    const labels = (this.labels = this.model.get("labels") ?? {});
+    this.root.lang = this.model.get("language") === "zh" ? "zh-CN" : "en";
+    for (const control of this.bar.querySelectorAll("[data-name]")) {
+      const name = control.dataset.name;
+      if (["map", "graph", "fold", "cut"].includes(name)) control.textContent = labels[name] ?? "";
+      else control.setAttribute("aria-label", labels[name] ?? "");
+      control.title = labels[name] ?? "";
+    }
+    const view = this.model.get("view");
+    this.views.hidden = !view;
+    this.views.setAttribute("aria-label", labels.views ?? "");
+    for (const choice of this.views.children) choice.setAttribute("aria-pressed", choice.dataset.name === view);
+    this.foldAll.hidden = !(this.model.get("opened") ?? []).length;
+    this.search.placeholder = labels.search ?? "";
+    this.search.setAttribute("aria-label", labels.search ?? "");
+    this.stage.setAttribute("aria-label", labels.label ?? "");
+    this.bar.setAttribute("aria-label", labels.label ?? "");
+    this.card.setAttribute("aria-label", labels.card ?? "");
+    this.sheet.svg?.setAttribute("aria-label", labels.label ?? "");
+    this.help.textContent = labels.help ?? "";
+    this.stage.title = "";
+    this.tell();
+    this.refreshCount();
+  }
+
+  tell() {
+    const text = this.model.get("message") || (this.loaded ? "" : this.labels.loading ?? "");
+    this.note.textContent = text;
+    this.note.hidden = !text;
+  }
+
+  resize() {
+    const most = this.model.get("height") || 560;
+    // A drawing that is shown whole needs no more height than it has.
+    const scale = Math.min(1, (this.root.clientWidth - 2 * MARGIN) / (this.sheet.width || 1));
+    const wanted = this.loaded && scale >= READABLE ? this.sheet.height * scale + 2 * MARGIN : most;
+    this.body.style.height = `${Math.round(Math.max(220, Math.min(most, wanted)))}px`;
+  }
+
+  resized() {
+    this.root.classList.toggle("gk-narrow", this.root.clientWidth < NARROW);
+    if (this.waiting && this.stage.clientWidth) this.show(this.waiting);
+    else if (this.loaded && this.fitted) this.fit();
+    else if (this.loaded && !this.card.hidden) this.sheet.reveal(this.sheet.byNumber.get(this.current));
+  }
+
+  // -------------------------------------------------------------- a new drawing
+
+  async load() {
+    const ticket = (this.ticket = (this.ticket ?? 0) + 1);
+    const parcel = await unpack(this.model.get("packed"));
+    if (ticket !== this.ticket || !parcel) return;
+    if (this.stage.clientWidth) this.show(parcel);
+    else this.waiting = parcel; // in a folded tab nothing can be measured yet
+  }
+
+  show(parcel) {
+    this.waiting = null;
+    const anchor = this.loaded ? this.sheet.byNumber.get(this.current ?? -1) ?? this.sheet.middle() : null;
+    const before = anchor && { number: anchor.number, ...this.sheet.where(anchor) };
+    this.info = parcel.info;
+    this.sheet.load(parcel.svg);
+    this.loaded = true;
+    this.resize();
+    this.toCut.hidden = !this.sheet.nodes.some(({ number }) => ["cut", "plate"].includes(this.info[number]?.kind));
+    this.relabel();
+    const same = before && this.sheet.byNumber.get(before.number);
+    if (same && !this.fitted) {
+      const now = this.sheet.where(same);
+      this.sheet.move(before.x - now.x, before.y - now.y);
+    } else {
+      this.open();
+    }
+    if (this.search.value) this.find();
+    this.select(this.model.get("selected"), { echo: false });
+  }
+
+  open() {
+    this.fitted = this.sheet.whole >= READABLE;
+    if (this.fitted) return this.sheet.fit();
+    const zoom = Math.min(1, Math.max(0.75, (this.sheet.room.w - 2 * MARGIN) / this.sheet.width));
+    const focus = this.sheet.byNumber.get(this.focusNumber());
+    return focus ? this.sheet.centre(focus, zoom) : this.sheet.zoomTo(zoom);
+  }
+
+  focusNumber() {
+    for (const kind of ["cut", "plate", "loss"]) {
+      const found = this.sheet.nodes.find(({ number }) => this.info[number]?.kind === kind);
+      if (found) return found.number;
+    }
+    return this.sheet.nodes.at(-1)?.number;
+  }
+
+  fit() {
+    this.fitted = true;
+    this.sheet.fit();
+  }
+
+  zoom(factor, at) {
+    this.fitted = false;
+    const node = !at && this.sheet.byNumber.get(this.current ?? -1);
+    this.sheet.zoomTo(this.sheet.zoom * factor, at ?? (node ? this.sheet.where(node) : undefined));
+  }
+
+  // -------------------------------------------------------------- choosing a node
+
+  select(number, { echo = true } = {}) {
+    const node = number == null ? null : this.sheet.byNumber.get(number);
+    this.sheet.svg && this.sheet.unring("gk-chosen");
+    if (echo && this.model.get("selected") !== (node ? number : null)) this.put("selected", node ? number : null);
+    const info = node && this.info[number];
+    this.card.hidden = !info;
+    if (!node) return;
+    this.at(node);
+    this.sheet.ring(node, "gk-chosen");
+    if (info) {
+      fillCard(this.card, info, this.labels, {
+        close: () => { this.select(null); this.stage.focus(); },
+        unfold: () => this.unfold(number),
+      });
+    }
+    if (this.fitted) this.sheet.fit();
+    this.sheet.reveal(node);
+  }
+
+  at(node) {
+    this.current = node?.number ?? null;
+    if (!this.sheet.svg) return;
+    this.sheet.unring("gk-current");
+    if (!node) return;
+    this.sheet.ring(node, "gk-current");
+    const info = this.info[node.number];
+    this.live.textContent = info ? [info.title, info.state, info.place].filter(Boolean).join(", ") : "";
+  }
+
+  goTo(number) {
+    const node = this.sheet.byNumber.get(number);
+    if (!node) return;
+    this.fitted = false;
+    this.sheet.centre(node, Math.max(this.sheet.zoom, 1));
+    this.select(number);
+    this.stage.focus({ preventScroll: true });
+  }
+
+  step(node) {
+    if (!node) return;
+    if (this.card.hidden) this.at(node);
+    else this.select(node.number);
+    this.sheet.reveal(node);
+  }
+
+  unfold(number) {
+    const path = this.info[number]?.open;
+    const opened = this.model.get("opened") ?? [];
+    if (path && !opened.includes(path)) {
+      this.current = number;
+      this.fitted = false;
+      this.put("opened", [...opened, path]);
+    }
+  }
+
+  // -------------------------------------------------------------- search
+
+  find() {
+    if (!this.sheet.svg) return;
+    this.sheet.unring("gk-hit");
+    const wanted = this.search.value.trim().toLowerCase();
+    const text = ({ number, group }) => {
+      const { title = "", rows = [], place = "" } = this.info[number] ?? {};
+      return [title, place, ...rows.map((row) => row[1]), group.textContent].join("\n").toLowerCase();
+    };
+    this.hits = wanted ? this.sheet.nodes.filter((node) => text(node).replaceAll("\u00a0", " ").includes(wanted)) : [];
+    for (const node of this.hits) this.sheet.ring(node, "gk-hit");
+    this.refreshCount();
+    this.live.textContent = this.count.textContent;
+    if (this.hits.length) this.sheet.reveal(this.hits[0]);
+  }
+
+  refreshCount() {
+    const none = !this.search.value.trim();
+    this.count.textContent = none ? "" : this.hits.length
+      ? (this.labels.hits ?? "{n}").replace("{n}", this.hits.length) : this.labels.no_hits ?? "";
+  }
+
+  searchKey(event) {
+    if (event.key === "Enter" && this.hits.length) {
+      const at = this.hits.findIndex(({ number }) => number === this.current);
+      const next = this.hits[(at + (event.shiftKey ? this.hits.length - 1 : 1)) % this.hits.length];
+      this.select(next.number);
+    } else if (event.key === "Escape") {
+      this.search.value = "";
+      this.find();
+      this.stage.focus();
+    } else {
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  // -------------------------------------------------------------- mouse
+
+  hit(event) {
+    const group = event.target.closest?.("g.node");
+    return group ? Number(group.dataset.number) : null;
+  }
+
+  wheel(event) {
+    if (!(event.ctrlKey || event.metaKey || this.stage.matches(":focus"))) return; // the page scrolls
+    event.preventDefault();
+    const box = this.stage.getBoundingClientRect();
+    const lines = event.deltaMode ? 16 : 1;
+    this.zoom(Math.exp(-event.deltaY * lines * 0.0016), { x: event.clientX - box.left, y: event.clientY - box.top });
+  }
+
+  press(event) {
+    if (event.button !== 0) return;
+    const start = { x: event.clientX, y: event.clientY, number: this.hit(event) };
+    let [last, dragging] = [start, false];
+    const move = (to) => {
+      if (!dragging && Math.hypot(to.clientX - start.x, to.clientY - start.y) < 4) return;
+      if (!dragging) this.stage.setPointerCapture(event.pointerId);
+      dragging = true;
+      this.fitted = false;
+      this.stage.classList.add("gk-dragging");
+      this.sheet.move(to.clientX - last.x, to.clientY - last.y);
+      last = { x: to.clientX, y: to.clientY };
+    };
+    const end = (up) => {
+      for (const [name, act] of [["pointermove", move], ["pointerup", end], ["pointercancel", end]]) {
+        this.stage.removeEventListener(name, act);
+      }
+      this.stage.classList.remove("gk-dragging");
+      if (!dragging && up.type === "pointerup" && start.number != null) this.select(start.number);
+    };
+    for (const [name, act] of [["pointermove", move], ["pointerup", end], ["pointercancel", end]]) {
+      this.stage.addEventListener(name, act);
+    }
+  }
+
+  // -------------------------------------------------------------- keys
+
+  // JupyterLab takes single letters before a widget sees them (dd deletes the cell); this attribute stops it, but
+  // stops Ctrl+S as well, so it is gone while Ctrl or Cmd is down.
+  shortcuts(event) {
+    const held = event.type === "keydown" && (event.ctrlKey || event.metaKey || ["Control", "Meta"].includes(event.key));
+    if (held) this.root.removeAttribute("data-lm-suppress-shortcuts");
+    else this.root.setAttribute("data-lm-suppress-shortcuts", "true");
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || !this.loaded) return;
+    const here = this.sheet.byNumber.get(this.current ?? -1);
+    const arrows = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
+    const order = this.sheet.nodes;
+    const next = here && order[order.indexOf(here) + (event.shiftKey ? -1 : 1)];
+    if (event.key in arrows) {
+      const [dx, dy] = arrows[event.key];
+      if (event.shiftKey) this.sheet.move(-60 * dx, -60 * dy);
+      else this.step(here ? this.sheet.neighbour(here, dx, dy) : this.sheet.middle());
+    } else if (event.key === "Tab" && next) this.step(next);
+    else if (event.key === "Enter" || event.key === " ") this.select((here ?? this.sheet.middle()).number);
+    else if (event.key === "Escape" && (here || !this.card.hidden)) { this.select(null); this.at(null); }
+    else if (event.key === "+" || event.key === "=") this.zoom(STEP);
+    else if (event.key === "-" || event.key === "_") this.zoom(1 / STEP);
+    else if (event.key === "0") this.fit();
+    else if (event.key === "/") this.search.focus();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}
+
+export default {
+  render({ model, el }) {
+    const view = new View(model, el);
+    return () => view.forget();
+  },
+};

@@ -1,0 +1,134 @@
+"""Who feeds whom, while boxes are folded: links that can be bridged, joined and thinned out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from gradkit.records import Picture
+
+Key = tuple[str | int, ...]
+"""Names a future box; its first entry is the box's kind."""
+
+_STRENGTH = {"dead": 0, "cut": 1, "live": 2}
+
+
+class Wiring:
+    """A directed graph of keys. Every link carries the status of the edges that it stands for.
+
+    Example:
+        >>> wires = Wiring([(("a",), ("b",), "live"), (("b",), ("c",), "dead")])
+        >>> wires.bridge(("b",))
+        >>> wires.links()
+        [(('a',), ('c',), 'dead')]
+    """
+
+    def __init__(self, links: Iterable[tuple[Key, Key, str]]) -> None:
+        self._after: dict[Key, dict[Key, str]] = {}
+        self._before: dict[Key, dict[Key, str]] = {}
+        for tail, head, status in links:
+            self._link(tail, head, status)
+
+    def links(self) -> list[tuple[Key, Key, str]]:
+        """All links as (tail, head, status)."""
+        return [(tail, head, status) for tail, heads in self._after.items() for head, status in heads.items()]
+
+    def feeds(self, key: Key) -> set[Key]:
+        """The keys that ``key`` takes its data from."""
+        return set(self._before.get(key, ()))
+
+    def fed(self, key: Key) -> set[Key]:
+        """The keys that take data from ``key``."""
+        return set(self._after.get(key, ()))
+
+    def upstream(self, keys: Iterable[Key]) -> set[Key]:
+        """All keys from which data flows into one of ``keys``, over any number of links."""
+        seen: set[Key] = set()
+        queue = deque(keys)
+        while queue:
+            for feed in self.feeds(queue.popleft()) - seen:
+                seen.add(feed)
+                queue.append(feed)
+        return seen
+
+    def bridge(self, key: Key) -> None:
+        """Take a key out and link what fed it with what it fed."""
+        before, after = self._before.pop(key, {}), self._after.pop(key, {})
+        for tail in before:
+            self._after[tail].pop(key)
+        for head in after:
+            self._before[head].pop(key)
+        for tail, first in before.items():
+            for head, second in after.items():
+                self._link(tail, head, min(first, second, key=_strength_of_a_way))
+
+    def join(self, key: Key, into: Key) -> None:
+        """Let ``into`` take over all links of ``key``."""
+        before, after = self._before.pop(key, {}), self._after.pop(key, {})
+        for tail, status in before.items():
+            self._after[tail].pop(key)
+            self._link(tail, into, status)
+        for head, status in after.items():
+            self._before[head].pop(key)
+            self._link(into, head, status)
+
+    def thin(self) -> None:
+        """Drop every link that only repeats a longer way: of live links for a live one, of any for a dead one."""
+        for tail, head, status in self.links():
+            if status != "cut" and self._another_way(tail, head, live=status == "live"):
+                self._after[tail].pop(head)
+                self._before[head].pop(tail)
+
+    def _link(self, tail: Key, head: Key, status: str) -> None:
+        if tail == head:
+            return
+        present = self._after.setdefault(tail, {}).get(head, status)
+        best = max(present, status, key=_STRENGTH.__getitem__)
+        self._after[tail][head] = best
+        self._before.setdefault(head, {})[tail] = best
+
+    def _another_way(self, tail: Key, head: Key, *, live: bool) -> bool:
+        def steps(key: Key) -> list[Key]:
+            return [to for to, status in self._after.get(key, {}).items() if status == "live" or not live]
+
+        queue = deque(key for key in steps(tail) if key != head)
+        seen = {tail, *queue}
+        while queue:
+            for key in steps(queue.popleft()):
+                if key == head:
+                    return True
+                if key not in seen:
+                    seen.add(key)
+                    queue.append(key)
+        return False
+
+
+def _strength_of_a_way(status: str) -> int:
+    return {"cut": 0, "dead": 1, "live": 2}[status]
+
+
+def stages(picture: Picture) -> dict[int, int]:
+    """For every node number, how many cuts lie one behind the other on the way from the inputs to it.
+
+    Example:
+        >>> from gradkit.records import Edge, Node
+        >>> nodes = Node(1, "mul", "call", "dead"), Node(2, "detach", "cut", "cut"), Node(3, "relu", "call", "dead")
+        >>> stages(Picture(nodes, (Edge(1, 2, "cut"), Edge(2, 3, "cut")), (), ()))
+        {1: 0, 2: 0, 3: 1}
+    """
+    cuts = {node.number for node in picture.nodes if node.kind == "cut"}
+    after: dict[int, list[int]] = {}
+    missing = {node.number: 0 for node in picture.nodes}
+    for edge in picture.edges:
+        after.setdefault(edge.source, []).append(edge.target)
+        missing[edge.target] = missing.get(edge.target, 0) + 1
+    found = dict.fromkeys(missing, 0)
+    ready = deque(number for number, count in missing.items() if not count)
+    while ready:
+        number = ready.popleft()
+        for target in after.get(number, ()):
+            found[target] = max(found[target], found[number] + (number in cuts))
+            missing[target] -= 1
+            if not missing[target]:
+                ready.append(target)
+    return found

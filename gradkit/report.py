@@ -1,9 +1,36 @@
-"""What a diagnosis found, and the ways to look at it. Words are chosen when it is shown."""
+"""What a diagnosis found, and the ways to look at it. Words are chosen when it is shown, never before."""
+
 from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import graphviz
+
+from gradkit import drawing, html, i18n, layout, render, text
+from gradkit.errors import GradkitError
 from gradkit.records import Finding, Parameter, Picture
+
+
 @dataclass(frozen=True)
 class Report:
+    """The result of ``diagnose``. In a notebook it displays itself; ``print`` gives the text.
+
+    Attributes:
+        findings: what to change, most blocking first; ``()`` for a sound program.
+        parameters: one row for each parameter of the model.
+        picture: the nodes and edges that the drawings are made from.
+        label: what was diagnosed, for example ``"train.py:step"``.
+        loss: its value as text, or its shape if it is not a scalar.
+        backward: whether ``loss.backward()`` has something to start from.
+        error: what backward raised, ``""`` if nothing.
+        runs: how many times the step was run.
+    """
+
     findings: tuple[Finding, ...]
     parameters: tuple[Parameter, ...]
     picture: Picture
@@ -12,6 +39,105 @@ class Report:
     backward: bool = True
     error: str = ""
     runs: int = 1
+
     @property
     def healthy(self) -> bool:
+        """Backward would work, and every parameter that should train is reached."""
         return not self.findings
+
+    # -- words --------------------------------------------------------------------------------------------------
+
+    def verdict(self, language: str | None = None) -> str:
+        """The whole diagnosis in one sentence."""
+        wanted = [row for row in self.parameters if row.should_train]
+        starved = sum(not row.reached for row in wanted)
+        return layout.verdict(self.findings, len(wanted), starved, self.backward, self.error, language)
+
+    def summary(self, language: str | None = None) -> str:
+        """How many parameters there are, should train, and are reached; and how often the step was run."""
+        rows = self.parameters
+        facts = {
+            "all": len(rows), "wanted": sum(r.should_train for r in rows), "reached": sum(r.should_train and r.reached for r in rows),
+            "runs": self.runs,
+        }  # fmt: skip
+        return i18n.words("report.summary", language, **facts)
+
+    def sections(self, language: str | None = None) -> tuple[layout.Section, ...]:
+        """The findings laid out for text or HTML."""
+        wanted = [row for row in self.parameters if row.should_train]
+        numel = sum(row.numel for row in wanted)
+        return tuple(layout.section(finding, len(wanted), numel, language) for finding in self.findings)
+
+    def text(self, language: str | None = None) -> str:
+        """The report for a terminal."""
+        return text.write(self.sections(language), self.verdict(language), self.summary(language), language)
+
+    def html(self, language: str | None = None, *, with_picture: bool = True) -> str:
+        """The report as an HTML fragment, with the picture where it can be drawn."""
+        shown = self._drawing(language) if with_picture else ""
+        return html.write(
+            self.sections(language), self.verdict(language), self.summary(language), healthy=self.healthy, drawing=shown,
+            language=language,
+        )  # fmt: skip
+
+    def _drawing(self, language: str | None) -> str:
+        try:
+            return self.svg(language=language)
+        except GradkitError as error:
+            return f"<p>{error.text(language)}</p>"
+
+    # -- pictures -----------------------------------------------------------------------------------------------
+
+    def graph(self, view: str = "auto", language: str | None = None, open: tuple[str, ...] = ()) -> graphviz.Digraph:  # noqa: A002
+        """The drawing as DOT: ``view="map"`` folds by module, ``"graph"`` shows every node, ``"auto"`` picks by size."""
+        return drawing.dot(self.picture, view, language, open=open)
+
+    def svg(self, view: str = "auto", language: str | None = None) -> str:
+        """The drawing as SVG text.
+
+        Raises:
+            GradkitError: there is no Graphviz (``no_layout``), or it took too long (``layout_timeout``).
+        """
+        return render.svg(self.graph(view, language))
+
+    def png(self, view: str = "auto", language: str | None = None) -> bytes:
+        """The drawing as a PNG."""
+        return render.png(self.graph(view, language))
+
+    def save(self, path: str | Path, language: str | None = None, view: str = "auto") -> Path:
+        """Write the report to a file; its ending says how: .html .svg .png .dot .txt .json.
+
+        Raises:
+            GradkitError: another ending (``save_format``).
+        """
+        target = Path(path)
+        writers: dict[str, Callable[[], bytes]] = {
+            ".html": lambda: html.page(self.html(language), self.verdict(language), language).encode(),
+            ".svg": lambda: self.svg(view, language).encode(),
+            ".png": lambda: self.png(view, language),
+            ".dot": lambda: self.graph(view, language).source.encode(),
+            ".txt": lambda: self.text(language).encode(),
+            ".json": lambda: json.dumps(self.data(), indent=1, ensure_ascii=False).encode(),
+        }
+        writer = writers.get(target.suffix.lower())
+        if writer is None:
+            raise GradkitError("save_format", path=target, formats=" ".join(writers))
+        target.write_bytes(writer())
+        return target
+
+    def data(self) -> dict[str, Any]:
+        """Everything that was found as plain data, for scripts: the same in every language."""
+        return {
+            "healthy": self.healthy, "label": self.label, "loss": self.loss, "backward": self.backward, "error": self.error,
+            "runs": self.runs, "findings": [dataclasses.asdict(f) for f in self.findings],
+            "parameters": [dataclasses.asdict(p) for p in self.parameters],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return f"<gradkit.Report: {self.verdict('en')}>"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {"text/plain": self.text(), "text/html": self.html()}

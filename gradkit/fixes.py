@@ -1,0 +1,105 @@
+"""The fix as a difference on the user's own lines, where it can be derived from the line alone."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from dataclasses import dataclass
+
+from gradkit import frames
+from gradkit.records import Finding, Location
+
+
+@dataclass(frozen=True)
+class Change:
+    """One line of a difference: ``sign`` is ``"-"``, ``"+"`` or ``" "``, ``number`` the line in the file as it is."""
+
+    sign: str
+    number: int
+    text: str
+
+
+def derive(finding: Finding) -> tuple[Change, ...]:
+    """The change that removes the cut; ``()`` where a person has to decide.
+
+    Example:
+        >>> spot = Location("a.py", 3, 10, 19, "f", "    x = y.detach()", 3)
+        >>> [f"{c.sign} {c.text}" for c in derive(Finding("detach", spot))]
+        ['-     x = y.detach()', '+     x = y']
+    """
+    rule = _RULES.get(finding.cause)
+    return rule(finding.location) if rule is not None and finding.location is not None else ()
+
+
+def _drop(spot: Location, words: tuple[str, ...]) -> tuple[Change, ...]:
+    before, inside, after = spot.text[: spot.column - 1], spot.text[spot.column - 1 : spot.end_column - 1], ""
+    after = spot.text[spot.end_column - 1 :]
+    if inside not in words or not before.strip():
+        return ()
+    return _replaced(spot, before + after)
+
+
+def _replaced(spot: Location, text: str) -> tuple[Change, ...]:
+    return (Change("-", spot.line, spot.text), Change("+", spot.line, text)) if text != spot.text else ()
+
+
+def _detach(spot: Location) -> tuple[Change, ...]:
+    return _drop(spot, (".detach()",))
+
+
+def _data(spot: Location) -> tuple[Change, ...]:
+    return _drop(spot, (".data",))
+
+
+def _decorator(spot: Location) -> tuple[Change, ...]:
+    return (Change("-", spot.line, spot.text),) if spot.text.strip().startswith("@") else ()
+
+
+def _block(spot: Location) -> tuple[Change, ...]:
+    """Take the ``with`` away and pull its body out by one level."""
+    tree = frames.tree_of(spot.file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.With) and node.lineno == spot.line and len(node.items) == 1:
+            first, last = node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
+            step = node.body[0].col_offset - node.col_offset
+            lines = [(n, linecache.getline(spot.file, n).rstrip("\n")) for n in range(first, last + 1)]
+            if first == spot.line or len(lines) > 8 or step <= 0:
+                return ()
+            out = tuple(Change("+", n, text[step:] if text[:step].isspace() else text) for n, text in lines)
+            return (Change("-", spot.line, spot.text), *(Change("-", n, text) for n, text in lines), *out)
+    return ()
+
+
+def _trainable(spot: Location) -> tuple[Change, ...]:
+    """Add ``is_trainable=True`` to the call that loads the adapter."""
+    tree = frames.tree_of(spot.file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if not isinstance(node, ast.Call) or node.lineno > spot.line or (node.end_lineno or 0) < spot.line:
+            continue
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("from_pretrained", "load_adapter"):
+            end, number = node.end_col_offset or 0, node.end_lineno or spot.line
+            text = linecache.getline(spot.file, number).rstrip("\n")
+            if "is_trainable" in ast.unparse(node):
+                return ()
+            head = text.encode()[: end - 1].decode().rstrip()
+            comma = "" if head.endswith((",", "(")) else ","
+            gap = " " if head.strip() else ""
+            return (
+                Change("-", number, text),
+                Change("+", number, f"{head}{comma}{gap}is_trainable=True{text.encode()[end - 1 :].decode()}"),
+            )
+    return ()
+
+
+def _reentrant(spot: Location) -> tuple[Change, ...]:
+    return _replaced(spot, spot.text.replace("use_reentrant=True", "use_reentrant=False"))
+
+
+_RULES = {
+    "detach": _detach,
+    "data_attr": _data,
+    "no_grad_block": _block,
+    "no_grad_decorator": _decorator,
+    "adapter_inference_mode": _trainable,
+    "checkpoint_reentrant": _reentrant,
+}

@@ -1,0 +1,168 @@
+"""What a report says, line by line, before it becomes text or HTML: both are written from these records."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from dataclasses import dataclass
+
+from gradkit import fixes, i18n
+from gradkit.records import PROVEN, Finding, Location, Note
+
+MOST_NAMES = 4
+
+
+@dataclass(frozen=True)
+class CodeLine:
+    """A line of the user's code. ``start`` and ``end`` are the columns of the carets under it (0: none), ``label`` what
+    stands beside them; ``sign`` is ``"-"`` or ``"+"`` in a difference, else ``""``."""
+
+    number: int
+    text: str
+    start: int = 0
+    end: int = 0
+    label: str = ""
+    sign: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One finding, ready to be written down.
+
+    Attributes:
+        title: the sentence about the cause.
+        place: ``file:line:column``, with the function and its caller.
+        code: the frame around the line.
+        facts: (name, sentence) pairs: what starves, how sure, what the rerun showed.
+        notes: (sentence, place, code) of every other line that takes part.
+        help: what to do; ``change`` shows it on the user's own lines where that can be derived.
+    """
+
+    cause: str
+    title: str
+    place: str
+    code: tuple[CodeLine, ...]
+    facts: tuple[tuple[str, str], ...]
+    notes: tuple[tuple[str, str, tuple[CodeLine, ...]], ...]
+    help: str
+    change: tuple[CodeLine, ...]
+    guide: bool
+
+
+def section(finding: Finding, total: int, trainable_numel: int, language: str | None = None) -> Section:
+    """Lay one finding out. ``total`` and ``trainable_numel``: parameters that should train, and their elements."""
+    spot = finding.location
+    n = len(finding.parameters)
+    facts = {"n": n, "call": finding.call, "total": total, **finding.facts}
+    label = _words(f"cause.{finding.cause}.label", language, **facts)
+    return Section(
+        cause=finding.cause,
+        title=_words(_title_key(finding), language, **facts),
+        place=_place(finding, language),
+        code=frame(spot, label) if spot is not None else (),
+        facts=tuple(_facts(finding, trainable_numel, language)),
+        notes=tuple(_note(note, language) for note in finding.notes if note.kind != "called_by"),
+        help=_words(f"cause.{finding.cause}.help", language, **facts),
+        change=tuple(CodeLine(c.number, c.text, sign=c.sign) for c in fixes.derive(finding)),
+        guide=finding.cause != "unknown",
+    )
+
+
+def _title_key(finding: Finding) -> str:
+    variants = [f"cause.{finding.cause}.title_library"] if "via" in finding.facts else []
+    if finding.cause == "trainable_unused" and finding.facts.get("used") == "yes":
+        variants.append("cause.trainable_unused.title_dropped")
+    return next((key for key in variants if i18n.has(key)), f"cause.{finding.cause}.title")
+
+
+def frame(spot: Location, label: str, around: int = 1) -> tuple[CodeLine, ...]:
+    """The line of ``spot`` with the lines next to it, carets under the expression."""
+    if not spot.text:
+        return ()
+    lines = []
+    for number in range(spot.line - around, spot.line + around + 1):
+        text = spot.text if number == spot.line else linecache.getline(spot.file, number).rstrip("\n")
+        if number == spot.line:
+            lines.append(CodeLine(number, text, spot.column, max(spot.end_column, spot.column + 1), label))
+        elif number > 0 and text.strip():
+            lines.append(CodeLine(number, text))
+    return tuple(lines)
+
+
+def shown_path(file: str, language: str | None = None) -> str:
+    """A path as a person would write it: relative to the current folder if inside it; a notebook cell by that name."""
+    if "ipykernel_" in file or file.startswith("<ipython"):
+        return _words("report.cell", language)
+    relative = os.path.relpath(file) if os.path.isabs(file) and os.path.splitdrive(file)[0] == os.path.splitdrive(os.getcwd())[0] else file
+    return relative if not relative.startswith("..") else file
+
+
+def shown_place(spot: Location, language: str | None = None) -> str:
+    """``train.py:41:17``."""
+    return f"{shown_path(spot.file, language)}:{spot.line}:{spot.column}"
+
+
+def _place(finding: Finding, language: str | None) -> str:
+    spot = finding.location
+    if spot is None:
+        return _words("report.no_line", language)
+    place = shown_place(spot, language)
+    if spot.function and spot.function != "<module>":
+        place = _words("report.in_function", language, place=place, function=spot.function)
+    caller = next((n.location for n in finding.notes if n.kind == "called_by" and n.location), None)
+    if caller is not None:
+        function = caller.function if caller.function not in ("", "<module>") else shown_path(caller.file, language)
+        at = f"{os.path.basename(shown_path(caller.file, language))}:{caller.line}"
+        place = _words("report.called_by", language, place=place, function=function, at=at)
+    return place
+
+
+def _facts(finding: Finding, trainable_numel: int, language: str | None) -> list[tuple[str, str]]:
+    names = ", ".join(finding.parameters[:MOST_NAMES])
+    left = len(finding.parameters) - MOST_NAMES
+    if left > 0:
+        names = _words("report.and_more", language, names=names, n=left)
+    rows = []
+    if finding.parameters:
+        size = f"{finding.numel:,}"
+        key = "report.starved_of" if trainable_numel else "report.starved_all"
+        rows.append(("starved", _words(key, language, names=names, size=size, total=f"{trainable_numel:,}")))
+    if finding.module:
+        rows.append(("module", finding.module))
+    key = f"proof.{finding.proof}"
+    rows.append((finding.proof, _words(key, language, n=len(finding.revived or finding.parameters), reruns=finding.reruns)))
+    if finding.facts.get("error"):
+        rows.append(("error", finding.facts["error"]))
+    return [(_words(f"report.{name}", language), text) for name, text in rows]
+
+
+def _note(note: Note, language: str | None) -> tuple[str, str, tuple[CodeLine, ...]]:
+    text = _words(f"note.{note.kind}", language, **note.facts)
+    if note.location is None:
+        return text, "", ()
+    return text, shown_place(note.location, language), frame(note.location, "", 0)
+
+
+def verdict(findings: tuple[Finding, ...], wanted: int, starved: int, backward: bool, error: str, language: str | None) -> str:
+    """The whole diagnosis in one sentence."""
+    if not findings:
+        return _words("verdict.healthy", language, n=wanted)
+    first = next((f for f in findings if f.location is not None), findings[0])
+    at = shown_place(first.location, language).rsplit(":", 1)[0] if first.location is not None else ""
+    where = _words("verdict.line" if at else "verdict.no_line", language, place=at, cause=first.cause)
+    if error and starved == 0:
+        head = _words("verdict.raises", language, error=error.splitlines()[0])
+    elif not backward or starved >= wanted:
+        head = _words("verdict.total", language, n=wanted)
+    else:
+        head = _words("verdict.partial", language, starved=starved, n=wanted)
+    return _words("verdict.join", language, head=head, where=where)
+
+
+def is_proven(finding: Finding) -> bool:
+    """Whether a rerun showed it."""
+    return finding.proof == PROVEN
+
+
+def _words(key: str, language: str | None, **facts: object) -> str:
+    return i18n.words(key, language, **facts)

@@ -1,0 +1,65 @@
+"""The report as plain text for a terminal, in the manner of the best compilers."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+from gradkit import i18n
+from gradkit.layout import CodeLine, Section
+
+
+def columns(text: str) -> int:
+    """How many terminal columns a text takes: wide East Asian characters take two.
+
+    Example:
+        >>> columns("ab中")
+        4
+    """
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 0 if unicodedata.combining(char) else 1 for char in text)
+
+
+def write(sections: Iterable[Section], verdict: str, summary: str, language: str | None = None) -> str:
+    """The whole report."""
+    blocks = ["\n".join(_section(section, language)) for section in sections]
+    return "\n\n".join([*blocks, f"{verdict}\n{summary}"]) + "\n"
+
+
+def _section(section: Section, language: str | None) -> Iterator[str]:
+    change = section.change
+    numbers = [line.number for line in (*section.code, *change, *(c for note in section.notes for c in note[2]))]
+    width = len(str(max(numbers, default=1)))
+    pad = " " * width
+    yield f"{_word('error', language)}[{section.cause}]: {section.title}"
+    yield f"{pad}--> {section.place}"
+    if section.code:
+        yield f"{pad} |"
+        yield from _frame(section.code, width)
+        yield f"{pad} |"
+    for name, text in section.facts:
+        yield f"{pad} = {name}: {text}"
+    for text, place, code in section.notes:
+        yield f"{_word('note', language)}: {text}"
+        yield f"{pad}--> {place}"
+        yield from _frame(code, width)
+    yield f"{_word('help', language)}: {section.help}"
+    if change:
+        yield f"{pad} |"
+        for line in change:
+            yield f"{line.number:>{width}} {line.sign} {line.text.expandtabs(4)}".rstrip()
+        yield f"{pad} |"
+    if section.guide:
+        yield i18n.words("report.more", language, command=f"gradkit guide {section.cause}")
+
+
+def _frame(code: Iterable[CodeLine], width: int) -> Iterator[str]:
+    for line in code:
+        yield f"{line.number:>{width}} | {line.text.expandtabs(4)}".rstrip()
+        if line.start:
+            before = columns(line.text[: line.start - 1].expandtabs(4))
+            under = columns(line.text[: line.end - 1].expandtabs(4)) - before
+            yield f"{' ' * width} | {' ' * before}{'^' * max(under, 1)} {line.label}".rstrip()
+
+
+def _word(key: str, language: str | None) -> str:
+    return i18n.words(f"report.{key}", language)

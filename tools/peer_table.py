@@ -1,0 +1,104 @@
+"""The table "six faults x tools" of both READMEs; our own row is computed.
+
+python tools/peer_table.py            write it into README.md and README.zh.md
+python tools/peer_table.py --check    exit with 1 if either one is out of date
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import gradkit
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+REPO = Path(__file__).parents[1]
+FAULTS = REPO / "tests" / "peer_faults"
+PAGES = {"en": REPO / "README.md", "zh": REPO / "README.zh.md"}
+BEGIN, END = "<!-- peer table -->", "<!-- end of peer table -->"
+
+
+def is_right(program: str) -> bool:
+    """Whether gradkit's first finding on this program has its cause and one of its ``# CUT`` lines.
+
+    Args:
+        program: name of a file in ``tests/peer_faults``, without its ending.
+    """
+    path = FAULTS / f"{program}.py"
+    spec = importlib.util.spec_from_file_location(f"peer_fault_{program}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    torch.manual_seed(0)
+    model, batch = module.build()
+    findings = gradkit.diagnose(model, batch, should_train=getattr(module, "SHOULD_TRAIN", None)).findings
+    if not findings or findings[0].location is None:
+        return not module.CAUSE and not findings
+    place = (findings[0].location.file, findings[0].location.line)
+    return findings[0].cause == module.CAUSE and place in {(str(path), line) for line in cut_lines(path)}
+
+
+def cut_lines(path: Path) -> set[int]:
+    """The lines of a program that end in ``# CUT``."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return {number for number, line in enumerate(lines, 1) if line.endswith("# CUT")}
+
+
+def table(data: dict[str, Any], ours: list[list[bool]], language: str) -> str:
+    """The table in Markdown, with what its words mean.
+
+    Args:
+        data: the contents of ``peer_table.toml``.
+        ours: for each fault, whether gradkit was right in each of its forms.
+        language: ``"en"`` or ``"zh"``.
+    """
+    words = data["words"][language]
+    head = [words["tool"], *(fault[language] for fault in data["fault"])]
+    own = [words["gradkit"], *(_cell([words["right" if form else "off"] for form in forms]) for forms in ours)]
+    others = [
+        [tool["name"], *(_cell([words[word] for word in cell.split()]) for cell in tool["cells"])]
+        for tool in data["tool"]
+    ]
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), own, *others])
+    return f"{words['head']}\n\n{lines}\n\n{words['legend']}\n\n{words['about']}"
+
+
+def _cell(forms: list[str]) -> str:
+    return forms[0] if len(set(forms)) == 1 else " / ".join(forms)
+
+
+def with_table(page: str, text: str) -> str:
+    """``page`` with ``text`` between the two marks."""
+    assert BEGIN in page, f"the page has no {BEGIN}"
+    assert END in page, f"the page has no {END}"
+    return re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{text}\n{END}", page, flags=re.DOTALL)
+
+
+def main() -> int:
+    """Write both tables, or compare them."""
+    data = tomllib.loads((REPO / "tools" / "peer_table.toml").read_text(encoding="utf-8"))
+    ours = [[is_right(program) for program in fault["programs"]] for fault in data["fault"]]
+    stale = 0
+    for language, path in PAGES.items():
+        page = path.read_text(encoding="utf-8")
+        fresh = with_table(page, table(data, ours, language))
+        if fresh != page:
+            stale = 1
+            if "--check" not in sys.argv:
+                path.write_text(fresh, encoding="utf-8")
+            print(f"{path.name}: {'out of date' if '--check' in sys.argv else 'written'}")
+    return stale if "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 import traceback
@@ -39,9 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error))
     options = _parse(given)
     try:
-        return int(options.run(options))
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status
     except GradkitError as error:
         return _fail(str(error))
+    except BrokenPipeError:  # the reader, `head` for one, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return COULD_NOT_RUN
     except SystemExit as stop:  # a user's file that ends the process must not look like a healthy one
         return _fail(words("error.program_ended_itself", code=stop.code))
     except Exception:  # noqa: BLE001  # exit status 1 means findings, so a crash has to be told apart from them
@@ -158,16 +164,19 @@ def _diagnose(options: argparse.Namespace) -> int:
             weights=options.weights,
         )
         report = diagnose(step, should_train=options.should_train, replay=not options.no_replay)
-    print(report.json() if options.json else report.text())
+    print(json.dumps(report.data(), indent=1, ensure_ascii=False) if options.json else report.text().rstrip("\n"))
     if options.save:
-        report.save(options.save)
+        try:
+            report.save(options.save)
+        except OSError as reason:
+            raise GradkitError("cannot_save", path=options.save, reason=reason.strerror) from reason
     return HEALTHY if report.healthy else FINDINGS
 
 
 def _guide(options: argparse.Namespace) -> int:
     from gradkit import guide
 
-    print(guide.text(options.cause))
+    print(guide.markdown(guide.guide(options.cause)), end="")
     return HEALTHY
 
 
@@ -175,5 +184,5 @@ def _guides(_: argparse.Namespace) -> int:
     from gradkit import guide
 
     for cause in guide.causes():
-        print(f"{cause:28}{guide.title(cause)}")
+        print(f"{cause:26}{guide.guide(cause).title}")
     return HEALTHY

@@ -1,0 +1,220 @@
+"""The command line, as a person or a script meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradkit import guide
+from gradkit.cli import COULD_NOT_RUN, FINDINGS, HEALTHY, main
+from gradkit.errors import GradkitError
+from gradkit.lab import lab_command, lab_environment, start_notebook
+
+TRAIN = """\
+import torch
+from torch import nn
+
+print("hello from train.py")
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(4, 3)
+        self.head = nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.head(self.proj(x).detach())
+
+
+net = Net()
+
+
+def step():
+    return net(torch.ones(2, 4)).sum()
+
+
+def sound():
+    return net.head(net.proj(torch.ones(2, 4))).sum()
+
+
+def made():
+    own = Net()
+    return own, lambda: own(torch.ones(2, 4)).sum()
+
+
+def build_model():
+    return Net()
+
+
+def make_batch():
+    return torch.ones(2, 4)
+
+
+def loss(output, batch):
+    return output.sum()
+
+
+class Quitter(Net):
+    def forward(self, x):
+        raise SystemExit(0)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a train.py in it, and an English terminal."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path)
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_program_that_loses_the_gradient_gives_a_report_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "train.py:step"]) == FINDINGS
+    report = capsys.readouterr().out
+    assert report.startswith("error[detach]")
+    assert "train.py:14" in report
+
+
+def test_a_sound_program_gives_status_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "train.py:sound"]) == HEALTHY
+
+
+def test_a_function_that_returns_model_and_step_will_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "train.py:made"]) == FINDINGS
+
+
+def test_a_model_a_batch_and_a_loss_will_do(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["diagnose", "--model", "train.py:build_model", "--batch", "train.py:make_batch", "--loss", "train.py:loss"]
+    assert main(words) == FINDINGS
+    assert "train.py:14" in capsys.readouterr().out
+
+
+def test_only_the_parameters_that_should_train_count(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "train.py:step", "--should-train", "head.*"]) == HEALTHY
+
+
+def test_without_replay_nothing_is_proven(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "train.py:step", "--no-replay", "--json"]) == FINDINGS
+    assert json.loads(capsys.readouterr().out)["findings"][0]["proof"] == "likely"
+
+
+def test_json_on_stdout_is_not_mixed_with_what_the_program_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diagnose", "train.py:step", "--json"])
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["findings"][0]["cause"] == "detach"
+    assert "hello from train.py" in captured.err
+
+
+def test_the_report_is_written_to_the_file_that_save_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "train.py:step", "--save", "out.txt"]) == FINDINGS
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8").strip() == capsys.readouterr().out.strip()
+
+
+def test_the_report_comes_in_chinese_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diagnose", "train.py:step", "--language", "zh"])
+    assert "梯度" in capsys.readouterr().out
+
+
+def test_a_chinese_terminal_is_spoken_to_in_chinese(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LANG", "zh_CN.UTF-8")
+    main(["guide", "detach"])
+    assert capsys.readouterr().out == guide.markdown(guide.guide("detach", "zh"))
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["diagnose", "train.py:stepp"], "stepp"),
+        (["diagnose", "missing.py:step"], "missing.py"),
+        (["diagnose"], "train.py:step"),
+        (["diagnose", "train.py:step", "--save", "out.gif"], "out.gif"),
+        (["diagnose", "train.py:step", "--save", "no/such/out.txt"], "no/such/out.txt"),
+        (["diagnose", "train.py:step", "--should-train", "nothing.*"], "nothing.*"),
+        (["diagnose", "--model", "train.py:Quitter", "--batch", "train.py:make_batch"], "ended itself"),
+        (["guide", "no_such_cause"], "no_such_cause"),
+        (["guides", "--language", "tlh"], "tlh"),
+        (["lab", "--dir", "no/such/folder"], "no/such/folder"),
+    ],
+)
+def test_what_cannot_run_is_named_without_a_traceback(
+    words: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == COULD_NOT_RUN
+    said = capsys.readouterr().err
+    assert named in said
+    assert "Traceback" not in said
+
+
+def test_an_unknown_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["diagnose", "train.py:step", "--frobnicate"])
+    assert "--frobnicate" in capsys.readouterr().err
+
+
+def test_a_fault_of_our_own_is_not_taken_for_a_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(guide, "causes", lambda: 1 / 0)
+    assert main(["guides"]) == COULD_NOT_RUN
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_every_cause_is_listed_with_its_title(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["guides"]) == HEALTHY
+    listed = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert listed == [[cause, guide.guide(cause, "en").title] for cause in guide.causes()]
+
+
+def test_python_m_gradkit_is_the_same_command(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gradkit", "diagnose", "train.py:step"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.splitlines()[0][:13]) == (FINDINGS, "error[detach]")
+
+
+def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
+    first_line_only = f"{sys.executable} -m gradkit guide detach | head -n 1"
+    ran = subprocess.run(first_line_only, shell=True, capture_output=True, text=True, check=False)
+    assert (ran.stdout.count("\n"), ran.stderr) == (1, "")
+
+
+def test_jupyterlab_runs_in_this_python_at_the_start_notebook() -> None:
+    command = lab_command(
+        Path("/work"), Path("my start.ipynb"), browser=False, port=8890, ip="0.0.0.0", options=("--x",)
+    )
+    assert command[:3] == [sys.executable, "-m", "jupyterlab"]
+    assert {"--ServerApp.root_dir=/work", "--LabApp.default_url=/lab/tree/my%20start.ipynb"} <= set(command)
+    assert {"--no-browser", "--port=8890", "--ip=0.0.0.0", "--x"} <= set(command)
+
+
+def test_jupyterlab_is_left_to_choose_what_is_not_said() -> None:
+    command = lab_command(Path("/work"), Path("start.ipynb"), browser=True, port=None, ip=None, options=())
+    assert not [word for word in command if word.startswith(("--no-browser", "--port", "--ip"))]
+
+
+def test_our_settings_for_jupyterlab_stand_before_those_that_were_there() -> None:
+    ours, theirs = lab_environment({"JUPYTER_CONFIG_PATH": "/etc/theirs"})["JUPYTER_CONFIG_PATH"].split(os.pathsep)
+    settings = json.loads(Path(ours, "labconfig", "default_setting_overrides.json").read_text())
+    assert settings["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"
+    assert theirs == "/etc/theirs"
+
+
+def test_a_start_notebook_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "gradkit-start.ipynb").write_text("mine")
+    assert start_notebook(tmp_path) == Path("gradkit-start.ipynb")
+    assert (tmp_path / "gradkit-start.ipynb").read_text() == "mine"
+
+
+@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(GradkitError, match=tmp_path.name):
+        start_notebook(tmp_path)

@@ -97,7 +97,7 @@ def _layer(error: BaseException, model: nn.Module) -> list[str]:
     names = {id(module): name for name, module in model.named_modules()}
     for frame, _ in reversed(list(_frames(error))):
         layer = frame.f_locals.get("self")
-        if not isinstance(layer, nn.Module) or layer is model:
+        if not isinstance(layer, nn.Module) or (layer is model and list(layer.children())):
             continue
         shape = repr(layer) if not list(layer.children()) else type(layer).__name__
         name = names.get(id(layer), "")

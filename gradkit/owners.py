@@ -90,6 +90,8 @@ def _parts(thing: Any) -> list[Any]:
 def _leads_on(value: Any) -> bool:
     if isinstance(value, FunctionType):
         return is_user_file(value.__code__.co_filename)
+    if inspect.isclass(value):
+        return not issubclass(value, nn.Module) and _is_users(value)
     return isinstance(value, (nn.Module, functools.partial, MethodType))
 
 
@@ -119,6 +121,8 @@ def _is_plain_object(value: Any) -> bool:
     kind = type(value)
     if kind.__module__ == "builtins" or inspect.ismodule(value) or inspect.isclass(value):
         return False
-    return any(
-        isinstance(one, FunctionType) and is_user_file(one.__code__.co_filename) for one in vars(kind).values()
-    ) or kind.__name__ in ("SimpleNamespace", "Namespace")
+    return _is_users(kind) or kind.__name__ in ("SimpleNamespace", "Namespace")
+
+
+def _is_users(kind: type) -> bool:
+    return any(isinstance(one, FunctionType) and is_user_file(one.__code__.co_filename) for one in vars(kind).values())

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import gradkit
 from gradkit import load
 from gradkit.cases import resume_lora, vision_memory
 from gradkit.errors import GradkitError
@@ -67,6 +68,27 @@ def test_making_an_example_does_not_touch_the_random_state() -> None:
     for name in load.BUILTINS:
         load.from_builtin(name)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "line", "starved"),
+    [
+        ("resume_lora", "adapter_inference_mode", "model = PeftModel.from_pretrained(model, adapter)", 28),
+        ("vision_memory_never_called", "trainable_unused", "self.proj = nn.Linear(VISION, HIDDEN)", 2),
+        ("vision_memory_detached", "detach", "self.pages[key] = tokens.detach()", 2),
+    ],
+)
+def test_a_diagnosis_names_the_cause_and_the_line(name: str, cause: str, line: str, starved: int) -> None:
+    (finding,) = gradkit.diagnose(load.from_builtin(name)).findings
+    assert finding.location is not None
+    assert (finding.cause, finding.location.text.strip(), len(finding.parameters)) == (cause, line, starved)
+
+
+@pytest.mark.parametrize("name", sorted(set(load.BUILTINS) - set(FAULTY)))
+def test_the_harmless_look_alikes_are_not_accused(name: str) -> None:
+    report = gradkit.diagnose(load.from_builtin(name))
+    assert report.healthy
+    assert report.findings == ()
 
 
 # resume_lora

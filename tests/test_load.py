@@ -229,6 +229,11 @@ def _uses_a_global() -> torch.Tensor:
     return NET(torch.ones(1))  # type: ignore[no-any-return]
 
 
+class _Runner:
+    def go(self) -> torch.Tensor:
+        return _uses_a_global()
+
+
 def test_the_model_is_found_where_the_step_keeps_it() -> None:
     net, trainer = nn.Sequential(nn.Linear(1, 1)), Trainer()
     inner = net[0]
@@ -239,6 +244,7 @@ def test_the_model_is_found_where_the_step_keeps_it() -> None:
     assert load.from_step(_uses_a_global).model is NET
     assert load.from_step(lambda: _uses_a_global()).model is NET
     assert load.from_step(lambda net=net: net(torch.ones(1))).model is net
+    assert load.from_step(lambda: _Runner().go()).model is NET
 
 
 def test_several_models_are_not_guessed_among() -> None:

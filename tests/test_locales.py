@@ -8,6 +8,7 @@ import string
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -81,19 +82,34 @@ def test_an_english_sentence_is_in_english() -> None:
     assert [key for key in EN if CJK.search(EN[key].replace("中文", ""))] == []
 
 
-def _asked() -> Iterator[tuple[str, re.Pattern[str], set[str] | None]]:
-    """Each literal that the code may use as a key: (where, its shape, the facts that are handed over or None)."""
+@dataclass(frozen=True)
+class Asked:
+    """A literal in the code that is, or may be, a key."""
+
+    where: str
+    shape: re.Pattern[str]  # what the whole key looks like
+    is_call: bool = False  # it is the first argument of words() or GradkitError()
+    facts: frozenset[str] | None = None  # the facts that go with it, where they can be told
+
+    @property
+    def keys(self) -> list[str]:
+        return [key for key in EN if self.shape.fullmatch(_stem(key)) or self.shape.fullmatch(key)]
+
+
+def _asked() -> Iterator[Asked]:
     for path in MODULES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             where = f"{path.relative_to(REPO)}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.Call) and node.args and (shape := _shape(node.args[0])):
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-                facts = None if any(word.arg is None for word in node.keywords) else {str(w.arg) for w in node.keywords}
-                if called in ("words", "GradkitError"):
-                    yield where, re.compile(("error\\." if called == "GradkitError" else "") + shape), facts
+                told = isinstance(node.args[0], ast.Constant) and all(word.arg for word in node.keywords)
+                facts = frozenset(str(word.arg) for word in node.keywords) if told else None
+                if called == "GradkitError":
+                    yield Asked(where, re.compile(rf"error\.{shape}"), True, facts)
+                elif called in ("words", "_words"):
+                    yield Asked(where, re.compile(shape), True, facts)
             elif shape := _shape(node):
-                yield where, re.compile(shape), None
-                yield where, re.compile(r"error\." + shape), None
+                yield Asked(where, re.compile(rf"(error\.)?{shape}"))
 
 
 def _shape(node: ast.AST) -> str:
@@ -114,27 +130,17 @@ ASKED = list(_asked())
 
 
 def test_every_sentence_is_used() -> None:
-    stems = {_stem(key) for key in EN}
-    assert [key for key in sorted(stems) if not any(shape.fullmatch(key) for _, shape, _ in ASKED)] == []
+    used = {_stem(key) for asked in ASKED for key in asked.keys}
+    assert sorted({_stem(key) for key in EN} - used) == []
 
 
 def test_every_sentence_that_is_asked_for_exists() -> None:
-    asked = [(where, shape) for where, shape, facts in ASKED if facts is not None]
-    assert [(where, shape.pattern) for where, shape in asked if not _meant(shape)] == []
+    assert [f"{asked.where}: {asked.shape.pattern}" for asked in ASKED if asked.is_call and not asked.keys] == []
 
 
 def test_every_sentence_gets_the_facts_that_it_names() -> None:
-    asked = [(where, shape, facts) for where, shape, facts in ASKED if facts is not None]
-    assert [
-        (where, key, lacks)
-        for where, shape, facts in asked
-        for key in _meant(shape)
-        if (lacks := _facts(EN[key]) - facts)
-    ] == []
-
-
-def _meant(shape: re.Pattern[str]) -> list[str]:
-    return [key for key in EN if shape.fullmatch(_stem(key)) or shape.fullmatch(key)]
+    told = [asked for asked in ASKED if asked.facts is not None]
+    assert [f"{a.where}: {key}" for a in told for key in a.keys if not _facts(EN[key]) <= a.facts] == []
 
 
 def _strings(path: Path) -> Iterator[tuple[int, str]]:

@@ -6,8 +6,8 @@ python tools/peer_table.py --check    exit with 1 if either one is out of date
 
 from __future__ import annotations
 
+import functools
 import importlib.util
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,7 @@ else:
 
 REPO = Path(__file__).parents[1]
 FAULTS = REPO / "tests" / "peer_faults"
-PAGES = {"en": REPO / "README.md", "zh": REPO / "README.zh.md"}
-BEGIN, END = "<!-- peer table -->", "<!-- end of peer table -->"
+DATA = REPO / "tools" / "peer_table.toml"
 
 
 def is_right(program: str) -> bool:
@@ -54,17 +53,12 @@ def cut_lines(path: Path) -> set[int]:
     return {number for number, line in enumerate(lines, 1) if line.endswith("# CUT")}
 
 
-def table(data: dict[str, Any], ours: list[list[bool]], language: str) -> str:
-    """The table in Markdown, with what its words mean.
-
-    Args:
-        data: the contents of ``peer_table.toml``.
-        ours: for each fault, whether gradkit was right in each of its forms.
-        language: ``"en"`` or ``"zh"``.
-    """
+def table(language: str) -> str:
+    """The table in Markdown, with what its words mean, in ``"en"`` or ``"zh"``."""
+    data = _data()
     words = data["words"][language]
     head = [words["tool"], *(fault[language] for fault in data["fault"])]
-    own = [words["gradkit"], *(_cell([words["right" if form else "off"] for form in forms]) for forms in ours)]
+    own = [words["gradkit"], *(_cell([words["right" if form else "off"] for form in forms]) for forms in _ours())]
     others = [
         [tool["name"], *(_cell([words[word] for word in cell.split()]) for cell in tool["cells"])]
         for tool in data["tool"]
@@ -73,32 +67,16 @@ def table(data: dict[str, Any], ours: list[list[bool]], language: str) -> str:
     return f"{words['head']}\n\n{lines}\n\n{words['legend']}\n\n{words['about']}"
 
 
+@functools.cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(DATA.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _ours() -> list[list[bool]]:
+    """For each fault, whether gradkit is right in each of its forms."""
+    return [[is_right(program) for program in fault["programs"]] for fault in _data()["fault"]]
+
+
 def _cell(forms: list[str]) -> str:
     return forms[0] if len(set(forms)) == 1 else " / ".join(forms)
-
-
-def with_table(page: str, text: str) -> str:
-    """``page`` with ``text`` between the two marks."""
-    assert BEGIN in page, f"the page has no {BEGIN}"
-    assert END in page, f"the page has no {END}"
-    return re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{text}\n{END}", page, flags=re.DOTALL)
-
-
-def main() -> int:
-    """Write both tables, or compare them."""
-    data = tomllib.loads((REPO / "tools" / "peer_table.toml").read_text(encoding="utf-8"))
-    ours = [[is_right(program) for program in fault["programs"]] for fault in data["fault"]]
-    stale = 0
-    for language, path in PAGES.items():
-        page = path.read_text(encoding="utf-8")
-        fresh = with_table(page, table(data, ours, language))
-        if fresh != page:
-            stale = 1
-            if "--check" not in sys.argv:
-                path.write_text(fresh, encoding="utf-8")
-            print(f"{path.name}: {'out of date' if '--check' in sys.argv else 'written'}")
-    return stale if "--check" in sys.argv else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

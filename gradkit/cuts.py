@@ -3,11 +3,13 @@
 For every value the cheapest way to the loss is worked out, from the loss backwards: a way costs nothing where the gradient
 can follow and something at every call or region that cuts it. The cuts on a starved parameter's cheapest way are what must
 be undone to give it a gradient: all of them, also those that stand one behind the other. Ways that nobody means to be
-differentiated cost more: through an index, and through a tensor that outlives the step (a memory bank, a moving average).
+differentiated cost more: through an index, through one number that scales many, and through a tensor that outlives the
+step (a memory bank, a moving average).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -24,7 +26,7 @@ _INDEXED = frozenset(
 _NEW = frozenset("tensor new_tensor".split())
 _MAYBE_NEW = frozenset("as_tensor asarray".split())
 _COST = {DETACH: 1.0, DATA: 1.0, ESCAPE: 1.0, REWRAP: 1.0, CAST: 1.0, OPERATION: 1.25}
-_SAMPLE_COST, _INDEX_COST, _STATE_COST = 1.5, 0.5, 10.0
+_SAMPLE_COST, _INDEX_COST, _SPREAD_COST, _STATE_COST = 1.5, 0.5, 0.25, 10.0
 
 Mark = tuple[str, int]  # (kind, index of the call), or (REGION, index of the region)
 
@@ -148,7 +150,13 @@ def _toll(trace: Trace, call: Call, source: int, output: int, following: Call | 
         cost += _COST[kind]
     elif not u.floating and not u.python and call.name in _INDEXED:
         cost += _INDEX_COST
+    if not u.parameter and _elements(u.shape) == 1 < _elements(w.shape):
+        cost += _SPREAD_COST
     return tuple(marks), cost
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    return math.prod(shape)
 
 
 def _cutting(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 from gradkit import autograd, causes, cuts, frames, load, picture, reach, replay, sources
 from gradkit.errors import GradkitError
+from gradkit.evidence import Evidence
 from gradkit.preserve import Preserved
 from gradkit.report import Report
 from gradkit.trace import Tracer
@@ -58,15 +60,26 @@ def diagnose(
     want = reach.wanted(step.model, should_train)
     with Preserved(step.model) as preserved:
         tell("trace")
-        tracer = Tracer(step.model, preserved)
-        result = _run(tracer, step)
-        trace = tracer.trace(result)
-        graph = autograd.graph([result], step.model)
-        tell("reach")
-        reached = reach.backward(result, step.model, preserved)
-        value = _shown(result)
-        del result
-        return _conclude(step, trace, graph, reached, want, value, preserved if replay else None, tell)
+        run = _run(step, preserved, tell)
+        preserved.rewind()
+        return _conclude(step, run, want, preserved, _Options(optimizer, replay, should_train), tell)
+
+
+@dataclass(frozen=True)
+class _Options:
+    optimizer: torch.optim.Optimizer | None
+    replay: bool
+    should_train: Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The first run, as records: nothing of it is alive any more."""
+
+    trace: Trace
+    graph: autograd.AutogradGraph
+    reached: reach.Reached
+    value: str
 
 
 def _step(given: Any, batch: Any, model: nn.Module | None, loss: Callable[..., Any] | None) -> load.Step:
@@ -79,49 +92,89 @@ def _step(given: Any, batch: Any, model: nn.Module | None, loss: Callable[..., A
     return load.from_step(given, model)
 
 
-def _run(tracer: Tracer, step: load.Step) -> torch.Tensor:
+def _run(step: load.Step, preserved: Preserved, tell: Callable[[str], None]) -> _Run:
+    preserved.clear_grads()
+    tracer = Tracer(step.model, preserved)
     try:
         result = tracer.run(step.run)
     except GradkitError:
         raise
     except Exception as error:
         raise load.explain_failure(error, step) from error
-    if not isinstance(result, torch.Tensor):
+    tell("reach")
+    if isinstance(result, torch.Tensor):
+        graph = autograd.graph([result], step.model)
+        trace, reached = tracer.trace(result), reach.backward(result, step.model, preserved)
+        reached = replace(reached, norms={**tracer.inner_reached, **reached.norms})
+        return _Run(trace, graph, reached, _shown(result))
+    if tracer.inner is None:
         raise GradkitError("step_returned_no_tensor", kind=type(result).__name__, label=step.label or "step")
-    return result
+    return _Run(tracer.trace(None), tracer.inner.graph, tracer.inner.reached, "")
 
 
 def _conclude(
-    step: load.Step, trace: Trace, graph: autograd.AutogradGraph, reached: reach.Reached, want: Sequence[str],
-    value: str, preserved: Preserved | None, tell: Callable[[str], None],
-) -> Report:  # fmt: skip
+    step: load.Step, run: _Run, want: Sequence[str], preserved: Preserved, options: _Options, tell: Callable[[str], None]
+) -> Report:
+    trace, reached = run.trace, run.reached
     adapters = reach.adapters(step.model)
     want = tuple(want) or _ought(step.model, adapters)
     starved = [name for name in want if name not in reached.norms]
     tell("cuts")
     verdict = cuts.find(trace, starved)
     rerun = replay.Rerun()
-    if preserved is not None and verdict.cuts:
+    if options.replay and verdict.cuts:
         tell("replay")
         rerun = replay.rerun(step.run, step.model, preserved, verdict.cuts)
     rows = reach.table(step.model, want, _used(trace), reached)
     tell("causes")
-    findings = causes.name(
-        causes.Evidence(
-            trace, verdict, rows, reached, adapters, rerun.revived, rerun.runs, _files(step, trace),
-            {path: type(module) for path, module in step.model.named_modules()},
-        )
+    evidence = Evidence(
+        trace, verdict, rows, reached, adapters, reach.unregistered(step.model, options.should_train),
+        *_optimizer(step.model, options.optimizer, want), _no_op_flags(step.model),
+        revived=rerun.revived, reruns=rerun.runs, files=_files(step, trace),
+        classes={path: type(module) for path, module in step.model.named_modules(remove_duplicate=False)},
     )  # fmt: skip
-    drawn = picture.make(
-        trace, verdict, graph, rerun, findings, rows, reach.modules(step.model, rows), value, reached.runs and not reached.error
-    )
-    return Report(findings, rows, drawn, step.label, value, reached.runs, reached.error, 1 + rerun.runs)
+    evidence = _spoiled(evidence, step, preserved, options)
+    findings = causes.name(evidence)
+    backward = reached.runs and not reached.error
+    modules = reach.modules(step.model, rows)
+    drawn = picture.make(trace, verdict, run.graph, rerun, findings, rows, modules, run.value, backward)
+    return Report(findings, rows, drawn, step.label, run.value, reached.runs, reached.error, 1 + evidence.reruns)
 
 
 def _ought(model: nn.Module, adapters: Iterable[reach.Adapter]) -> tuple[str, ...]:
     """Nothing requires grad: what ought to train is the adapter if there is one, else everything."""
     adapted = tuple(name for adapter in adapters for name in adapter.parameters)
     return adapted or tuple(name for name, _ in model.named_parameters())
+
+
+def _optimizer(
+    model: nn.Module, optimizer: torch.optim.Optimizer | None, want: Sequence[str]
+) -> tuple[tuple[str, ...] | None, str]:
+    """Which parameters that should train the optimizer does not hold, and its class."""
+    if optimizer is None:
+        return None, ""
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    wanted = set(want)
+    named = model.named_parameters(remove_duplicate=False)
+    return tuple(n for n, p in named if n in wanted and id(p) not in held), type(optimizer).__name__
+
+
+def _no_op_flags(model: nn.Module) -> bool:
+    return any("requires_grad" in vars(module) for module in model.modules())
+
+
+def _spoiled(e: Evidence, step: load.Step, preserved: Preserved, options: _Options) -> Evidence:
+    """Where a gradient is nan or inf: run the step once more and watch which node of the backward makes it so."""
+    names = reach.not_finite(e.reached.norms, e.wanted)
+    if not names or not options.replay:
+        return replace(e, not_finite=names)
+    preserved.rewind()
+    tracer = Tracer(step.model, preserved)
+    loss = tracer.run(step.run)
+    sequence = reach.first_not_finite(loss, preserved) if isinstance(loss, torch.Tensor) else -1
+    spoiler = tracer.index_at(sequence) if sequence >= 0 else -1
+    preserved.rewind()
+    return replace(e, not_finite=names, spoiler=spoiler, reruns=e.reruns + 1)
 
 
 def _used(trace: Trace) -> set[str]:

@@ -47,7 +47,7 @@ class Ledger:
     ) -> None:
         self._unseen, self._outputs_at = unseen, behind
         self.makers: list[int] = []
-        self._facts: list[list[Any]] = []  # shape, dtype, requires_grad, parameter, buffer, python, leaf
+        self._facts: list[list[Any]] = []  # in the order of Value's fields, from shape
         self._ids: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._writes: dict[int, tuple[int, int]] = {}
         self._old: set[int] = set()
@@ -58,9 +58,11 @@ class Ledger:
         entry = self._ids.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
-    def old(self, tensor: torch.Tensor, parameter: str = "", buffer: str = "") -> int:
+    def old(self, tensor: torch.Tensor, parameter: str = "", buffer: str = "", attribute: str = "") -> int:
         """Enter a tensor that existed before the step."""
         number = self._enter(tensor, -1, parameter, buffer)
+        self._facts[number][7] = attribute
+        self._facts[number][8] = not parameter and isinstance(tensor, torch.nn.Parameter)
         self._old.add(storage_key(tensor))
         return number
 
@@ -75,7 +77,7 @@ class Ledger:
 
     def left(self, maker: int) -> int:
         """Enter a number, list or array that came out of a tensor."""
-        return self._new(maker, [(), None, False, "", "", True, False])
+        return self._new(maker, [(), None, False, "", "", True, False, "", False])
 
     def remember_float(self, value: float, number: int) -> None:
         """``float(t)`` must return a plain float: recognise it by its exact value when it comes back."""
@@ -120,7 +122,7 @@ class Ledger:
 
     def _enter(self, tensor: torch.Tensor, maker: int, parameter: str, buffer: str) -> int:
         flag = tensor.requires_grad
-        facts = [tensor.shape, tensor.dtype, flag, parameter, buffer, False, flag and tensor.is_leaf]
+        facts = [tensor.shape, tensor.dtype, flag, parameter, buffer, False, flag and tensor.is_leaf, "", False]
         number = self._new(maker, facts)
         self._ids[id(tensor)] = (weakref.ref(tensor), number)
         return number

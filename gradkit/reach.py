@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +22,13 @@ class Reached:
     """What a backward pass did.
 
     Attributes:
-        norms: 2-norm of the gradient of each parameter that got one, by name; nan on the meta device.
+        norms: 2-norm of the gradient of each parameter that got one, by name; None on the meta device.
         runs: whether ``loss.backward()`` has something to start from.
         error: what it raised, ``""`` if nothing.
         elements: number of elements of the loss; 1 for a scalar.
     """
 
-    norms: dict[str, float] = field(default_factory=dict)
+    norms: dict[str, float | None] = field(default_factory=dict)
     runs: bool = False
     error: str = ""
     elements: int = 1
@@ -42,6 +43,14 @@ class Adapter:
     inference_mode: bool
     active: bool
     parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A tensor that should train and is no parameter of the model: its name, and the classes on the way to it."""
+
+    name: str
+    way: tuple[tuple[type, str], ...]
 
 
 def backward(loss: torch.Tensor, model: nn.Module, preserved: Preserved) -> Reached:
@@ -69,32 +78,71 @@ def backward(loss: torch.Tensor, model: nn.Module, preserved: Preserved) -> Reac
             loss.backward(torch.ones_like(loss))
     except RuntimeError as raised:
         error = str(raised)
-    norms = {
-        name: _norm(parameter.grad)
-        for name, parameter in model.named_parameters(remove_duplicate=False)
-        if parameter.grad is not None
-    }
+    found = norms(model)
     preserved.clear_grads()
-    return Reached(norms, True, error, loss.numel())
+    return Reached(found, True, error, loss.numel())
+
+
+def norms(model: nn.Module) -> dict[str, float | None]:
+    """The 2-norm of every gradient that the model's parameters hold now."""
+    named = model.named_parameters(remove_duplicate=False)
+    return {name: _norm(parameter.grad) for name, parameter in named if parameter.grad is not None}
 
 
 def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
-    """Every leaf tensor in the autograd graph behind ``loss``, found without recursion."""
+    """Every leaf tensor in the autograd graph behind ``loss``."""
+    return [node.variable for node in nodes_of(loss) if hasattr(node, "variable")]
+
+
+def nodes_of(loss: torch.Tensor) -> list[Any]:
+    """Every node of the autograd graph behind ``loss``, found without recursion."""
     found, seen, todo = [], set(), [loss.grad_fn]
     while todo:
         node = todo.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        if hasattr(node, "variable"):
-            found.append(node.variable)
+        found.append(node)
         todo.extend(parent for parent, _ in node.next_functions)
     return found
 
 
-def _norm(grad: torch.Tensor) -> float:
+def not_finite(norms: dict[str, float | None], names: Iterable[str]) -> tuple[str, ...]:
+    """Of the named parameters, those whose gradient holds nan or inf."""
+    return tuple(n for n in names if (norm := norms.get(n)) is not None and not math.isfinite(norm))
+
+
+def first_not_finite(loss: torch.Tensor, preserved: Preserved) -> int:
+    """Run a backward and find the first node that was handed finite gradients and handed on nan or inf.
+
+    Returns:
+        Its sequence number in autograd's count, -1 if there is none.
+    """
+    found: list[int] = []
+
+    def watch(node: Any) -> Any:
+        def hook(handed_on: Any, handed: Any) -> None:
+            if not found and _finite(handed) and not _finite(handed_on):
+                found.append(node._sequence_nr())
+
+        return hook
+
+    handles = [node.register_hook(watch(node)) for node in nodes_of(loss) if not hasattr(node, "variable")]
+    try:
+        backward(loss, nn.Module(), preserved)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else -1
+
+
+def _finite(grads: Any) -> bool:
+    return all(bool(torch.isfinite(g).all()) for g in grads if isinstance(g, torch.Tensor) and g.layout is torch.strided)
+
+
+def _norm(grad: torch.Tensor) -> float | None:
     if grad.is_meta:
-        return float("nan")
+        return None
     values = grad.coalesce().values() if grad.layout is torch.sparse_coo else grad
     return float(torch.linalg.vector_norm(values.detach().to(torch.complex128 if values.is_complex() else torch.float32)))
 
@@ -113,10 +161,44 @@ def wanted(model: nn.Module, should_train: Sequence[str] | None) -> tuple[str, .
     if should_train is None:
         return tuple(n for n, p in model.named_parameters() if p.requires_grad)
     for pattern in should_train:
-        if not any(_matches(name, pattern) for name in names):
+        if not any(_matches(name, pattern) for name in names) and not _way(model, pattern):
             near = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
             raise GradkitError("no_such_parameter", pattern=pattern, names=near)
     return tuple(n for n in names if any(_matches(n, pattern) for pattern in should_train))
+
+
+def unregistered(model: nn.Module, should_train: Sequence[str] | None) -> tuple[Hidden, ...]:
+    """Of the names in ``should_train``, those of tensors that the model holds but does not count among its parameters.
+
+    Example:
+        >>> model = nn.Linear(2, 1)
+        >>> model.scale = torch.ones(1)
+        >>> [hidden.name for hidden in unregistered(model, ["weight", "scale"])]
+        ['scale']
+    """
+    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    found = []
+    for pattern in should_train or ():
+        way = _way(model, pattern)
+        if way and not any(_matches(name, pattern) for name in names):
+            found.append(Hidden(pattern, way))
+    return tuple(found)
+
+
+def _way(model: nn.Module, name: str) -> tuple[tuple[type, str], ...]:
+    """Follow a dotted name through attributes, lists and dictionaries: the class and attribute of each module on it."""
+    found, at = [], model
+    for part in name.split("."):
+        if isinstance(at, (list, tuple)):
+            at = at[int(part)] if part.isdigit() and int(part) < len(at) else None
+        elif isinstance(at, dict):
+            at = at.get(part)
+        else:
+            found.append((type(at), part))
+            at = getattr(at, part, None)
+        if at is None:
+            return ()
+    return tuple(found)
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -125,7 +207,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 def table(model: nn.Module, want: Iterable[str], used: Iterable[str], reached: Reached) -> tuple[Parameter, ...]:
     """The parameter table: a row for each name."""
-    want, used, owners = set(want), set(used), dict(model.named_modules())
+    want, used, owners = set(want), set(used), dict(model.named_modules(remove_duplicate=False))
     rows = []
     for name, p in model.named_parameters(remove_duplicate=False):
         owner = owners[name.rpartition(".")[0]]

@@ -81,6 +81,12 @@ class Replayer(Tracer):
         self._pass_on(lost)
         return result
 
+    def _carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """``numpy()`` refuses what requires grad, which it did not before the cut in front of it was undone."""
+        if getattr(func, "__name__", "") in ("numpy", "__array__") and args[0].requires_grad:
+            args = (args[0].detach(), *args[1:])
+        return super()._carry_out(func, args, kwargs)
+
     def _kind(self, name: str) -> str:
         if name not in self._names:
             return ""
@@ -131,8 +137,10 @@ def rerun(step: Callable[[], Any], model: nn.Module, preserved: Preserved, cuts:
     try:
         loss = replayer.run(step)
         trace = replayer.trace(loss)
-        graph = autograd.graph([loss], model)
-        reached = reach.backward(loss, model, preserved)
+        if replayer.inner is not None and not isinstance(loss, torch.Tensor):
+            graph, reached = replayer.inner.graph, replayer.inner.reached
+        else:
+            graph, reached = autograd.graph([loss], model), reach.backward(loss, model, preserved)
     except Exception as error:
         return Rerun(None, 1, f"{type(error).__name__}: {error}")
-    return Rerun(frozenset(reached.norms), 1, reached.error, trace, graph)
+    return Rerun(frozenset({**replayer.inner_reached, **reached.norms}), 1, reached.error, trace, graph)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from gradkit import frames
 from gradkit.records import Location
 
-_FREEZERS = re.compile(r"(^|_)freeze|prepare_model_for_kbit_training|mark_only_lora|get_peft_model", re.I)
+_FREEZERS = re.compile(r"(^|_)freeze|prepare_model_for_kbit_training", re.I)
+_FRESH = re.compile(r"torch\.(rand|randn|zeros|ones|empty|full|randint|normal|tensor)\b")
 
 
 @dataclass(frozen=True)
@@ -122,34 +124,37 @@ def uses(classes: Iterable[type], attribute: str) -> tuple[Location, ...]:
     return tuple(found.values())
 
 
-def freezing(files: Iterable[str], names: Sequence[str], classes: Iterable[type]) -> Location | None:
+def freezing(files: Iterable[str], names: Sequence[str], classes: Iterable[type], *, wrapped: bool = False) -> Location | None:
     """The line that most likely took ``requires_grad`` away from the parameters ``names``.
 
     Looks for ``requires_grad_(False)``, ``.requires_grad = False`` and calls of functions that are named after freezing;
     a line fits better the more its own words (``self.patch``, ``"lora_" in name``) occur in the parameters' names.
+
+    Args:
+        wrapped: count ``get_peft_model`` too, which freezes the model that it wraps.
     """
     ran = {base.__name__ for cls in classes for base in cls.__mro__}
-    matches = [match for file in files for match in _freezing_in(file, names, ran)]
+    matches = [match for file in files for match in _freezing_in(file, names, ran, wrapped)]
     return max(matches, key=lambda m: m.score).location if matches else None
 
 
-def _freezing_in(file: str, names: Sequence[str], ran: set[str]) -> Iterator[Match]:
+def _freezing_in(file: str, names: Sequence[str], ran: set[str], wrapped: bool) -> Iterator[Match]:
     parts = {part for name in names for part in name.split(".")}
     for node, around in _statements(file):
-        weight = _freezes(node)
-        if not weight:
+        weight = _freezes(node, wrapped)
+        if not weight or _excluded(around, names):
             continue
         words = _words_of(node, around)
         hit = sum(1 for word in words if word in parts or any(len(word) > 3 and word in name for name in names))
         inside = [a.name for a in around if isinstance(a, ast.ClassDef)]
         score = weight + hit + (0.5 if not inside or inside[-1] in ran else -2.0)
-        function = ".".join(a.name for a in around if isinstance(a, (ast.ClassDef, ast.FunctionDef)))
-        yield Match(frames.place(file, node, function), score)
+        yield Match(frames.place(file, node, _function(around)), score)
 
 
-def _freezes(node: ast.AST) -> float:
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is False:
-        return 2.0 if any(isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets) else 0.0
+def _freezes(node: ast.AST, wrapped: bool) -> float:
+    if isinstance(node, ast.Assign) and any(isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets):
+        given = node.value.value if isinstance(node.value, ast.Constant) else None
+        return 2.0 if given is False else 1.0 if given is None else 0.0
     if isinstance(node, ast.Call):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if name == "requires_grad_":
@@ -157,8 +162,19 @@ def _freezes(node: ast.AST) -> float:
             return 2.0 if given and isinstance(given[0], ast.Constant) and given[0].value is False else 0.0
         if name == "setattr" and len(node.args) == 3 and ast.unparse(node.args[1]) == "'requires_grad'":
             return 2.0 if ast.unparse(node.args[2]) == "False" else 0.0
-        return 1.5 if _FREEZERS.search(name) else 0.0
+        return 1.5 if _FREEZERS.search(name) or (wrapped and name == "get_peft_model") else 0.0
     return 0.0
+
+
+def _excluded(around: Sequence[ast.AST], names: Sequence[str]) -> bool:
+    """Whether a condition around a statement (``if "lora_" not in name``) rules all the named parameters out."""
+    for outer in around:
+        test = outer.test if isinstance(outer, ast.If) else None
+        if isinstance(test, ast.Compare) and isinstance(test.left, ast.Constant) and isinstance(test.left.value, str):
+            hits = [test.left.value in name for name in names]
+            if (isinstance(test.ops[0], ast.NotIn) and all(hits)) or (isinstance(test.ops[0], ast.In) and not any(hits)):
+                return True
+    return False
 
 
 def _words_of(node: ast.AST, around: Sequence[ast.AST]) -> set[str]:
@@ -181,28 +197,104 @@ def _words_of(node: ast.AST, around: Sequence[ast.AST]) -> set[str]:
 
 def loading(files: Iterable[str]) -> Location | None:
     """The first ``PeftModel.from_pretrained(...)`` or ``load_adapter(...)`` that does not ask for ``is_trainable=True``."""
-    for file in files:
-        for node, around in _statements(file):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-                continue
-            owner = ast.unparse(node.func.value)
-            if node.func.attr == "load_adapter" or (node.func.attr == "from_pretrained" and "Peft" in owner):
-                asked = [k.value for k in node.keywords if k.arg == "is_trainable"]
-                if not asked or (isinstance(asked[0], ast.Constant) and asked[0].value is False):
-                    function = ".".join(a.name for a in around if isinstance(a, (ast.ClassDef, ast.FunctionDef)))
-                    return frames.place(file, node, function)
-    return None
+
+    def frozen(node: ast.Call, name: str, owner: str) -> bool:
+        asked = [k.value for k in node.keywords if k.arg == "is_trainable"]
+        loads = name == "load_adapter" or (name == "from_pretrained" and "Peft" in owner)
+        return loads and (not asked or (isinstance(asked[0], ast.Constant) and asked[0].value is False))
+
+    return _first_call(files, frozen)
+
+
+def adding(files: Iterable[str], adapter: str) -> Location | None:
+    """The call that added or loaded the adapter of this name."""
+
+    def adds(node: ast.Call, name: str, _owner: str) -> bool:
+        return name in ("add_adapter", "load_adapter") and any(
+            isinstance(value, ast.Constant) and value.value == adapter
+            for value in [*node.args, *(k.value for k in node.keywords)]
+        )
+
+    return _first_call(files, adds)
+
+
+def building(files: Iterable[str], optimizer: str) -> Location | None:
+    """The first call that builds an optimizer of this class."""
+    return _first_call(files, lambda _node, name, _owner: name == optimizer)
 
 
 def switching_off(files: Iterable[str]) -> Location | None:
-    """The first ``torch.set_grad_enabled(False)`` that stands as a statement of its own."""
+    """The first ``torch.set_grad_enabled(False)`` that is no ``with``."""
+    return _first_call(
+        files,
+        lambda node, name, _owner: name == "set_grad_enabled" and bool(node.args) and ast.unparse(node.args[0]) == "False",
+    )
+
+
+def flag_on_module(files: Iterable[str]) -> Location | None:
+    """The first ``something.requires_grad = True``: on a module it sets an attribute that nobody reads."""
     for file in files:
         for node, around in _statements(file):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("set_grad_enabled"):
-                if node.args and ast.unparse(node.args[0]) == "False" and not any(_is_with(a, node) for a in around):
-                    function = ".".join(a.name for a in around if isinstance(a, (ast.ClassDef, ast.FunctionDef)))
-                    return frames.place(file, node, function)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is True:
+                if any(isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets):
+                    return frames.place(file, node, _function(around))
     return None
+
+
+def stored(cls: type, attribute: str) -> Location | None:
+    """Where a class stores ``self.<attribute>`` outside of ``__init__``, something other than None."""
+    for base in cls.__mro__:
+        file, owner = _class_node(base)
+        if owner is None or not frames.is_user_file(file):
+            continue
+        for node in ast.walk(owner):
+            if not isinstance(node, (ast.Assign, ast.AnnAssign)) or _function_around(owner, node) == "__init__":
+                continue
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(_stores(t, attribute) for t in targets) and not (
+                isinstance(node.value, ast.Constant) or isinstance(node.value, (ast.Dict, ast.List)) and not ast.unparse(node.value)[1:-1]
+            ):
+                return frames.place(file, node, f"{base.__name__}.{_function_around(owner, node)}")
+    return None
+
+
+def _stores(target: ast.AST, attribute: str) -> bool:
+    """``self.a = ...`` and ``self.a[key] = ...`` both store into ``a``."""
+    if isinstance(target, ast.Subscript):
+        target = target.value
+    return isinstance(target, ast.Attribute) and target.attr == attribute
+
+
+def new_parameters(ran: Iterable[CodeType]) -> tuple[tuple[Location, bool], ...]:
+    """Calls of ``nn.Parameter(...)`` in functions that ran, and whether each is made of fresh numbers (``torch.randn``)."""
+    found: dict[tuple[str, int], tuple[Location, bool]] = {}
+    for code in ran:
+        lines = {line for *_, line in code.co_lines() if line}
+        for node, around in _statements(code.co_filename) if lines else ():
+            if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] != "Parameter":
+                continue
+            inside = [a.name for a in around if isinstance(a, ast.FunctionDef)]
+            if node.lineno in lines and inside[-1:] == [code.co_name] and node.args:
+                spot = frames.place(code.co_filename, node, frames.qualified_name(code))
+                found[(spot.file, spot.line)] = (spot, bool(_FRESH.search(ast.unparse(node.args[0]))))
+    return tuple(found[key] for key in sorted(found))
+
+
+def _first_call(files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool]) -> Location | None:
+    """The first call for which ``wanted(node, name, owner)`` holds and that is not the head of a ``with``."""
+    for file in files:
+        for node, around in _statements(file):
+            if not isinstance(node, ast.Call) or any(_is_with(a, node) for a in around):
+                continue
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+            if wanted(node, name, owner):
+                return frames.place(file, node, _function(around))
+    return None
+
+
+def _function(around: Sequence[ast.AST]) -> str:
+    return ".".join(a.name for a in around if isinstance(a, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)))
 
 
 def _is_with(outer: ast.AST, node: ast.AST) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -19,8 +20,10 @@ from torch.nn.modules import module as module_hooks
 from torch.overrides import TorchFunctionMode
 
 from gradkit import carriers, frames
+from gradkit.autograd import AutogradGraph, graph
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
+from gradkit.reach import Reached, leaves_of, norms
 from gradkit.switches import Switches
 from gradkit.traces import Call, Trace
 
@@ -42,8 +45,17 @@ _WRITING = frozenset(
 )
 
 
+@dataclass(frozen=True)
+class InnerBackward:
+    """The last ``backward()`` that the step called itself: on which value, with which graph, and what it reached."""
+
+    number: int
+    graph: AutogradGraph
+    reached: Reached
+
+
 class StepStopped(BaseException):
-    """The step itself called ``backward()``, or ``autograd.grad`` on something without history: what it was called on."""
+    """The step asked for the gradient of something without history, and would have raised: what it asked for."""
 
     def __init__(self, loss: torch.Tensor) -> None:
         super().__init__()
@@ -76,6 +88,9 @@ class Tracer(TorchFunctionMode):
         self._stack: list[int] = []
         self._ran: set[int] = set()
         self._stopped = False
+        self._model = model
+        self.inner: InnerBackward | None = None
+        self.inner_reached: dict[str, float] = {}
         self._frame: FrameType | None = None
         self._modules = [path for path, _ in model.named_modules()]
         self._numbers = {id(module): i for i, module in enumerate(model.modules())}
@@ -85,13 +100,19 @@ class Tracer(TorchFunctionMode):
             self._parameters[name] = self.ledger.old(parameter, name) if known is None else known
         for name, buffer in model.named_buffers():
             self.ledger.old(buffer, buffer=name)
+        for path, module in model.named_modules():
+            for name, held in vars(module).items():
+                for tensor in leaves([held]) if isinstance(held, (torch.Tensor, list, tuple, dict)) else ():
+                    if isinstance(tensor, torch.Tensor) and self.ledger.known(tensor) is None:
+                        self.ledger.old(tensor, attribute=f"{path}.{name}".lstrip("."))
 
     # -- the run ------------------------------------------------------------------------------------------------
 
     def run(self, step: Callable[[], Any]) -> Any:
         """Call ``step()`` once and return what it returned; whatever it raises comes through.
 
-        A step that calls ``backward()`` itself is stopped there, and the tensor it called it on is returned.
+        A ``backward()`` inside the step is carried out, and what it reached is kept in ``inner_reached``. Where it would
+        raise because nothing requires grad, the run ends there, and the tensor it was called on is returned.
         """
         before = module_hooks.register_module_forward_pre_hook(self._enter_module)
         after = module_hooks.register_module_forward_hook(self._leave_module, always_call=True)
@@ -133,14 +154,27 @@ class Tracer(TorchFunctionMode):
         elif name == "_set_grad_enabled":
             return func(*args) if self.switches.record(bool(args[0]), self._frame) else None
         elif name == "backward" and func is torch.Tensor.backward:
-            raise StepStopped(args[0])
+            return self._backward(func, args, kwargs)
         return self.call(func, name, args, kwargs)
+
+    def _backward(self, func: Any, args: Any, kwargs: Any) -> Any:
+        loss: torch.Tensor = args[0]
+        if not loss.requires_grad:
+            raise StepStopped(loss)
+        number, drawn = self.ledger.use(loss), graph([loss], self._model)
+        if self.preserved is not None:
+            for leaf in leaves_of(loss):
+                self.preserved.leaf(leaf)
+        func(*args, **kwargs)
+        self.inner_reached.update(norms(self._model))
+        self.inner = InnerBackward(number, drawn, Reached(dict(self.inner_reached), True, "", loss.numel()))
+        return None
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Carry out one call and record it."""
         found = list(leaves(args)) + (list(leaves(kwargs.values())) if kwargs else [])
         writes = (name[-1:] == "_" and name[-2:] != "__") or name in _WRITING or name == "data="
-        targets = leaves(args[:1]) if writes or kwargs.get("inplace") else ()
+        targets = leaves(args if name.startswith("_fused") else args[:1]) if writes or kwargs.get("inplace") else ()
         state = self._before_write(name, [*targets, *leaves([kwargs.get("out")])])
         if name in NO_DATA:
             inputs: tuple[int, ...] = ()
@@ -210,14 +244,19 @@ class Tracer(TorchFunctionMode):
         self._append(name, inputs, (number,), _sequence(), False, name == "from_numpy")
         return len(self._calls) - 1
 
+    def index_at(self, sequence: int) -> int:
+        """The index of the call during which autograd's node with this sequence number was made, -1 if before all."""
+        return bisect.bisect_right(self._begins, sequence) - 1
+
     def _outputs_at(self, sequence: int) -> tuple[int, ...]:
-        index = bisect.bisect_right(self._begins, sequence) - 1
+        index = self.index_at(sequence)
         outputs: tuple[int, ...] = self._calls[index][3] if index >= 0 else ()
         return outputs
 
     def trace(self, loss: Any) -> Trace:
-        """The run as frozen data. ``loss``: what the step returned."""
-        number = self.ledger.use(loss) if isinstance(loss, torch.Tensor) else -1
+        """The run as frozen data. ``loss``: what the step returned; if no tensor, its last inner backward counts."""
+        inner = self.inner.number if self.inner is not None else -1
+        number = self.ledger.use(loss) if isinstance(loss, torch.Tensor) else inner
         return Trace(
             calls=tuple(Call(*call) for call in self._calls),
             values=self.ledger.values(),

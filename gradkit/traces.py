@@ -84,6 +84,8 @@ class Value:
         buffer: its name if it is a buffer of the model, else ``""``.
         python: it is a number, a list or an array, not a tensor.
         leaf: it is a leaf that requires grad.
+        attribute: the plain attribute of a module that held it when the step began (``"encoder._cache"``), else ``""``.
+        stray: it is an ``nn.Parameter`` that the model does not have.
     """
 
     maker: int
@@ -94,6 +96,8 @@ class Value:
     buffer: str = ""
     python: bool = False
     leaf: bool = False
+    attribute: str = ""
+    stray: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,8 +110,7 @@ class Trace:
         loss: number of the value that the step returned; -1 if its making was not seen.
         parameters: number of the value of each parameter of the model, by name.
         ran: dotted paths of the modules whose forward ran.
-        stopped: the step called ``backward()`` itself, and the run was stopped there.
-        return_chain: the user's frames of the last call that was seen.
+        stopped: the step asked for a gradient where nothing requires grad, and the run ended there.
     """
 
     calls: tuple[Call, ...]
@@ -118,4 +121,3 @@ class Trace:
     parameters: dict[str, int]
     ran: frozenset[str]
     stopped: bool = False
-    files: tuple[str, ...] = ()

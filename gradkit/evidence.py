@@ -1,0 +1,93 @@
+"""All that the naming of causes may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gradkit import frames
+from gradkit.cuts import Verdict
+from gradkit.reach import Adapter, Hidden, Reached
+from gradkit.records import Note, Parameter
+from gradkit.traces import Call, Chain, Trace
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a diagnosis knows before it is put into words.
+
+    Attributes:
+        unregistered: tensors that should train and are no parameters of the model.
+        missing: parameters that should train and are not in the optimizer that was given; None if none was given.
+        optimizer: class name of that optimizer.
+        no_op_flags: a module carries a plain attribute ``requires_grad``, which does nothing.
+        not_finite: parameters whose gradient holds nan or inf.
+        spoiler: index of the call whose derivative made it so, -1 if not known.
+        revived: parameters that came alive in the rerun, None if there was none.
+        reruns: how many reruns there were.
+        files: the user's source files that take part.
+        classes: class of every module of the model, by path.
+    """
+
+    trace: Trace
+    verdict: Verdict
+    rows: tuple[Parameter, ...]
+    reached: Reached
+    adapters: tuple[Adapter, ...] = ()
+    unregistered: tuple[Hidden, ...] = ()
+    missing: tuple[str, ...] | None = None
+    optimizer: str = ""
+    no_op_flags: bool = False
+    not_finite: tuple[str, ...] = ()
+    spoiler: int = -1
+    revived: frozenset[str] | None = None
+    reruns: int = 0
+    files: tuple[str, ...] = ()
+    classes: dict[str, type] = field(default_factory=dict)
+
+    def numel(self, names: Sequence[str]) -> int:
+        """How many elements the named parameters hold."""
+        wanted = set(names)
+        return sum(row.numel for row in self.rows if row.name in wanted)
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Parameters that should train and do not require grad."""
+        return tuple(row.name for row in self.rows if row.should_train and not row.requires_grad)
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Parameters that should train."""
+        return tuple(row.name for row in self.rows if row.should_train)
+
+    @property
+    def starved(self) -> tuple[str, ...]:
+        """Parameters that should train and that backward does not reach."""
+        return tuple(row.name for row in self.rows if row.should_train and not row.reached)
+
+    def way_to(self, parameter: str) -> list[tuple[type, str]]:
+        """The class of each module on the way to a parameter, and the attribute taken from it."""
+        parts = parameter.split(".")
+        ways = ((".".join(parts[:i]), part) for i, part in enumerate(parts))
+        return [(self.classes[path], part) for path, part in ways if path in self.classes]
+
+    def flow_from(self, names: Iterable[str]) -> list[Call]:
+        """Every call that used something computed from the named parameters, in order."""
+        wanted = set(names)
+        flowing = {v for v, value in enumerate(self.trace.values) if value.parameter in wanted}
+        found = []
+        for call in self.trace.calls:
+            if flowing.intersection(call.inputs):
+                flowing.update(call.outputs)
+                found.append(call)
+        return found
+
+
+def called_by(chain: Chain) -> list[Note]:
+    """The user's frame around the innermost one, as a note."""
+    return [Note("called_by", frames.locate(chain[1]))] if len(chain) > 1 else []
+
+
+def line_of(call: Call) -> tuple[str, int] | None:
+    """File and line of a call."""
+    return (call.chain[0][0].co_filename, frames.line_of(call.chain[0])) if call.chain else None

@@ -1,0 +1,104 @@
+"""Parameters from which nothing flows into the loss: a constant loss, a module that was not called, a stale value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradkit import frames, sources
+from gradkit.evidence import Evidence, called_by
+from gradkit.records import LIKELY, OBSERVED, Finding, Location, Note
+from gradkit.traces import Call, Key
+
+
+def name(e: Evidence) -> list[Finding]:
+    """Why nothing flows from some parameters into the loss."""
+    names = [n for n in e.verdict.unconnected if n not in e.frozen]
+    if not names:
+        return []
+    other = [*_cached(e, names), *_replaced(e, names)]
+    if other:
+        return other
+    if not any(e.trace.values[v].parameter for v in e.verdict.reaching) and e.trace.loss >= 0:
+        return [_constant(e, names)]
+    groups: dict[Key, tuple[Location | None, str, list[str]]] = {}
+    for parameter in names:
+        spot, attribute = sources.definition(e.way_to(parameter))
+        key = (spot.file, spot.line) if spot is not None else (parameter.rpartition(".")[0],)
+        groups.setdefault(key, (spot, attribute, []))[2].append(parameter)
+    return [_unused(e, spot, attribute, group) for spot, attribute, group in groups.values()]
+
+
+def _cached(e: Evidence, names: Sequence[str]) -> list[Finding]:
+    """A value without history that a module kept from before the step, and that stands where the parameters should."""
+    found = []
+    for number in sorted(e.verdict.reaching):
+        value = e.trace.values[number]
+        if not value.attribute or value.requires_grad or not value.floating:
+            continue
+        path, _, attribute = value.attribute.rpartition(".")
+        spot = sources.stored(e.classes[path], attribute) if path in e.classes else None
+        if spot is not None:
+            facts = {"attribute": value.attribute}
+            found.append(Finding("cached_tensor", spot, (), LIKELY, tuple(names), module=path, facts=facts))
+    return found
+
+
+def _replaced(e: Evidence, names: Sequence[str]) -> list[Finding]:
+    """A Parameter that the model does not have flows into the loss: it was made anew in the step."""
+    if not any(e.trace.values[v].stray and e.trace.values[v].leaf for v in e.verdict.reaching):
+        return []
+    ran = {code for call in e.trace.calls for code, _ in call.chain}
+    return [
+        Finding("params_replaced" if fresh else "parameter_rewrap", spot, (), LIKELY, tuple(names))
+        for spot, fresh in sources.new_parameters(ran)
+    ]
+
+
+def _constant(e: Evidence, names: Sequence[str]) -> Finding:
+    left = _left_torch(e, names)
+    origin = _first_origin(e)
+    back = [Note("loss_from", frames.locate(origin.chain[0]), {"call": origin.name})] if origin and origin.chain else []
+    if left is not None and left.chain:
+        cause = "numpy_roundtrip" if left.name in ("numpy", "__array__") else "python_roundtrip"
+        return Finding(cause, frames.locate(left.chain[0]), tuple(back), LIKELY, tuple(names), call=left.name)
+    spot = back[0].location if back else None
+    notes = called_by(origin.chain) if origin is not None else []
+    call = origin.name if origin is not None else ""
+    return Finding("constant_loss", spot, tuple(notes), OBSERVED, tuple(names), call=call)
+
+
+def _first_origin(e: Evidence) -> Call | None:
+    """The call that made the loss out of nothing: of all that flow into it, the first that nothing flows into."""
+    for call in e.trace.calls:
+        if e.verdict.reaching.intersection(call.outputs) and not call.inputs:
+            return call
+    return None
+
+
+def _left_torch(e: Evidence, names: Sequence[str]) -> Call | None:
+    """The last call at which something computed from ``names`` left torch for a number, if the loss was made after it."""
+    left = [c for c in e.flow_from(names) if any(e.trace.values[o].python for o in c.outputs)]
+    left = [c for c in left if c.name not in ("__int__", "__index__")]
+    origin = _first_origin(e)
+    if not left or origin is None or origin.index < left[-1].index or origin.name not in ("tensor", "as_tensor"):
+        return None
+    return left[-1] if origin.chain[:1] and origin.chain[-1:] == left[-1].chain[-1:] else None
+
+
+def _unused(e: Evidence, spot: Location | None, attribute: str, names: Sequence[str]) -> Finding:
+    used = any(row.used for row in e.rows if row.name in set(names))
+    notes = []
+    if attribute and not used:
+        places = [u for u in sources.uses(e.classes.values(), attribute) if spot is None or u.line != spot.line]
+        notes = [Note("not_run", place, {"attribute": attribute}) for place in places[:2]]
+    if used:
+        notes = _last_use(e, names)
+    owner = names[0].rpartition(".")[0]
+    facts = {"attribute": attribute, "used": "yes" if used else "no"}
+    return Finding("trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts)
+
+
+def _last_use(e: Evidence, names: Sequence[str]) -> list[Note]:
+    """Where what was computed from the parameters was last touched before it was dropped."""
+    flow = [call for call in e.flow_from(names) if call.chain]
+    return [Note("dropped", frames.locate(flow[-1].chain[0]), {"call": flow[-1].name})] if flow else []

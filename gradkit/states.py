@@ -1,0 +1,64 @@
+"""What can be read off the model, its adapters and its optimizer, without looking at the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradkit import sources
+from gradkit.evidence import Evidence
+from gradkit.reach import Adapter
+from gradkit.records import OBSERVED, Finding, Location
+
+
+def name(e: Evidence) -> list[Finding]:
+    """Adapters loaded for inference or not in use, frozen and unregistered parameters, a missing optimizer entry."""
+    idle = [a for a in e.adapters if not a.active and not a.inference_mode]
+    found = [_inactive(e, a) for a in idle if set(a.parameters) & {n for n in e.starved}]
+    told = {n for f in found for n in f.parameters}
+    return [*found, *_frozen(e, told), *_unregistered(e), *_optimizer(e)]
+
+
+def _inactive(e: Evidence, adapter: Adapter) -> Finding:
+    mine = tuple(n for n in e.starved if n in adapter.parameters)
+    facts = {"adapter": adapter.name, "active": ", ".join(a.name for a in e.adapters if a.active) or "–"}
+    return Finding("adapter_inactive", sources.adding(e.files, adapter.name), (), OBSERVED, mine, facts=facts)
+
+
+def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
+    left = [n for n in e.frozen if n not in told]
+    found = []
+    for adapter in e.adapters:
+        mine = [n for n in left if n in adapter.parameters]
+        if mine and adapter.inference_mode and not (told and adapter.active):
+            facts = {"adapter": adapter.name, "kind": adapter.kind}
+            spot = sources.loading(e.files) or _freezer(e, mine)
+            found.append(Finding("adapter_inference_mode", spot, (), OBSERVED, tuple(mine), facts=facts))
+        if adapter.inference_mode:
+            left = [n for n in left if n not in mine]
+    if left and not told:
+        found.append(Finding("frozen_all", _freezer(e, left), (), OBSERVED, tuple(left)))
+        if e.no_op_flags:
+            spot = sources.flag_on_module(e.files)
+            found += [Finding("frozen_all", spot, (), OBSERVED, tuple(left), facts={"flag": "module"})] if spot else []
+    return found
+
+
+def _freezer(e: Evidence, names: Sequence[str]) -> Location | None:
+    adapted = {n for a in e.adapters for n in a.parameters}
+    return sources.freezing(e.files, names, e.classes.values(), wrapped=not adapted.intersection(names))
+
+
+def _unregistered(e: Evidence) -> list[Finding]:
+    groups: dict[object, tuple[Location | None, list[str]]] = {}
+    for hidden in e.unregistered:
+        spot, _ = sources.definition(hidden.way)
+        key = (spot.file, spot.line) if spot is not None else hidden.name
+        groups.setdefault(key, (spot, []))[1].append(hidden.name)
+    return [Finding("unregistered_parameters", spot, (), OBSERVED, tuple(names)) for spot, names in groups.values()]
+
+
+def _optimizer(e: Evidence) -> list[Finding]:
+    if not e.missing:
+        return []
+    spot = sources.building(e.files, e.optimizer)
+    return [Finding("optimizer_mismatch", spot, (), OBSERVED, e.missing, facts={"optimizer": e.optimizer})]

@@ -1,7 +1,8 @@
 """The autograd graph behind a tensor, as records.
 
-``torchviz.make_dot`` draws it, and its drawing is read back into records: it names nodes by ``id()``, which means nothing
-once the tensors are gone. It is recursive and fails on deep graphs, so those are walked here, in the same terms.
+``torchviz.make_dot`` draws it, and its drawing is read back into records, because it names nodes by ``id()``, which
+means nothing once the tensors are gone. It is recursive and fails on deep graphs, so those are walked here, in the same
+terms.
 Source: https://github.com/szagoruyko/pytorchviz
 """
 

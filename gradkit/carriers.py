@@ -24,35 +24,35 @@ def origins(value: object) -> tuple[int, ...]:
         >>> origins(2.0 * follow(1.5, (7,)) + 1), origins(3.0)
         ((7,), ())
     """
-    return getattr(value, "_origins", ()) if isinstance(value, _KINDS) else ()
+    return getattr(value, "gradkit_origins", ()) if isinstance(value, _KINDS) else ()
 
 
 class Float(float):
     """A Python float with origins."""
 
-    _origins: tuple[int, ...] = ()
+    gradkit_origins: tuple[int, ...] = ()
 
 
 class Float32(np.float32):
     """A NumPy float32 with origins."""
 
-    _origins: tuple[int, ...] = ()
+    gradkit_origins: tuple[int, ...] = ()
 
 
 class Float64(np.float64):
     """A NumPy float64 with origins."""
 
-    _origins: tuple[int, ...] = ()
+    gradkit_origins: tuple[int, ...] = ()
 
 
-class Array(np.ndarray):  # type: ignore[type-arg]
+class Array(np.ndarray):
     """A NumPy array with origins, which every view of it and everything computed from it inherits."""
 
-    _origins: tuple[int, ...] = ()
+    gradkit_origins: tuple[int, ...] = ()
 
     def __array_finalize__(self, parent: Any) -> None:
-        self._origins = getattr(parent, "_origins", ())
-        if self._origins:
+        self.gradkit_origins = getattr(parent, "gradkit_origins", ())
+        if self.gradkit_origins:
             _arrays[id(self)] = self
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -64,27 +64,31 @@ class Array(np.ndarray):  # type: ignore[type-arg]
         if out is not None:
             for target in out:
                 if isinstance(target, Array):
-                    target._origins = _merged(target, *inputs)
+                    target.gradkit_origins = _merged(target, *inputs)
             return out[0] if len(out) == 1 else out
         return tuple(follow(r, found) for r in result) if isinstance(result, tuple) else follow(result, found)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         result = super().__array_function__(func, types, args, kwargs)
         found = _merged(*_leaves(args), *_leaves(kwargs.values()))
-        return type(result)(follow(r, found) for r in result) if type(result) in (tuple, list) else follow(result, found)
+        return (
+            type(result)(follow(r, found) for r in result) if type(result) in (tuple, list) else follow(result, found)
+        )
 
     def __getitem__(self, key: Any) -> Any:
-        return follow(super().__getitem__(key), self._origins)
+        return follow(super().__getitem__(key), self.gradkit_origins)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         super().__setitem__(key, value)
-        self._origins = _merged(self, value)
+        self.gradkit_origins = _merged(self, value)
 
     def item(self, *args: Any) -> Any:
-        return follow(super().item(*args), self._origins)
+        """As NumPy's, with origins."""
+        return follow(super().item(*args), self.gradkit_origins)
 
     def tolist(self) -> Any:
-        return follow(super().tolist(), self._origins)
+        """As NumPy's, with origins."""
+        return follow(super().tolist(), self.gradkit_origins)
 
     def __reduce__(self) -> Any:
         return self.view(np.ndarray).__reduce__()
@@ -112,7 +116,7 @@ def follow(value: Any, source: tuple[int, ...]) -> Any:
         _arrays[id(made)] = made
     else:
         return value
-    made._origins = source
+    made.gradkit_origins = source
     return made
 
 
@@ -121,7 +125,7 @@ def origins_of_memory(address: int) -> tuple[int, ...]:
     for array in list(_arrays.values()):
         start = array.__array_interface__["data"][0]
         if start <= address < start + max(array.nbytes, 1):
-            return array._origins
+            return array.gradkit_origins
     return ()
 
 
@@ -154,7 +158,6 @@ for _kind in (Float, Float32, Float64):
         _install(_kind, _name, getattr(_base, _name))
 for _name in ("mean", "sum", "min", "max", "prod", "std", "var", "dot", "round"):
     _install(Array, _name, getattr(np.ndarray, _name))
-
 
 
 def any_array() -> bool:

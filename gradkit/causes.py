@@ -14,15 +14,25 @@ from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, 
 from gradkit.evidence import Evidence, called_by, line_of
 from gradkit.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
 from gradkit.traces import (
-    BLOCK, CHECKPOINT, DECORATOR, INFERENCE, PRESET, SAMPLE, SWITCH, Call, Region,
+    BLOCK,
+    CHECKPOINT,
+    DECORATOR,
+    INFERENCE,
+    PRESET,
+    SAMPLE,
+    SWITCH,
+    Call,
+    Region,
 )  # fmt: skip
 
-CAUSES = (
-    "adapter_inactive", "adapter_inference_mode", "frozen_all", "unregistered_parameters", "optimizer_mismatch", "no_grad_block", "no_grad_decorator", "inference_mode",
-    "grad_disabled_globally", "checkpoint_reentrant", "detach", "data_attr", "numpy_roundtrip", "python_roundtrip",
-    "rewrap_tensor", "new_leaf", "integer_cast", "non_differentiable_op", "cached_tensor", "params_replaced",
-    "parameter_rewrap", "constant_loss", "trainable_unused", "non_scalar", "nan_gradient", "unknown",
-)  # fmt: skip
+CAUSES = tuple(
+    """
+    adapter_inactive adapter_inference_mode frozen_all unregistered_parameters optimizer_mismatch no_grad_block
+    no_grad_decorator inference_mode grad_disabled_globally checkpoint_reentrant detach data_attr numpy_roundtrip
+    python_roundtrip rewrap_tensor new_leaf integer_cast non_differentiable_op cached_tensor params_replaced
+    parameter_rewrap constant_loss trainable_unused non_scalar nan_gradient unknown
+    """.split()
+)
 
 _OF_REGION = {
     BLOCK: "no_grad_block", DECORATOR: "no_grad_decorator", SWITCH: "grad_disabled_globally",
@@ -30,7 +40,8 @@ _OF_REGION = {
     SAMPLE: "non_differentiable_op",
 }  # fmt: skip
 _OF_CALL = {
-    DETACH: "detach", DATA: "data_attr", REWRAP: "rewrap_tensor", CAST: "integer_cast", OPERATION: "non_differentiable_op",
+    DETACH: "detach", DATA: "data_attr", REWRAP: "rewrap_tensor", CAST: "integer_cast",
+    OPERATION: "non_differentiable_op",
 }  # fmt: skip
 
 
@@ -129,7 +140,6 @@ def _returns(cut: Cut, e: Evidence) -> list[Note]:
                 return [Note("comes_back", frames.locate(call.chain[0]), {"call": call.name})]
             break
     return []
-
 
 
 # -- the rest -------------------------------------------------------------------------------------------------------

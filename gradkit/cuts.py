@@ -1,10 +1,10 @@
 """Decide, from a trace, which calls cut the gradient of which parameters.
 
-For every value the cheapest way to the loss is worked out, from the loss backwards: a way costs nothing where the gradient
-can follow and something at every call or region that cuts it. The cuts on a starved parameter's cheapest way are what must
-be undone to give it a gradient: all of them, also those that stand one behind the other. Ways that nobody means to be
-differentiated cost more: through an index, through one number that scales many, and through a tensor that outlives the
-step (a memory bank, a moving average).
+For every value the cheapest way to the loss is worked out, from the loss backwards: a way costs nothing where the
+gradient can follow and something at every call or region that cuts it. The cuts on a starved parameter's cheapest way
+are what must be undone to give it a gradient: all of them, also those that stand one behind the other. Ways that nobody
+means to be differentiated cost more: through an index, through one number that scales many, and through a tensor that
+outlives the step (a memory bank, a moving average).
 """
 
 from __future__ import annotations
@@ -15,13 +15,23 @@ from dataclasses import dataclass, field
 
 from gradkit.traces import CHECKPOINT, FUNCTION, SAMPLE, Call, Key, Trace
 
-DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION = "detach", "data", "escape", "rewrap", "cast", "operation", "region"
+DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION = (
+    "detach",
+    "data",
+    "escape",
+    "rewrap",
+    "cast",
+    "operation",
+    "region",
+)
 
 _CASTS = frozenset("long int short char byte bool to type type_as cast view_as_int half_int".split())
 _INDEXED = frozenset(
-    "__getitem__ __setitem__ gather index_select embedding embedding_bag cross_entropy nll_loss scatter scatter_ scatter_add "
-    "scatter_add_ index_add index_add_ index_put index_put_ index_fill take take_along_dim where masked_fill masked_fill_ "
-    "masked_select scaled_dot_product_attention repeat_interleave one_hot split".split()
+    """
+    __getitem__ __setitem__ gather index_select embedding embedding_bag cross_entropy nll_loss scatter scatter_
+    scatter_add scatter_add_ index_add index_add_ index_put index_put_ index_fill take take_along_dim where masked_fill
+    masked_fill_ masked_select scaled_dot_product_attention repeat_interleave one_hot split
+    """.split()
 )
 _NEW = frozenset("tensor new_tensor".split())
 _MAYBE_NEW = frozenset("as_tensor asarray".split())
@@ -36,8 +46,8 @@ class Cut:
     """One place that cuts.
 
     Attributes:
-        kind: ``"detach"``, ``"data"``, ``"escape"`` (leaves torch), ``"rewrap"`` (a new tensor made of tensors), ``"cast"``
-            (to an integer dtype), ``"operation"`` (has no derivative) or ``"region"`` (grad mode off).
+        kind: ``"detach"``, ``"data"``, ``"escape"`` (leaves torch), ``"rewrap"`` (a new tensor made of tensors),
+            ``"cast"`` (to an integer dtype), ``"operation"`` (has no derivative) or ``"region"`` (grad mode off).
         key: equal for the same place in every run.
         calls: indices of the calls at this place that lost the gradient, in order.
         region: index of the region, -1 if it is a call.
@@ -108,7 +118,10 @@ def find(trace: Trace, starved: Iterable[str]) -> Verdict:
             entry[2].update(_bites(trace, ways, index) if kind == REGION else {index})
             if name not in entry[3]:
                 entry[3].append(name)
-    cuts = [Cut(kind, key, tuple(sorted(calls)), region, tuple(names)) for key, (kind, region, calls, names) in found.items()]
+    cuts = [
+        Cut(kind, key, tuple(sorted(calls)), region, tuple(names))
+        for key, (kind, region, calls, names) in found.items()
+    ]
     cuts.sort(key=lambda cut: cut.calls[:1])
     return Verdict(tuple(cuts), tuple(unconnected), tuple(unexplained), frozenset(ways))
 
@@ -144,7 +157,9 @@ def _toll(trace: Trace, call: Call, source: int, output: int, following: Call | 
                 continue
             marks.append((REGION, index))
             cost += _SAMPLE_COST if region.kind == SAMPLE else 1.0
-    kind = _cutting(call, u.python, u.floating, u.requires_grad, w.python, w.floating, w.requires_grad, u.shape == w.shape)
+    kind = _cutting(
+        call, u.python, u.floating, u.requires_grad, w.python, w.floating, w.requires_grad, u.shape == w.shape
+    )
     if kind:
         marks.append((kind, call.index))
         cost += _COST[kind]
@@ -160,7 +175,14 @@ def _elements(shape: tuple[int, ...]) -> int:
 
 
 def _cutting(
-    call: Call, u_python: bool, u_floating: bool, u_live: bool, w_python: bool, w_floating: bool, w_live: bool, same: bool
+    call: Call,
+    u_python: bool,
+    u_floating: bool,
+    u_live: bool,
+    w_python: bool,
+    w_floating: bool,
+    w_live: bool,
+    same: bool,
 ) -> str:
     """The kind of cut that a call is by itself, whatever the grad mode; ``""`` if the gradient can follow."""
     if call.name in ("detach", "detach_"):

@@ -107,13 +107,18 @@ def _run(step: load.Step, preserved: Preserved, tell: Callable[[str], None]) -> 
         trace, reached = tracer.trace(result), reach.backward(result, step.model, preserved)
         reached = replace(reached, norms={**tracer.inner_reached, **reached.norms})
         return _Run(trace, graph, reached, _shown(result))
-    if tracer.inner is None:
+    if tracer.last_backward is None:
         raise GradkitError("step_returned_no_tensor", kind=type(result).__name__, label=step.label or "step")
-    return _Run(tracer.trace(None), tracer.inner.graph, tracer.inner.reached, "")
+    return _Run(tracer.trace(None), tracer.last_backward.graph, tracer.last_backward.reached, "")
 
 
 def _conclude(
-    step: load.Step, run: _Run, want: Sequence[str], preserved: Preserved, options: _Options, tell: Callable[[str], None]
+    step: load.Step,
+    run: _Run,
+    want: Sequence[str],
+    preserved: Preserved,
+    options: _Options,
+    tell: Callable[[str], None],
 ) -> Report:
     trace, reached = run.trace, run.reached
     adapters = reach.adapters(step.model)

@@ -52,8 +52,11 @@ class Evidence:
 
     @property
     def frozen(self) -> tuple[str, ...]:
-        """Parameters that should train and do not require grad."""
-        return tuple(row.name for row in self.rows if row.should_train and not row.requires_grad)
+        """Parameters that should train and do not require grad, at the start of the step or while it ran."""
+        values = self.trace.values
+        off = {name for name, number in self.trace.parameters.items() if not values[number].requires_grad}
+        starved = (row for row in self.rows if row.should_train and not row.reached)
+        return tuple(row.name for row in starved if not row.requires_grad or row.name in off)
 
     @property
     def wanted(self) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def node_at(point: Point) -> ast.AST | None:
     code, lasti = point
     try:
         found = executing.Source.executing(_Frozen(code, lasti))  # type: ignore[arg-type]
-    except Exception:  # executing promises nothing for exotic bytecode; a line is still known
+    except Exception:  # noqa: BLE001  executing promises nothing for exotic bytecode; a line is still known
         return None
     return found.node if isinstance(found.node, ast.AST) else None
 

@@ -46,7 +46,7 @@ def language(code: str | None = None) -> str:
 def catalogue(code: str) -> dict[str, str]:
     """All sentences of one language, flat: ``{"verdict.healthy": "..."}``."""
     merged: dict[str, str] = {}
-    for entry in resources.files("gradkit").joinpath("locales", code).iterdir():
+    for entry in resources.files("gradkit").joinpath(f"locales/{code}").iterdir():
         if entry.name.endswith(".toml"):
             merged.update(_flat(tomllib.loads(entry.read_text(encoding="utf-8")), ""))
     return merged

@@ -93,7 +93,11 @@ def shown_path(file: str, language: str | None = None) -> str:
     """A path as a person would write it: relative to the current folder if inside it; a notebook cell by that name."""
     if "ipykernel_" in file or file.startswith("<ipython"):
         return _words("report.cell", language)
-    relative = os.path.relpath(file) if os.path.isabs(file) and os.path.splitdrive(file)[0] == os.path.splitdrive(os.getcwd())[0] else file
+    relative = (
+        os.path.relpath(file)
+        if os.path.isabs(file) and os.path.splitdrive(file)[0] == os.path.splitdrive(os.getcwd())[0]
+        else file
+    )
     return relative if not relative.startswith("..") else file
 
 
@@ -130,7 +134,9 @@ def _facts(finding: Finding, trainable_numel: int, language: str | None) -> list
     if finding.module:
         rows.append(("module", finding.module))
     key = f"proof.{finding.proof}"
-    rows.append((finding.proof, _words(key, language, n=len(finding.revived or finding.parameters), reruns=finding.reruns)))
+    rows.append(
+        (finding.proof, _words(key, language, n=len(finding.revived or finding.parameters), reruns=finding.reruns))
+    )
     if finding.facts.get("error"):
         rows.append(("error", finding.facts["error"]))
     return [(_words(f"report.{name}", language), text) for name, text in rows]
@@ -143,7 +149,9 @@ def _note(note: Note, language: str | None) -> tuple[str, str, tuple[CodeLine, .
     return text, shown_place(note.location, language), frame(note.location, "", 0)
 
 
-def verdict(findings: tuple[Finding, ...], wanted: int, starved: int, backward: bool, error: str, language: str | None) -> str:
+def verdict(
+    findings: tuple[Finding, ...], wanted: int, starved: int, backward: bool, error: str, language: str | None
+) -> str:
     """The whole diagnosis in one sentence."""
     if not findings:
         return _words("verdict.healthy", language, n=wanted)

@@ -76,7 +76,7 @@ def _first_origin(e: Evidence) -> Call | None:
 
 
 def _left_torch(e: Evidence, names: Sequence[str]) -> Call | None:
-    """The last call at which something computed from ``names`` left torch for a number, if the loss was made after it."""
+    """The last call at which something computed from ``names`` left torch, if the loss was made after it."""
     left = [c for c in e.flow_from(names) if any(e.trace.values[o].python for o in c.outputs)]
     left = [c for c in left if c.name not in ("__int__", "__index__")]
     origin = _first_origin(e)

@@ -1,7 +1,7 @@
 """Join the autograd graph, the trace and the findings into one picture: both halves, and the cuts between them.
 
-Live nodes are autograd's own. The half before a cut is taken from the rerun with the cut undone (without a rerun: from the
-trace); calls after a cut that left no history are shown as calls.
+Live nodes are autograd's own. The half before a cut is taken from the rerun with the cut undone (without a rerun: from
+the trace); calls after a cut that left no history are shown as calls.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _located(call: Call) -> Location | None:
     return frames.locate(call.chain[0]) if call.chain else None
 
 
-def make(
+def make(  # noqa: PLR0913  it joins what all stages found
     trace: Trace, verdict: Verdict, graph: AutogradGraph, rerun: Rerun, findings: tuple[Finding, ...],
     rows: Sequence[Parameter], modules: tuple[ModuleInfo, ...], loss: str, backward: bool,
 ) -> Picture:  # fmt: skip
@@ -59,8 +59,8 @@ def make(
         live = frozenset(canvas.of_call)
         _autograd(canvas, rerun.trace, rerun.graph, starved, "dead", live)
     _calls(canvas, verdict)
-    _parameters(canvas, verdict, starved)
-    _inputs(canvas, verdict)
+    _parameters(canvas, starved)
+    _inputs(canvas)
     _loss(canvas, backward)
     _cuts(canvas, verdict, findings)
     return _numbered(canvas, modules, findings, loss, backward)
@@ -137,7 +137,7 @@ def _key_of(canvas: _Canvas, number: int) -> object | None:
     return max(made, key=lambda k: canvas.nodes[k][0]) if made else None
 
 
-def _parameters(canvas: _Canvas, verdict: Verdict, starved: Iterable[str]) -> None:
+def _parameters(canvas: _Canvas, starved: Iterable[str]) -> None:
     for order, name in enumerate(sorted(starved)):
         shape = canvas.trace.values[canvas.trace.parameters[name]].shape
         facts: dict[str, object] = {"module": name.rpartition(".")[0], "shape": shape}
@@ -150,7 +150,7 @@ def _parameters(canvas: _Canvas, verdict: Verdict, starved: Iterable[str]) -> No
                 canvas.edge(("leaf", name), mine[0], "dead")
 
 
-def _inputs(canvas: _Canvas, verdict: Verdict) -> None:
+def _inputs(canvas: _Canvas) -> None:
     """The tensors of the batch: what existed before the step and is neither parameter nor buffer."""
     entered = 0
     for call in canvas.trace.calls:

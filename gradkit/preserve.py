@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 
 class Preserved:
@@ -68,7 +69,7 @@ class Preserved:
 
     def leaf(self, tensor: torch.Tensor) -> None:
         """Remember a leaf's ``.grad`` and flag, before a backward fills it."""
-        if id(tensor) not in self._leaves and not isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        if id(tensor) not in self._leaves and not is_lazy(tensor):
             self._leaves[id(tensor)] = (tensor, tensor.grad, tensor.requires_grad)
 
     def before_write(self, tensor: torch.Tensor) -> None:
@@ -103,7 +104,9 @@ class Preserved:
 
 def _shallow(module: nn.Module) -> dict[str, Any]:
     state = dict(module.__dict__)
-    return {k: (v, type(v)(v)) if k.startswith("_") and type(v).__name__ in _TABLES else (v, None) for k, v in state.items()}
+    return {
+        k: (v, type(v)(v)) if k.startswith("_") and type(v).__name__ in _TABLES else (v, None) for k, v in state.items()
+    }
 
 
 _TABLES = ("dict", "OrderedDict", "set")
@@ -148,12 +151,12 @@ def _overwrite(tensor: torch.Tensor, copy: torch.Tensor) -> None:
 
 def _random_state() -> dict[str, Any]:
     state: dict[str, Any] = {"random": random.getstate(), "torch": torch.get_rng_state()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = torch.cuda.get_rng_state_all()
     if "numpy" in sys.modules:
-        import numpy
+        import numpy as np
 
-        state["numpy"] = numpy.random.get_state()
+        state["numpy"] = np.random.get_state()
     return state
 
 
@@ -163,9 +166,9 @@ def _restore_random(state: dict[str, Any]) -> None:
     if "cuda" in state:
         torch.cuda.set_rng_state_all(state["cuda"])
     if "numpy" in state:
-        import numpy
+        import numpy as np
 
-        numpy.random.set_state(state["numpy"])
+        np.random.set_state(state["numpy"])
 
 
 def _autocast_state() -> list[tuple[str, bool, torch.dtype]]:

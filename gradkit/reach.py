@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from gradkit.errors import GradkitError
 from gradkit.preserve import Preserved
@@ -75,7 +76,7 @@ def backward(loss: torch.Tensor, model: nn.Module, preserved: Preserved) -> Reac
     error = ""
     try:
         with torch.enable_grad():
-            loss.backward(torch.ones_like(loss))
+            loss.backward(torch.ones_like(loss))  # type: ignore[no-untyped-call]
     except RuntimeError as raised:
         error = str(raised)
     found = norms(model)
@@ -137,14 +138,18 @@ def first_not_finite(loss: torch.Tensor, preserved: Preserved) -> int:
 
 
 def _finite(grads: Any) -> bool:
-    return all(bool(torch.isfinite(g).all()) for g in grads if isinstance(g, torch.Tensor) and g.layout is torch.strided)
+    return all(
+        bool(torch.isfinite(g).all()) for g in grads if isinstance(g, torch.Tensor) and g.layout is torch.strided
+    )
 
 
 def _norm(grad: torch.Tensor) -> float | None:
     if grad.is_meta:
         return None
     values = grad.coalesce().values() if grad.layout is torch.sparse_coo else grad
-    return float(torch.linalg.vector_norm(values.detach().to(torch.complex128 if values.is_complex() else torch.float32)))
+    return float(
+        torch.linalg.vector_norm(values.detach().to(torch.complex128 if values.is_complex() else torch.float32))
+    )
 
 
 def wanted(model: nn.Module, should_train: Sequence[str] | None) -> tuple[str, ...]:
@@ -187,7 +192,8 @@ def unregistered(model: nn.Module, should_train: Sequence[str] | None) -> tuple[
 
 def _way(model: nn.Module, name: str) -> tuple[tuple[type, str], ...]:
     """Follow a dotted name through attributes, lists and dictionaries: the class and attribute of each module on it."""
-    found, at = [], model
+    found: list[tuple[type, str]] = []
+    at: Any = model
     for part in name.split("."):
         if isinstance(at, (list, tuple)):
             at = at[int(part)] if part.isdigit() and int(part) < len(at) else None
@@ -223,7 +229,7 @@ def table(model: nn.Module, want: Iterable[str], used: Iterable[str], reached: R
 
 
 def _has_shape(parameter: torch.Tensor) -> bool:
-    return not isinstance(parameter, nn.parameter.UninitializedTensorMixin)
+    return not is_lazy(parameter)
 
 
 def modules(model: nn.Module, rows: Sequence[Parameter]) -> tuple[ModuleInfo, ...]:
@@ -240,10 +246,11 @@ def modules(model: nn.Module, rows: Sequence[Parameter]) -> tuple[ModuleInfo, ..
             entry[0] += row.numel
             entry[1] += row.numel if row.should_train or row.requires_grad else 0
             entry[2] += row.numel if row.reached else 0
-    return tuple(
-        ModuleInfo(path, type(module).__name__, *counts.get(path, (0, 0, 0)), module.training)
-        for path, module in model.named_modules()
-    )
+    infos = []
+    for path, module in model.named_modules():
+        numel, trainable, reached = counts.get(path, [0, 0, 0])
+        infos.append(ModuleInfo(path, type(module).__name__, numel, trainable, reached, module.training))
+    return tuple(infos)
 
 
 def adapters(model: nn.Module) -> tuple[Adapter, ...]:
@@ -259,10 +266,14 @@ def adapters(model: nn.Module) -> tuple[Adapter, ...]:
             mine = tuple(n for n in names if n.startswith(path) and (f".{key}." in n or n.endswith(f".{key}")))
             if not mine:
                 mine = tuple(n for n in names if "prompt_encoder" in n or "lora_" in n)
-            active = getattr(module, "active_adapters", None) or getattr(module, "active_adapter", ())
-            active = [active] if isinstance(active, str) else list(active if not callable(active) else active())
-            found[key] = Adapter(key, _kind(config), bool(config.inference_mode), key in active, mine)
+            found[key] = Adapter(key, _kind(config), bool(config.inference_mode), key in _active(module), mine)
     return tuple(found.values())
+
+
+def _active(module: Any) -> list[str]:
+    active: Any = getattr(module, "active_adapters", None) or getattr(module, "active_adapter", ())
+    active = active() if callable(active) else active
+    return [active] if isinstance(active, str) else list(active)
 
 
 def _configs(module: nn.Module) -> list[tuple[str, Any]]:

@@ -136,8 +136,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """Data flows from ``source`` to ``target`` (node numbers) in the forward pass; the gradient flows back if ``status``
-    is ``"live"``, never arrives if ``"dead"``, and was lost right here if ``"cut"``."""
+    """Data flows from ``source`` to ``target`` (node numbers) in the forward pass; the gradient flows back if
+    ``status`` is ``"live"``, never arrives if ``"dead"``, and was lost right here if ``"cut"``."""
 
     source: int
     target: int

@@ -1,8 +1,8 @@
 """Run the step again with chosen cuts undone, and see which parameters come alive.
 
 A switch of grad mode is skipped; ``detach`` and ``.data`` become a view; where a value was turned into something that
-cannot carry a gradient, the next floating tensor computed from it is joined to the lost one by adding ``0 * lost.sum()``,
-so that every number of the rerun is the one of the run, and only the history differs.
+cannot carry a gradient, the next floating tensor computed from it is joined to the lost one by adding
+``0 * lost.sum()``, so that every number of the rerun is the one of the run, and only the history differs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Replayer(Tracer):
     def run(self, step: Callable[[], Any]) -> Any:
         """Run the step with the cuts undone; what torch's modules hold is put back afterwards."""
         original = checkpoints.CheckpointFunction
-        checkpoints.CheckpointFunction = _plain(original, self.switches.skip)  # type: ignore[assignment,misc]
+        checkpoints.CheckpointFunction = _plain(original, self.switches.skip)  # type: ignore[misc]
         try:
             with torch.set_grad_enabled(torch.is_grad_enabled() or (PRESET,) in self.switches.skip):
                 return super().run(step)
@@ -137,10 +137,10 @@ def rerun(step: Callable[[], Any], model: nn.Module, preserved: Preserved, cuts:
     try:
         loss = replayer.run(step)
         trace = replayer.trace(loss)
-        if replayer.inner is not None and not isinstance(loss, torch.Tensor):
-            graph, reached = replayer.inner.graph, replayer.inner.reached
+        if replayer.last_backward is not None and not isinstance(loss, torch.Tensor):
+            graph, reached = replayer.last_backward.graph, replayer.last_backward.reached
         else:
             graph, reached = autograd.graph([loss], model), reach.backward(loss, model, preserved)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  whatever the changed step raises, the first run stands
         return Rerun(None, 1, f"{type(error).__name__}: {error}")
     return Rerun(frozenset({**replayer.inner_reached, **reached.norms}), 1, reached.error, trace, graph)

@@ -56,10 +56,8 @@ class Report:
     def summary(self, language: str | None = None) -> str:
         """How many parameters there are, should train, and are reached; and how often the step was run."""
         rows = self.parameters
-        facts = {
-            "all": len(rows), "wanted": sum(r.should_train for r in rows), "reached": sum(r.should_train and r.reached for r in rows),
-            "runs": self.runs,
-        }  # fmt: skip
+        wanted = [row for row in rows if row.should_train]
+        facts = {"all": len(rows), "wanted": len(wanted), "reached": sum(r.reached for r in wanted), "runs": self.runs}
         return i18n.words("report.summary", language, **facts)
 
     def sections(self, language: str | None = None) -> tuple[layout.Section, ...]:
@@ -76,8 +74,8 @@ class Report:
         """The report as an HTML fragment, with the picture where it can be drawn."""
         shown = self._drawing(language) if with_picture else ""
         return html.write(
-            self.sections(language), self.verdict(language), self.summary(language), healthy=self.healthy, drawing=shown,
-            language=language,
+            self.sections(language), self.verdict(language), self.summary(language), healthy=self.healthy,
+            drawing=shown, language=language,
         )  # fmt: skip
 
     def _drawing(self, language: str | None) -> str:
@@ -88,8 +86,13 @@ class Report:
 
     # -- pictures -----------------------------------------------------------------------------------------------
 
-    def graph(self, view: str = "auto", language: str | None = None, open: tuple[str, ...] = ()) -> graphviz.Digraph:  # noqa: A002
-        """The drawing as DOT: ``view="map"`` folds by module, ``"graph"`` shows every node, ``"auto"`` picks by size."""
+    def graph(
+        self,
+        view: str = "auto",
+        language: str | None = None,
+        open: tuple[str, ...] = (),  # noqa: A002
+    ) -> graphviz.Digraph:
+        """The drawing as DOT: ``"map"`` folds by module, ``"graph"`` shows every node, ``"auto"`` picks by size."""
         return drawing.dot(self.picture, view, language, open=open)
 
     def svg(self, view: str = "auto", language: str | None = None) -> str:
@@ -115,7 +118,7 @@ class Report:
             ".html": lambda: html.page(self.html(language), self.verdict(language), language).encode(),
             ".svg": lambda: self.svg(view, language).encode(),
             ".png": lambda: self.png(view, language),
-            ".dot": lambda: self.graph(view, language).source.encode(),
+            ".dot": lambda: str(self.graph(view, language).source).encode(),
             ".txt": lambda: self.text(language).encode(),
             ".json": lambda: json.dumps(self.data(), indent=1, ensure_ascii=False).encode(),
         }
@@ -128,8 +131,8 @@ class Report:
     def data(self) -> dict[str, Any]:
         """Everything that was found as plain data, for scripts: the same in every language."""
         return {
-            "healthy": self.healthy, "label": self.label, "loss": self.loss, "backward": self.backward, "error": self.error,
-            "runs": self.runs, "findings": [dataclasses.asdict(f) for f in self.findings],
+            "healthy": self.healthy, "label": self.label, "loss": self.loss, "backward": self.backward,
+            "error": self.error, "runs": self.runs, "findings": [dataclasses.asdict(f) for f in self.findings],
             "parameters": [dataclasses.asdict(p) for p in self.parameters],
         }  # fmt: skip
 

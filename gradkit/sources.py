@@ -103,7 +103,9 @@ def _target(node: ast.AST, attribute: str) -> ast.AST:
 def _function_around(cls: ast.ClassDef, node: ast.AST) -> str:
     line = node.lineno  # type: ignore[attr-defined]
     for child in cls.body:
-        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) and child.lineno <= line <= (child.end_lineno or line):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) and child.lineno <= line <= (
+            child.end_lineno or line
+        ):
             return child.name
     return ""
 
@@ -124,10 +126,12 @@ def uses(classes: Iterable[type], attribute: str) -> tuple[Location, ...]:
     return tuple(found.values())
 
 
-def freezing(files: Iterable[str], names: Sequence[str], classes: Iterable[type], *, wrapped: bool = False) -> Location | None:
+def freezing(
+    files: Iterable[str], names: Sequence[str], classes: Iterable[type], *, wrapped: bool = False
+) -> Location | None:
     """The line that most likely took ``requires_grad`` away from the parameters ``names``.
 
-    Looks for ``requires_grad_(False)``, ``.requires_grad = False`` and calls of functions that are named after freezing;
+    Looks for ``requires_grad_(False)``, ``.requires_grad = False`` and calls of functions named after freezing;
     a line fits better the more its own words (``self.patch``, ``"lora_" in name``) occur in the parameters' names.
 
     Args:
@@ -144,22 +148,24 @@ def _freezing_in(file: str, names: Sequence[str], ran: set[str], wrapped: bool) 
         weight = _freezes(node, wrapped)
         if not weight or _excluded(around, names):
             continue
-        words = _words_of(node, around)
-        hit = sum(1 for word in words if word in parts or any(len(word) > 3 and word in name for name in names))
+        words, strings = _words_of(node, around)
+        hit = len(words & parts) + sum(1 for text in strings if any(text in name for name in names))
         inside = [a.name for a in around if isinstance(a, ast.ClassDef)]
         score = weight + hit + (0.5 if not inside or inside[-1] in ran else -2.0)
         yield Match(frames.place(file, node, _function(around)), score)
 
 
 def _freezes(node: ast.AST, wrapped: bool) -> float:
-    if isinstance(node, ast.Assign) and any(isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets):
+    if isinstance(node, ast.Assign) and any(
+        isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets
+    ):
         given = node.value.value if isinstance(node.value, ast.Constant) else None
         return 2.0 if given is False else 1.0 if given is None else 0.0
     if isinstance(node, ast.Call):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if name == "requires_grad_":
-            given = [*node.args, *(k.value for k in node.keywords)]
-            return 2.0 if given and isinstance(given[0], ast.Constant) and given[0].value is False else 0.0
+            told = [*node.args, *(k.value for k in node.keywords)]
+            return 2.0 if told and isinstance(told[0], ast.Constant) and told[0].value is False else 0.0
         if name == "setattr" and len(node.args) == 3 and ast.unparse(node.args[1]) == "'requires_grad'":
             return 2.0 if ast.unparse(node.args[2]) == "False" else 0.0
         return 1.5 if _FREEZERS.search(name) or (wrapped and name == "get_peft_model") else 0.0
@@ -172,31 +178,32 @@ def _excluded(around: Sequence[ast.AST], names: Sequence[str]) -> bool:
         test = outer.test if isinstance(outer, ast.If) else None
         if isinstance(test, ast.Compare) and isinstance(test.left, ast.Constant) and isinstance(test.left.value, str):
             hits = [test.left.value in name for name in names]
-            if (isinstance(test.ops[0], ast.NotIn) and all(hits)) or (isinstance(test.ops[0], ast.In) and not any(hits)):
+            if (isinstance(test.ops[0], ast.NotIn) and all(hits)) or (
+                isinstance(test.ops[0], ast.In) and not any(hits)
+            ):
                 return True
     return False
 
 
-def _words_of(node: ast.AST, around: Sequence[ast.AST]) -> set[str]:
-    """Names and strings of a statement, of the loop it sits in and of the conditions on the way."""
+def _words_of(node: ast.AST, around: Sequence[ast.AST]) -> tuple[set[str], set[str]]:
+    """Names, and strings, of a statement, of the loop it sits in and of the conditions on the way."""
     told: list[ast.AST] = [node]
     for outer in around:
-        if isinstance(outer, (ast.For, ast.If)):
-            told.append(outer.iter if isinstance(outer, ast.For) else outer.test)
+        told += [outer.iter] if isinstance(outer, ast.For) else [outer.test] if isinstance(outer, ast.If) else []
     words: set[str] = set()
-    for tree in told:
-        for child in ast.walk(tree):
-            if isinstance(child, ast.Attribute):
-                words.add(child.attr)
-            elif isinstance(child, ast.Constant) and isinstance(child.value, str):
-                words.add(child.value.strip("._"))
-            elif isinstance(child, ast.Name):
-                words.add(child.id)
-    return words - {"self", "model", "requires_grad", "requires_grad_", "parameters", "named_parameters", "name", "p", "param"}
+    strings: set[str] = set()
+    for child in (child for tree in told for child in ast.walk(tree)):
+        if isinstance(child, ast.Attribute):
+            words.add(child.attr)
+        elif isinstance(child, ast.Name):
+            words.add(child.id)
+        elif isinstance(child, ast.Constant) and isinstance(child.value, str) and child.value.strip("._"):
+            strings.add(child.value.strip("._"))
+    return words, strings
 
 
 def loading(files: Iterable[str]) -> Location | None:
-    """The first ``PeftModel.from_pretrained(...)`` or ``load_adapter(...)`` that does not ask for ``is_trainable=True``."""
+    """The first ``PeftModel.from_pretrained(...)`` or ``load_adapter(...)`` without ``is_trainable=True``."""
 
     def frozen(node: ast.Call, name: str, owner: str) -> bool:
         asked = [k.value for k in node.keywords if k.arg == "is_trainable"]
@@ -227,7 +234,9 @@ def switching_off(files: Iterable[str]) -> Location | None:
     """The first ``torch.set_grad_enabled(False)`` that is no ``with``."""
     return _first_call(
         files,
-        lambda node, name, _owner: name == "set_grad_enabled" and bool(node.args) and ast.unparse(node.args[0]) == "False",
+        lambda node, name, _owner: (
+            name == "set_grad_enabled" and bool(node.args) and ast.unparse(node.args[0]) == "False"
+        ),
     )
 
 
@@ -252,7 +261,8 @@ def stored(cls: type, attribute: str) -> Location | None:
                 continue
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(_stores(t, attribute) for t in targets) and not (
-                isinstance(node.value, ast.Constant) or isinstance(node.value, (ast.Dict, ast.List)) and not ast.unparse(node.value)[1:-1]
+                isinstance(node.value, ast.Constant)
+                or (isinstance(node.value, (ast.Dict, ast.List)) and not ast.unparse(node.value)[1:-1])
             ):
                 return frames.place(file, node, f"{base.__name__}.{_function_around(owner, node)}")
     return None
@@ -266,7 +276,7 @@ def _stores(target: ast.AST, attribute: str) -> bool:
 
 
 def new_parameters(ran: Iterable[CodeType]) -> tuple[tuple[Location, bool], ...]:
-    """Calls of ``nn.Parameter(...)`` in functions that ran, and whether each is made of fresh numbers (``torch.randn``)."""
+    """Calls of ``nn.Parameter(...)`` in functions that ran, and whether each is made of fresh numbers."""
     found: dict[tuple[str, int], tuple[Location, bool]] = {}
     for code in ran:
         lines = {line for *_, line in code.co_lines() if line}

@@ -13,7 +13,7 @@ from gradkit.records import OBSERVED, Finding, Location
 def name(e: Evidence) -> list[Finding]:
     """Adapters loaded for inference or not in use, frozen and unregistered parameters, a missing optimizer entry."""
     idle = [a for a in e.adapters if not a.active and not a.inference_mode]
-    found = [_inactive(e, a) for a in idle if set(a.parameters) & {n for n in e.starved}]
+    found = [_inactive(e, a) for a in idle if set(a.parameters) & set(e.starved)]
     told = {n for f in found for n in f.parameters}
     return [*found, *_frozen(e, told), *_unregistered(e), *_optimizer(e)]
 

@@ -21,7 +21,15 @@ from torch.utils import _contextlib, checkpoint
 
 from gradkit import frames
 from gradkit.traces import (
-    BLOCK, CHECKPOINT, DECORATOR, FUNCTION, INFERENCE, PRESET, SAMPLE, SWITCH, Region,
+    BLOCK,
+    CHECKPOINT,
+    DECORATOR,
+    FUNCTION,
+    INFERENCE,
+    PRESET,
+    SAMPLE,
+    SWITCH,
+    Region,
 )  # fmt: skip
 
 _GRAD_MODE, _CONTEXTLIB, _CHECKPOINT = grad_mode.__file__, _contextlib.__file__, checkpoint.__file__
@@ -114,7 +122,7 @@ class Switches:
                 plain = self._region(sys._getframe(1), BLOCK)
                 region = Region(INFERENCE, (INFERENCE, *plain.key), plain.chain, plain.code, plain.via, plain.decorated)
                 if owner.mode and region.key in self.skip:
-                    owner._gradkit_skipped = True
+                    owner.gradkit_skipped = True
                     return
                 self._inference.append(_Open(not owner.mode, owner, region))
             original(owner)
@@ -124,7 +132,7 @@ class Switches:
     def _wrap_exit(self, original: Any) -> Any:
         @functools.wraps(original)
         def leave(owner: Any, *error: Any) -> None:
-            if owner.__dict__.pop("_gradkit_skipped", False):
+            if owner.__dict__.pop("gradkit_skipped", False):
                 return
             self._inference = [entry for entry in self._inference if entry.owner is not owner]
             original(owner, *error)
@@ -175,4 +183,3 @@ def _innermost(function: Any) -> Any:
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     return function
-

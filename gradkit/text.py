@@ -16,7 +16,9 @@ def columns(text: str) -> int:
         >>> columns("ab中")
         4
     """
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 0 if unicodedata.combining(char) else 1 for char in text)
+    return sum(
+        2 if unicodedata.east_asian_width(char) in "WF" else 0 if unicodedata.combining(char) else 1 for char in text
+    )
 
 
 def write(sections: Iterable[Section], verdict: str, summary: str, language: str | None = None) -> str:

@@ -1,7 +1,8 @@
-"""Run a step once and keep, for each torch call: what went in, what came out, whether autograd recorded it, and where.
+"""Run a step once and keep, for each torch call: what went in and out, whether autograd recorded it, and where.
 
-A ``TorchFunctionMode`` sees every call of ``torch.*`` and ``Tensor.*``, ``.data``, and every switch of grad mode; module
-hooks tell which module is running. Only numbers, shapes, code positions and weak references are kept, never tensors.
+A ``TorchFunctionMode`` sees every call of ``torch.*`` and ``Tensor.*``, ``.data``, and every switch of grad mode;
+module hooks tell which module is running. Only numbers, shapes, code positions and weak references are kept, never
+tensors.
 Source of the mechanism: https://pytorch.org/docs/stable/torch.overrides.html
 """
 
@@ -27,7 +28,7 @@ from gradkit.reach import Reached, leaves_of, norms
 from gradkit.switches import Switches
 from gradkit.traces import Call, Trace
 
-_sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr  # type: ignore[attr-defined]
+_sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
 PROPERTIES = frozenset("data T mT H mH real imag".split())
 ESCAPES = frozenset("item tolist numpy __array__ __float__ __complex__ __int__ __index__".split())
@@ -41,7 +42,7 @@ NO_DATA = frozenset(
     "__reduce_ex__ __setstate__ is_coalesced is_sparse broadcast_shapes".split()
 )
 _WRITING = frozenset(
-    "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __idiv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__".split()
+    "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__".split()
 )
 
 
@@ -89,8 +90,8 @@ class Tracer(TorchFunctionMode):
         self._ran: set[int] = set()
         self._stopped = False
         self._model = model
-        self.inner: InnerBackward | None = None
-        self.inner_reached: dict[str, float] = {}
+        self.last_backward: InnerBackward | None = None
+        self.inner_reached: dict[str, float | None] = {}
         self._frame: FrameType | None = None
         self._modules = [path for path, _ in model.named_modules()]
         self._numbers = {id(module): i for i, module in enumerate(model.modules())}
@@ -111,8 +112,8 @@ class Tracer(TorchFunctionMode):
     def run(self, step: Callable[[], Any]) -> Any:
         """Call ``step()`` once and return what it returned; whatever it raises comes through.
 
-        A ``backward()`` inside the step is carried out, and what it reached is kept in ``inner_reached``. Where it would
-        raise because nothing requires grad, the run ends there, and the tensor it was called on is returned.
+        A ``backward()`` inside the step is carried out, and what it reached is kept in ``inner_reached``. Where it
+        would raise because nothing requires grad, the run ends there, and the tensor it was called on is returned.
         """
         before = module_hooks.register_module_forward_pre_hook(self._enter_module)
         after = module_hooks.register_module_forward_hook(self._leave_module, always_call=True)
@@ -167,7 +168,7 @@ class Tracer(TorchFunctionMode):
                 self.preserved.leaf(leaf)
         func(*args, **kwargs)
         self.inner_reached.update(norms(self._model))
-        self.inner = InnerBackward(number, drawn, Reached(dict(self.inner_reached), True, "", loss.numel()))
+        self.last_backward = InnerBackward(number, drawn, Reached(dict(self.inner_reached), True, "", loss.numel()))
         return None
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -189,7 +190,11 @@ class Tracer(TorchFunctionMode):
         elif isinstance(result, torch.Tensor):
             made = (result,)
         else:
-            made = [x for x in leaves([result]) if isinstance(x, torch.Tensor)] if isinstance(result, (tuple, list)) else ()
+            made = (
+                [x for x in leaves([result]) if isinstance(x, torch.Tensor)]
+                if isinstance(result, (tuple, list))
+                else ()
+            )
             made = made or (found[:1] if writes else ())
         if made and name != "requires_grad_":
             index = len(self._calls)
@@ -223,7 +228,11 @@ class Tracer(TorchFunctionMode):
     def _before_write(self, name: str, targets: list[Any]) -> bool:
         state = False
         for target in targets:
-            if isinstance(target, torch.Tensor) and name not in ("requires_grad_", "detach_") and self.ledger.is_old(target):
+            if (
+                isinstance(target, torch.Tensor)
+                and name not in ("requires_grad_", "detach_")
+                and self.ledger.is_old(target)
+            ):
                 state = True
                 if self.preserved is not None:
                     self.preserved.before_write(target)
@@ -238,7 +247,9 @@ class Tracer(TorchFunctionMode):
         chain = frames.chain(frame, Tracer.run.__code__)
         module = self._stack[-1] if self._stack else -1
         self._begins.append(begin)
-        self._calls.append((len(self._calls), name, inputs, outputs, on, regions, module, chain, begin, state, followed))
+        self._calls.append(
+            (len(self._calls), name, inputs, outputs, on, regions, module, chain, begin, state, followed)
+        )
 
     def _unseen(self, name: str, inputs: tuple[int, ...], number: int) -> int:
         self._append(name, inputs, (number,), _sequence(), False, name == "from_numpy")
@@ -255,7 +266,7 @@ class Tracer(TorchFunctionMode):
 
     def trace(self, loss: Any) -> Trace:
         """The run as frozen data. ``loss``: what the step returned; if no tensor, its last inner backward counts."""
-        inner = self.inner.number if self.inner is not None else -1
+        inner = self.last_backward.number if self.last_backward is not None else -1
         number = self.ledger.use(loss) if isinstance(loss, torch.Tensor) else inner
         return Trace(
             calls=tuple(Call(*call) for call in self._calls),

@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,9 +17,12 @@ import torch
 import gradkit
 from gradkit import guide
 from gradkit.errors import GradkitError
+from gradkit.report import Report
 
 CAUSES = (
+    "adapter_inactive",
     "adapter_inference_mode",
+    "cached_tensor",
     "checkpoint_reentrant",
     "constant_loss",
     "data_attr",
@@ -27,19 +31,28 @@ CAUSES = (
     "grad_disabled_globally",
     "inference_mode",
     "integer_cast",
+    "nan_gradient",
+    "new_leaf",
     "no_grad_block",
     "no_grad_decorator",
     "non_differentiable_op",
+    "non_scalar",
     "numpy_roundtrip",
+    "optimizer_mismatch",
+    "parameter_rewrap",
+    "params_replaced",
     "python_roundtrip",
     "rewrap_tensor",
     "trainable_unused",
+    "unregistered_parameters",
 )
 FOLDER = Path(guide.__file__).parent / "guides"
 DIRECTIVE = re.compile(r"^\{\{.*\}\}$", re.MULTILINE)
 HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
-# Causes that leave another part of the model training; in the other guides' programs nothing reaches the loss.
+# How the wrong programs fail. Those in none of these sets leave nothing connected to the loss, so that backward raises.
+# Another part of the model goes on training:
 PARTIAL = {
+    "cached_tensor",
     "checkpoint_reentrant",
     "data_attr",
     "detach",
@@ -48,6 +61,14 @@ PARTIAL = {
     "numpy_roundtrip",
     "trainable_unused",
 }
+# Backward runs, and no parameter that should train has a gradient:
+SILENT = {"new_leaf", "parameter_rewrap", "params_replaced"}
+# The gradient arrives, and the optimizer steps past it:
+UNMOVED = {"optimizer_mismatch", "unregistered_parameters"}
+NAN = {"nan_gradient"}
+WITH_OPTIMIZER = ("optimizer_mismatch", "parameter_rewrap", "params_replaced", "unregistered_parameters")
+RAISES = {"non_scalar": "grad can be implicitly created only for scalar outputs"}
+NO_GRAD_FN = "element 0 of tensors does not require grad"
 
 each_cause = pytest.mark.parametrize("cause", CAUSES)
 each_language = pytest.mark.parametrize("language", ["en", "zh"])
@@ -70,12 +91,40 @@ def experiments(cause: str) -> dict[str, Callable[[], None]]:
     return {name.removeprefix("experiment_"): run for name, run in found if name.startswith("experiment_")}
 
 
-def starved(model: torch.nn.Module) -> list[str]:
-    return [
-        name
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad and (parameter.grad is None or not parameter.grad.abs().sum() > 0)
-    ]
+def program(cause: str, maker: str) -> tuple[torch.nn.Module, Any, dict[str, torch.Tensor]]:
+    """A guide's program, and what should train in it, as it is before the first step (which may replace it)."""
+    module = guide.load_case(cause)
+    model, step = getattr(module, maker)()
+    wanted = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if maker == "make" and hasattr(module, "SHOULD_TRAIN"):
+        wanted = {name: value_at(model, name) for name in module.SHOULD_TRAIN}
+    return model, step, wanted
+
+
+def value_at(model: torch.nn.Module, name: str) -> torch.Tensor:
+    """What stands at a dotted name, also inside a list, where ``get_parameter`` does not look."""
+    value: Any = model
+    for part in name.split("."):
+        value = value[int(part)] if isinstance(value, list) else getattr(value, part)
+    return value
+
+
+def starved(wanted: dict[str, torch.Tensor]) -> list[str]:
+    return [name for name, value in wanted.items() if value.grad is None or not value.grad.abs().sum() > 0]
+
+
+def unmoved(step: Any, wanted: dict[str, torch.Tensor]) -> list[str]:
+    """Names that a step of the program's own optimizer leaves as they were, after ``backward``."""
+    before = {name: value.clone() for name, value in wanted.items()}
+    step.optimizer.step()
+    return [name for name, value in wanted.items() if torch.equal(value, before[name])]
+
+
+def diagnosed(cause: str, maker: str) -> Report:
+    module = guide.load_case(cause)
+    model, step = getattr(module, maker)()
+    should_train, optimizer = getattr(module, "SHOULD_TRAIN", None), getattr(step, "optimizer", None)
+    return gradkit.diagnose(step, model=model, should_train=should_train, optimizer=optimizer)
 
 
 def test_there_is_a_guide_for_every_cause_and_for_no_other() -> None:
@@ -161,26 +210,41 @@ def test_the_experiment_holds(cause: str, name: str) -> None:
 
 @each_cause
 def test_the_wrong_program_fails_as_its_guide_says(cause: str) -> None:
-    model, step = guide.load_case(cause).make()
+    _, step, wanted = program(cause, "make")
     loss = step()
     torch.set_grad_enabled(True)
-    assert loss.requires_grad == (cause in PARTIAL)
-    if cause in PARTIAL:
-        loss.backward()
-        reached = [name for name, parameter in model.named_parameters() if parameter.grad is not None]
-        assert starved(model)
-        assert reached
-    else:
-        with pytest.raises(RuntimeError, match="element 0 of tensors does not require grad"):
+    if cause not in PARTIAL | SILENT | UNMOVED | NAN:
+        assert loss.requires_grad == (cause in RAISES)
+        with pytest.raises(RuntimeError, match=RAISES.get(cause, NO_GRAD_FN)):
             loss.backward()
+        return
+    loss.backward()
+    if cause in PARTIAL:
+        assert 0 < len(starved(wanted)) < len(wanted)
+    elif cause in SILENT:
+        assert starved(wanted) == list(wanted)
+    elif cause in UNMOVED:
+        assert starved(wanted) == []
+        assert unmoved(step, wanted)
+    else:
+        assert loss.isfinite()
+        assert any(value.grad.isnan().any() for value in wanted.values())
 
 
 @each_cause
 def test_the_cured_program_gives_every_trainable_parameter_a_gradient(cause: str) -> None:
-    model, step = guide.load_case(cause).make_fixed()
+    _, step, wanted = program(cause, "make_fixed")
     step().backward()
-    assert any(parameter.requires_grad for parameter in model.parameters())
-    assert starved(model) == []
+    assert wanted.keys() >= set(getattr(guide.load_case(cause), "SHOULD_TRAIN", ()))
+    assert wanted
+    assert starved(wanted) == []
+
+
+@pytest.mark.parametrize("cause", WITH_OPTIMIZER)
+def test_the_optimizer_of_the_cured_program_moves_every_trainable_parameter(cause: str) -> None:
+    _, step, wanted = program(cause, "make_fixed")
+    step().backward()
+    assert unmoved(step, wanted) == []
 
 
 @each_cause
@@ -194,8 +258,7 @@ def test_the_wrong_part_holds_the_line_to_change(cause: str) -> None:
 
 @each_cause
 def test_the_engine_names_cause_and_line_of_the_wrong_program(cause: str) -> None:
-    model, step = guide.load_case(cause).make()
-    report = gradkit.diagnose(step, model=model)
+    report = diagnosed(cause, "make")
     found = [(finding.cause, finding.location and finding.location.line) for finding in report.findings]
     assert not report.healthy
     assert found[0][0] == cause, found
@@ -205,7 +268,6 @@ def test_the_engine_names_cause_and_line_of_the_wrong_program(cause: str) -> Non
 
 @each_cause
 def test_the_engine_gives_the_cured_program_a_clean_bill(cause: str) -> None:
-    model, step = guide.load_case(cause).make_fixed()
-    report = gradkit.diagnose(step, model=model)
+    report = diagnosed(cause, "make_fixed")
     assert report.findings == ()
     assert report.healthy

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import linecache
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradkit import fixes, i18n
 from gradkit.records import PROVEN, Finding, Location, Note
 
-MOST_NAMES = 4
+MOST_NAMES, MOST_LETTERS = 4, 150
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,9 @@ def _place(finding: Finding, language: str | None) -> str:
 
 
 def _facts(finding: Finding, trainable_numel: int, language: str | None) -> list[tuple[str, str]]:
-    names = ", ".join(finding.parameters[:MOST_NAMES])
-    left = len(finding.parameters) - MOST_NAMES
+    shown = _few(finding.parameters)
+    names = ", ".join(shown)
+    left = len(finding.parameters) - len(shown)
     if left > 0:
         names = _words("report.and_more", language, names=names, n=left)
     rows = []
@@ -140,6 +142,12 @@ def _facts(finding: Finding, trainable_numel: int, language: str | None) -> list
     if finding.facts.get("error"):
         rows.append(("error", finding.facts["error"]))
     return [(_words(f"report.{name}", language), text) for name, text in rows]
+
+
+def _few(names: Sequence[str]) -> tuple[str, ...]:
+    """The first names, as many as can be taken in at a glance."""
+    fits = [i for i in range(1, MOST_NAMES + 1) if len(", ".join(names[:i])) <= MOST_LETTERS]
+    return tuple(names[: max(fits, default=1)])
 
 
 def _note(note: Note, language: str | None) -> tuple[str, str, tuple[CodeLine, ...]]:

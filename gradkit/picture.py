@@ -28,6 +28,7 @@ class _Canvas:
     nodes: dict[object, tuple[tuple[int, int], dict[str, object]]] = field(default_factory=dict)
     edges: dict[tuple[object, object], str] = field(default_factory=dict)
     of_call: dict[int, list[object]] = field(default_factory=dict)
+    inputs: set[int] = field(default_factory=set)
 
     def node(self, key: object, order: tuple[int, int], **facts: object) -> None:
         self.nodes.setdefault(key, (order, facts))
@@ -108,9 +109,15 @@ def _autograd_edges(canvas: _Canvas, graph: AutogradGraph, keys: dict[int, objec
 
 
 def _calls(canvas: _Canvas, verdict: Verdict) -> None:
-    """Enter the calls on the way to the loss that left no node, and join them to what they used."""
+    """Enter the calls on the way to the loss that left no node, and join them to what they used.
+
+    Left out is what no parameter takes part in (masks, positions, indices): the batch leads past it.
+    """
+    learned = _learned(canvas.trace)
     for call in canvas.trace.calls:
-        if call.index not in canvas.of_call and verdict.reaching.intersection(call.outputs):
+        if call.index in canvas.of_call or not verdict.reaching.intersection(call.outputs):
+            continue
+        if call.index in learned or not learned:
             key = ("call", call.index)
             canvas.node(key, (call.index, 0), label=call.name, kind="call", status="dead", **canvas.call_facts(call))
             canvas.of_call[call.index] = [key]
@@ -122,6 +129,32 @@ def _calls(canvas: _Canvas, verdict: Verdict) -> None:
             source = _key_of(canvas, number)
             if source is not None and not (_is_live(canvas, source) and _is_live(canvas, mine[0])):
                 canvas.edge(source, mine[0], "dead")
+
+
+def _learned(trace: Trace) -> set[int]:
+    """The calls that a parameter, trained or frozen, flows into."""
+    flowing = {number for number, value in enumerate(trace.values) if value.parameter}
+    found = set()
+    for call in trace.calls:
+        if flowing.intersection(call.inputs):
+            flowing.update(call.outputs)
+            found.add(call.index)
+    return found
+
+
+def _batch(trace: Trace) -> dict[int, frozenset[int]]:
+    """For every value that no parameter flowed into, the tensors of the batch that it was computed from."""
+    learned = _learned(trace)
+    found = {
+        number: frozenset((number,))
+        for number, value in enumerate(trace.values)
+        if value.maker < 0 and not value.parameter and not value.buffer and not value.attribute
+    }
+    for call in trace.calls:
+        if call.index not in learned:
+            behind = frozenset().union(*(found.get(number, frozenset()) for number in call.inputs))
+            found.update(dict.fromkeys(call.outputs, behind))
+    return found
 
 
 def _is_live(canvas: _Canvas, key: object) -> bool:
@@ -152,20 +185,16 @@ def _parameters(canvas: _Canvas, starved: Iterable[str]) -> None:
 
 def _inputs(canvas: _Canvas) -> None:
     """The tensors of the batch: what existed before the step and is neither parameter nor buffer."""
-    entered = 0
+    behind = _batch(canvas.trace)
     for call in canvas.trace.calls:
-        mine = canvas.of_call.get(call.index)
-        for number in call.inputs if mine else ():
-            value = canvas.trace.values[number]
-            if value.maker >= 0 or value.parameter or value.buffer or mine is None:
+        mine = canvas.of_call.get(call.index, [])
+        for number in {source for used in call.inputs for source in behind.get(used, ())} if mine else ():
+            if len(canvas.inputs | {number}) > MOST_INPUTS:
                 continue
-            key = ("input", number)
-            if key not in canvas.nodes:
-                entered += 1
-                if entered > MOST_INPUTS:
-                    continue
-                canvas.node(key, (-2, number), label="", kind="input", status="dead", module="", shape=value.shape)
-            canvas.edge(key, mine[0], "dead")
+            canvas.inputs.add(number)
+            shape = canvas.trace.values[number].shape
+            canvas.node(("input", number), (-2, number), label="", kind="input", status="dead", shape=shape)
+            canvas.edge(("input", number), mine[0], "dead")
 
 
 def _loss(canvas: _Canvas, backward: bool) -> None:
@@ -189,6 +218,8 @@ def _cuts(canvas: _Canvas, verdict: Verdict, findings: Sequence[Finding]) -> Non
         inside = set(cut.calls) if cut.kind == REGION else set()
         for number in cut.calls:
             _sever(canvas, key, canvas.trace.calls[number], inside)
+            if cut.kind != REGION:
+                _replace(canvas, key, number)
 
 
 def _sever(canvas: _Canvas, key: object, call: Call, inside: set[int]) -> None:
@@ -207,6 +238,18 @@ def _sever(canvas: _Canvas, key: object, call: Call, inside: set[int]) -> None:
             canvas.edges.pop((source, mine[0]), None)
             canvas.edge(source, key, "cut")
             canvas.edge(key, mine[0], "cut")
+
+
+def _replace(canvas: _Canvas, key: object, number: int) -> None:
+    """The plate stands for the call that cuts: what used its result hangs on the plate."""
+    for mine in [k for k in canvas.of_call.get(number, []) if k == ("call", number)]:
+        for (source, target), _ in list(canvas.edges.items()):
+            if source == mine:
+                canvas.edge(key, target, "cut")
+            if mine in (source, target):
+                canvas.edges.pop((source, target), None)
+        del canvas.nodes[mine]
+        canvas.of_call[number] = [key]
 
 
 def _finding_of(

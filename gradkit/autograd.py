@@ -9,12 +9,11 @@ Source: https://github.com/szagoruyko/pytorchviz
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 DEEPEST_FOR_TORCHVIZ = 500
 LARGEST = 20_000
@@ -51,21 +50,21 @@ class AutogradGraph:
     truncated: bool = False
 
 
-def graph(tensors: Sequence[torch.Tensor], model: nn.Module) -> AutogradGraph:
+def graph(tensors: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor]) -> AutogradGraph:
     """The graph behind ``tensors``; call it before a backward frees what the nodes have saved.
 
     Example:
-        >>> model = nn.Linear(2, 1)
-        >>> [node.label for node in graph([model(torch.ones(1, 2)).sum()], model).nodes]
+        >>> model = torch.nn.Linear(2, 1)
+        >>> [node.label for node in graph([model(torch.ones(1, 2)).sum()], dict(model.named_parameters())).nodes]
         ['SumBackward0', 'AddmmBackward0', 'bias', 'TBackward0', 'weight']
     """
-    names = {id(p): name for name, p in model.named_parameters()}
+    names = {id(p): name for name, p in reversed(list(parameters.items()))}
     starts = [t.grad_fn for t in tensors if t.grad_fn is not None]
     functions, truncated = _walk(starts)
     index = {id(fn): i for i, fn in enumerate(functions)}
     labels = {id(fn): type(fn).__name__ for fn in functions}
     if starts and len(functions) <= DEEPEST_FOR_TORCHVIZ:
-        labels.update(_torchviz(tuple(t for t in tensors if t.grad_fn is not None), dict(model.named_parameters())))
+        labels.update(_torchviz(tuple(t for t in tensors if t.grad_fn is not None), dict(parameters)))
     nodes = tuple(_node(fn, index, labels, names) for fn in functions)
     return AutogradGraph(nodes, tuple(index[id(fn)] for fn in starts), truncated)
 

@@ -47,7 +47,9 @@ _OF_CALL = {
 
 def name(evidence: Evidence) -> tuple[Finding, ...]:
     """The findings, most blocking first; ``()`` for a sound program."""
-    found = [*states.name(evidence), *_cut(evidence), *missing.name(evidence), *_loss(evidence)]
+    found = [*states.name(evidence), *_cut(evidence)]
+    found += missing.name(evidence, {p for f in found for p in f.parameters})
+    found += _loss(evidence)
     found += _unexplained(evidence, {p for f in found for p in f.parameters})
     return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in found)
 

@@ -103,8 +103,8 @@ def _run(step: load.Step, preserved: Preserved, tell: Callable[[str], None]) -> 
         raise load.explain_failure(error, step) from error
     tell("reach")
     if isinstance(result, torch.Tensor):
-        graph = autograd.graph([result], step.model)
-        trace, reached = tracer.trace(result), reach.backward(result, step.model, preserved)
+        graph = autograd.graph([result], preserved.parameters)
+        trace, reached = tracer.trace(result), reach.backward(result, preserved)
         reached = replace(reached, norms={**tracer.inner_reached, **reached.norms})
         return _Run(trace, graph, reached, _shown(result))
     if tracer.last_backward is None:

@@ -10,9 +10,9 @@ from gradkit.records import LIKELY, OBSERVED, Finding, Location, Note
 from gradkit.traces import Call, Key
 
 
-def name(e: Evidence) -> list[Finding]:
+def name(e: Evidence, told: set[str]) -> list[Finding]:
     """Why nothing flows from some parameters into the loss."""
-    names = [n for n in e.verdict.unconnected if n not in e.frozen]
+    names = [n for n in e.verdict.unconnected if n not in told]
     if not names:
         return []
     other = [*_cached(e, names), *_replaced(e, names)]

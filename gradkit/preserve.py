@@ -24,6 +24,9 @@ class Preserved:
     seen, tensors written in place, the random state (torch on CPU and GPU, NumPy, ``random``), grad mode and autocast.
     Does not cover what a step does to objects that are neither modules nor tensors (a counter, a list, a file).
 
+    Attributes:
+        parameters: the model's parameters by name, as they were: a step may put others in their place.
+
     Example:
         >>> model = nn.Sequential(nn.BatchNorm1d(2), nn.Dropout())
         >>> with Preserved(model):
@@ -34,6 +37,7 @@ class Preserved:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
+        self.parameters = dict(model.named_parameters(remove_duplicate=False))
         self._modules: dict[int, tuple[nn.Module, dict[str, Any]]] = {}
         self._buffers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +54,7 @@ class Hidden:
     way: tuple[tuple[type, str], ...]
 
 
-def backward(loss: torch.Tensor, model: nn.Module, preserved: Preserved) -> Reached:
+def backward(loss: torch.Tensor, preserved: Preserved) -> Reached:
     """Run a real backward from ``loss`` and see where gradients arrive; every ``.grad`` is taken away again.
 
     A loss with several elements starts from ones, as ``loss.sum()`` would.
@@ -62,14 +62,14 @@ def backward(loss: torch.Tensor, model: nn.Module, preserved: Preserved) -> Reac
     Example:
         >>> model = nn.Linear(2, 1)
         >>> with Preserved(model) as preserved:
-        ...     sorted(backward(model(torch.ones(1, 2)).sum(), model, preserved).norms)
+        ...     sorted(backward(model(torch.ones(1, 2)).sum(), preserved).norms)
         ['bias', 'weight']
     """
     if not loss.requires_grad:
         return Reached(elements=loss.numel())
     for leaf in leaves_of(loss):
         preserved.leaf(leaf)
-    for parameter in model.parameters():
+    for parameter in preserved.parameters.values():
         if getattr(parameter, "_post_accumulate_grad_hooks", None):
             preserved.before_write(parameter)
     preserved.clear_grads()
@@ -79,15 +79,14 @@ def backward(loss: torch.Tensor, model: nn.Module, preserved: Preserved) -> Reac
             loss.backward(torch.ones_like(loss))  # type: ignore[no-untyped-call]
     except RuntimeError as raised:
         error = str(raised)
-    found = norms(model)
+    found = norms(preserved.parameters)
     preserved.clear_grads()
     return Reached(found, True, error, loss.numel())
 
 
-def norms(model: nn.Module) -> dict[str, float | None]:
-    """The 2-norm of every gradient that the model's parameters hold now."""
-    named = model.named_parameters(remove_duplicate=False)
-    return {name: _norm(parameter.grad) for name, parameter in named if parameter.grad is not None}
+def norms(parameters: Mapping[str, torch.Tensor]) -> dict[str, float | None]:
+    """The 2-norm of every gradient that these parameters hold now."""
+    return {name: _norm(parameter.grad) for name, parameter in parameters.items() if parameter.grad is not None}
 
 
 def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
@@ -130,7 +129,7 @@ def first_not_finite(loss: torch.Tensor, preserved: Preserved) -> int:
 
     handles = [node.register_hook(watch(node)) for node in nodes_of(loss) if not hasattr(node, "variable")]
     try:
-        backward(loss, nn.Module(), preserved)
+        backward(loss, preserved)
     finally:
         for handle in handles:
             handle.remove()

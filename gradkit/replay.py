@@ -140,7 +140,7 @@ def rerun(step: Callable[[], Any], model: nn.Module, preserved: Preserved, cuts:
         if replayer.last_backward is not None and not isinstance(loss, torch.Tensor):
             graph, reached = replayer.last_backward.graph, replayer.last_backward.reached
         else:
-            graph, reached = autograd.graph([loss], model), reach.backward(loss, model, preserved)
+            graph, reached = autograd.graph([loss], preserved.parameters), reach.backward(loss, preserved)
     except Exception as error:  # noqa: BLE001  whatever the changed step raises, the first run stands
         return Rerun(None, 1, f"{type(error).__name__}: {error}")
     return Rerun(frozenset({**replayer.inner_reached, **reached.norms}), 1, reached.error, trace, graph)

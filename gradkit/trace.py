@@ -89,14 +89,14 @@ class Tracer(TorchFunctionMode):
         self._stack: list[int] = []
         self._ran: set[int] = set()
         self._stopped = False
-        self._model = model
+        self._held = dict(model.named_parameters(remove_duplicate=False))
         self.last_backward: InnerBackward | None = None
         self.inner_reached: dict[str, float | None] = {}
         self._frame: FrameType | None = None
         self._modules = [path for path, _ in model.named_modules()]
         self._numbers = {id(module): i for i, module in enumerate(model.modules())}
         self._parameters: dict[str, int] = {}
-        for name, parameter in model.named_parameters(remove_duplicate=False):
+        for name, parameter in self._held.items():
             known = self.ledger.known(parameter)
             self._parameters[name] = self.ledger.old(parameter, name) if known is None else known
         for name, buffer in model.named_buffers():
@@ -162,12 +162,12 @@ class Tracer(TorchFunctionMode):
         loss: torch.Tensor = args[0]
         if not loss.requires_grad:
             raise StepStopped(loss)
-        number, drawn = self.ledger.use(loss), graph([loss], self._model)
+        number, drawn = self.ledger.use(loss), graph([loss], self._held)
         if self.preserved is not None:
             for leaf in leaves_of(loss):
                 self.preserved.leaf(leaf)
         func(*args, **kwargs)
-        self.inner_reached.update(norms(self._model))
+        self.inner_reached.update(norms(self._held))
         self.last_backward = InnerBackward(number, drawn, Reached(dict(self.inner_reached), True, "", loss.numel()))
         return None
 

@@ -1,8 +1,32 @@
 """gradkit names the line of your code where the gradient was lost, proves it, draws it and teaches the fix."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from gradkit.diagnose import diagnose as diagnose
 from gradkit.errors import GradkitError as GradkitError
 from gradkit.i18n import language as language
 
+if TYPE_CHECKING:
+    from gradkit.widgets.panel import Panel
+
 __version__ = "0.1.0"
-__all__ = ["GradkitError", "__version__", "diagnose", "language"]
+__all__ = ["GradkitError", "__version__", "diagnose", "language", "panel"]
+
+
+def panel(model: Any = None, batch: Any = None, **given: Any) -> Panel:
+    """The panel for a notebook: choose a model and a batch, diagnose, look, walk the fix.
+
+    Args:
+        model: a module of yours to begin with; None to choose on the panel.
+        batch: what to run it on.
+        **given: ``loss``, ``step``, ``optimizer`` or ``language``, as for :class:`gradkit.widgets.panel.Panel`.
+
+    Example:
+        >>> panel(language="zh").diagnose.description
+        '开始诊断'
+    """
+    from gradkit.widgets.panel import Panel
+
+    return Panel(model, batch, **given)

@@ -1,0 +1,1 @@
+"""The panel and the views that it is made of."""

@@ -1,0 +1,222 @@
+"""The panel: choose a model and a batch, diagnose, look at what was found, walk the fix."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets
+
+from gradkit import html, i18n
+from gradkit.i18n import words
+from gradkit.widgets import work
+from gradkit.widgets.form import Form
+from gradkit.widgets.graph_view import PictureView
+from gradkit.widgets.job import Cancelled, Job
+from gradkit.widgets.loaded import LoadedCard
+from gradkit.widgets.manners import Manners, style
+from gradkit.widgets.parts import Column, Press, Row, Say, Segments, show, shown
+from gradkit.widgets.problem import Problem
+from gradkit.widgets.progress import Progress
+from gradkit.widgets.request import Loaded, Request, place
+from gradkit.widgets.results import HEIGHT, Results
+
+
+class Panel(Column):
+    """The whole walk, from a model to the line to change, by clicks alone.
+
+    Args:
+        model: a module of yours to begin with.
+        batch: what to run it on.
+        loss: ``loss(output, batch)``; None takes the model's own.
+        step: in place of model and batch: a function that runs one forward pass and returns the loss.
+        optimizer: the optimizer in use, to check that it holds the right parameters.
+        language: ``"en"``, ``"zh"``, or None for the one in use.
+
+    Attributes:
+        report: the last :class:`gradkit.report.Report`, or None.
+
+    Example:
+        >>> panel = Panel(language="zh")
+        >>> panel.diagnose.description
+        '开始诊断'
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        batch: Any = None,
+        *,
+        loss: Callable[..., Any] | None = None,
+        step: Callable[[], Any] | None = None,
+        optimizer: Any = None,
+        language: str | None = None,
+    ) -> None:
+        given = {"model": model, "batch": batch, "loss": loss, "step": step, "optimizer": optimizer}
+        self._lock = threading.RLock()
+        self.job: Job | None = None
+        self.loaded: Loaded | None = None
+        self.language = language or i18n.language()
+        self.form = Form({name: value for name, value in given.items() if value is not None}, self._changed)
+        self._build_actions()
+        self.results = Results(self.start, self._go)
+        self.manners = Manners()
+        look = ipywidgets.HTML(style() + f"<style>{html.style()}</style>")
+        for unseen in (look, self.manners):
+            show(unseen, False)
+        super().__init__(
+            look, self.manners, self._header(), self.summary, self.form,
+            self.card, self.actions, self.note, self.problem, self.results,
+        )  # fmt: skip
+        self.add_class("gkp")
+        self.speak(self.language)
+
+    def _build_actions(self) -> None:
+        self.diagnose = Press("panel.diagnose", self.start, look="gkp-primary gkp-diagnose")
+        self.load = Press("panel.load", self.start_loading, look="gkp-load")
+        self.cancel = Press("panel.cancel", self.stop, look="gkp-cancel")
+        self.change = Press("panel.change", self._unfold, look="gkp-change")
+        self.card, self.short = LoadedCard(), LoadedCard(short=True)
+        self.progress, self.note, self.problem = Progress(), Say(look="gkp-note", tag="p"), Problem()
+        self.actions = Row(self.diagnose, self.load, self.cancel, self.progress, look="gkp-actions")
+        self.summary = Row(self.short, self.change, self.diagnose, look="gkp-card gkp-summary")
+        show(self.summary, False)
+        show(self.cancel, False)
+
+    def _header(self) -> Row:
+        self.languages = Segments("panel.language.", i18n.LANGUAGES, look="gkp-languages")
+        self.languages.value = self.language
+        self.languages.observe(lambda change: self.speak(change["new"]), "value")
+        title = Say("panel.title", tag="h2", look="gkp-title")
+        tagline = Say("panel.tagline", tag="p", look="gkp-tagline")
+        return Row(Column(title, tagline), self.languages, look="gkp-header")
+
+    @property
+    def report(self) -> Any:
+        """The last report, or None."""
+        return self.results.report
+
+    # -- what a person can do -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Load what the form says, if that is still to do, and diagnose it."""
+        self._begin(diagnosing=True)
+
+    def start_loading(self) -> None:
+        """Load what the form says and show what it is."""
+        self._begin(diagnosing=False)
+
+    def stop(self) -> None:
+        """Cancel what is running; the model is put back as it was."""
+        job = self.job
+        if job is not None:
+            job.cancel()
+            self._heard(job)
+
+    def speak(self, language: str) -> None:
+        """Show every word, tooltip and label in ``language``; nothing is run again and nothing is lost."""
+        with self._lock:
+            self.language = i18n.language(language)
+            self.languages.value = self.language
+            super().speak(self.language)
+            self._ask_for_more(self.report is not None)
+
+    # -- one run, in a thread of its own ------------------------------------------------------------------------
+
+    def _begin(self, *, diagnosing: bool) -> None:
+        with self._lock:
+            if self.job is not None:
+                return
+            self.form.forgive()
+            self.problem.tell(None)
+            self.note.tell("")
+            task = functools.partial(self._work, request=self.form.request(), diagnosing=diagnosing)
+            self.job = Job(task, self._done, self._heard)
+            self._busy(True)
+            self.job.start()
+        self._go("cancel")
+
+    def _work(self, job: Job, request: Request, diagnosing: bool) -> tuple[Any, PictureView | None]:
+        self.loaded = work.loaded(request, self.loaded, job)
+        if not diagnosing:
+            return None, None
+        report = work.diagnosed(self.loaded, job)
+        job.tell("draw")
+        return report, PictureView(report.picture, language=self.language, height=HEIGHT)
+
+    def _heard(self, job: Job) -> None:
+        with self._lock:
+            if job is self.job:
+                self.progress.at(job.stage, job.seconds, cancelling=job.cancelled)
+
+    def _done(self, job: Job) -> None:
+        with self._lock:
+            self.job = None
+            self._busy(False)
+            self.card.tell(self.loaded if job.error is None else None)
+            self.short.tell(self.loaded)
+            if job.error is None:
+                self._show(*job.result)
+            else:
+                self._complain(job.error)
+
+    def _show(self, report: Any, view: PictureView | None) -> None:
+        if report is None or view is None:
+            self._go("loaded")
+            return
+        self.results.show(report, view)
+        self._fold()
+        self._ask_for_more(True)
+        self.manners.said = report.verdict(self.language)
+        self._go("verdict")
+
+    def _complain(self, error: BaseException) -> None:
+        if isinstance(error, Cancelled):
+            self.note.tell("panel.cancelled")
+            self._go("diagnose")
+            return
+        self._unfold()
+        self.form.problems.get(place(error), self.problem).tell(error)
+        self._go("problem")
+
+    # -- what is to be seen -------------------------------------------------------------------------------------
+
+    def _busy(self, busy: bool) -> None:
+        for button in (self.diagnose, self.load, self.change):
+            show(button, not busy)
+        show(self.cancel, busy)
+        show(self.actions, busy or shown(self.form))
+        if not busy:
+            self.progress.stop()
+
+    def _fold(self) -> None:
+        """Make room for what was found: the form becomes one line."""
+        for part in (self.form, self.card, self.actions):
+            show(part, False)
+        show(self.summary, True)
+
+    def _unfold(self) -> None:
+        """Bring the form back, as it was filled in."""
+        for part in (self.form, self.actions):
+            show(part, True)
+        show(self.summary, False)
+        self.form.look_again()
+
+    def _changed(self) -> None:
+        """The form says something else than what was loaded."""
+        self.card.tell(None)
+        self.note.tell("")
+
+    def _ask_for_more(self, again: bool) -> None:
+        self.diagnose.key = "panel.diagnose_again" if again else "panel.diagnose"
+        self.diagnose.speak(self.language)
+
+    def _go(self, name: str) -> None:
+        self.manners.go(f"gkp-{name}")
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        """The live widget; a page that cannot run it says so."""
+        data = super()._repr_mimebundle_(**kwargs)
+        return {**data, "text/plain": words("panel.still", self.language)}

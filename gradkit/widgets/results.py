@@ -1,0 +1,80 @@
+"""What a diagnosis found: verdict, findings, and below them the picture, the parameters and the guide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gradkit.report import Report
+from gradkit.widgets.findings import Findings
+from gradkit.widgets.graph_view import PictureView
+from gradkit.widgets.guide_walk import GuideWalk
+from gradkit.widgets.parts import Column, Segments, show
+from gradkit.widgets.table import Table
+
+PICTURE, TABLE, GUIDE = TABS = ("picture", "table", "guide")
+HEIGHT = 560
+
+
+class Results(Column):
+    """Everything about one report; not there at all before there is one.
+
+    Args:
+        again: called when a person wants to diagnose again.
+        go: called with the name of the tab after a button has opened it.
+    """
+
+    def __init__(self, again: Callable[[], None], go: Callable[[str], None]) -> None:
+        self._language = "en"
+        self._go = go
+        self.report: Report | None = None
+        self.findings = Findings(self._open_guide, self._open_picture)
+        self.tabs = Segments("panel.tab.", TABS, look="gkp-tabs")
+        self.view = PictureView(None, height=HEIGHT)
+        self.picture, self.table, self.guide = Column(self.view), Table(), GuideWalk(again)
+        self.pages = {PICTURE: self.picture, TABLE: self.table, GUIDE: self.guide}
+        tabbed = Column(self.tabs, *self.pages.values(), look="gkp-card gkp-tabbed")
+        super().__init__(self.findings, tabbed, look="gkp-results")
+        self.tabs.observe(lambda _: self._turn(), "value")
+        show(self, False)
+
+    def show(self, report: Report, view: PictureView) -> None:
+        """Show a report, with its picture drawn already."""
+        self.report = report
+        old, self.view = self.view, view
+        self.picture.children = (view,)
+        old.close()
+        self.findings.show(report)
+        self.table.show(report.parameters)
+        self.guide.show([finding.cause for finding in report.findings])
+        show(self.tabs.buttons[GUIDE], bool(self.guide.cause and report.findings))
+        self.tabs.value = PICTURE
+        self._turn()
+        show(self, True)
+        self.speak(self._language)
+
+    def speak(self, language: str) -> None:
+        """See :class:`parts.Spoken`."""
+        super().speak(language)
+        self._language = language
+        self._turn()
+
+    def _turn(self) -> None:
+        """Show one page. The picture changes its language when it is seen: hidden, it has no size to fit into."""
+        for name, page in self.pages.items():
+            show(page, name == self.tabs.value)
+        if self.tabs.value == PICTURE:
+            self.view.language = self._language
+
+    def _open_guide(self, cause: str) -> None:
+        self.guide.choose(cause)
+        self.tabs.value = GUIDE
+        self._go(GUIDE)
+
+    def _open_picture(self, index: int) -> None:
+        assert self.report is not None
+        drawn: dict[Any, Any] = self.view.node_info
+        mine = [node.number for node in self.report.picture.nodes if node.finding == index]
+        self.tabs.value = PICTURE
+        self.view.selected = next((number for number in mine if number in drawn), None)
+        self._go(PICTURE)

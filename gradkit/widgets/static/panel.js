@@ -1,0 +1,80 @@
+// Looks after the panel around it: roles and names for screen readers, keys, scrolling and focus. Plain ESM.
+
+const HELD = new Set(["Control", "Meta"]);
+
+function whenInPlace(el, act) {
+  const root = el.closest(".gkp");
+  if (root) act(root);
+  else requestAnimationFrame(() => whenInPlace(el, act));
+}
+
+function describe(root) {
+  for (const button of root.querySelectorAll(".gkp-seg > button, .gkp-cause")) {
+    button.setAttribute("aria-pressed", button.classList.contains("gkp-on"));
+  }
+  for (const button of root.querySelectorAll(".gkp-step")) {
+    if (button.classList.contains("gkp-now")) button.setAttribute("aria-current", "step");
+    else button.removeAttribute("aria-current");
+  }
+}
+
+function firstSeen(root, name) {
+  return [...root.querySelectorAll(`.${name}`)].find((element) => element.offsetParent !== null);
+}
+
+function attend(root, model) {
+  const live = document.createElement("div");
+  live.className = "gkp-live";
+  live.setAttribute("aria-live", "polite");
+  root.append(live);
+  root.setAttribute("role", "region");
+
+  const name = () => {
+    root.setAttribute("aria-label", model.get("label"));
+    root.lang = model.get("language") === "zh" ? "zh-CN" : "en";
+  };
+  const say = () => { live.textContent = model.get("said"); };
+  const go = () => setTimeout(() => {
+    const target = firstSeen(root, model.get("goal")[0]);
+    if (!target) return;
+    const box = target.getBoundingClientRect();
+    if (box.top < 60 || box.bottom > window.innerHeight) target.scrollIntoView({ block: "start", behavior: "smooth" });
+    target.focus({ preventScroll: true });
+  }, 80);
+
+  // JupyterLab takes single letters and Enter before a button hears them (dd deletes the cell); this attribute stops
+  // it, but stops Ctrl+S as well, so it is gone while Ctrl or Cmd is down.
+  const keys = (event) => {
+    const held = event.type === "keydown" && (event.ctrlKey || event.metaKey || HELD.has(event.key));
+    if (held) root.removeAttribute("data-lm-suppress-shortcuts");
+    else root.setAttribute("data-lm-suppress-shortcuts", "true");
+  };
+  root.setAttribute("data-lm-suppress-shortcuts", "true");
+  for (const type of ["keydown", "keyup", "focusout"]) root.addEventListener(type, keys, true);
+
+  let waiting = false;
+  const observer = new MutationObserver(() => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => { waiting = false; describe(root); });
+  });
+  observer.observe(root, { subtree: true, childList: true, attributeFilter: ["class"] });
+
+  const events = { "change:label": name, "change:language": name, "change:said": say, "change:goal": go };
+  for (const [event, act] of Object.entries(events)) model.on(event, act);
+  name();
+  describe(root);
+  return () => {
+    observer.disconnect();
+    live.remove();
+    for (const [event, act] of Object.entries(events)) model.off(event, act);
+  };
+}
+
+export default {
+  render({ model, el }) {
+    let leave = () => {};
+    whenInPlace(el, (root) => { leave = attend(root, model); });
+    return () => leave();
+  },
+};

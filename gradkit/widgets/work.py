@@ -1,0 +1,43 @@
+"""What the panel does in a job: load what was asked for, and diagnose it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gradkit import load
+from gradkit.diagnose import diagnose
+from gradkit.errors import GradkitError
+from gradkit.report import Report
+from gradkit.widgets.job import Job
+from gradkit.widgets.request import Loaded, Request, fulfil
+
+
+def loaded(request: Request, known: Loaded | None, job: Job) -> Loaded:
+    """What was asked for, ready to run; ``known`` itself if loading again would only make the same once more.
+
+    Raises:
+        GradkitError: it cannot be loaded.
+        Cancelled: the job was cancelled meanwhile.
+    """
+    job.tell("load")
+    if known is not None and known.request == request and known.fresh:
+        return known
+    ready: Loaded = job.guard(lambda: fulfil(request))()
+    return ready
+
+
+def diagnosed(ready: Loaded, job: Job) -> Report:
+    """The report on what was loaded. The job is told of every stage, and can be cancelled while the step runs.
+
+    Raises:
+        GradkitError: the step cannot be run.
+        Cancelled: the job was cancelled meanwhile; the model is as it was before.
+    """
+    step = replace(ready.step, run=job.guard(ready.step.run))
+    wanted = ready.request.should_train or None
+    try:
+        return diagnose(step, optimizer=ready.optimizer, should_train=wanted, progress=job.tell)
+    except GradkitError as error:
+        if isinstance(error.__cause__, Exception):  # explained again, by the step that still knows its batch
+            raise load.explain_failure(error.__cause__, ready.step) from error.__cause__
+        raise

@@ -4,18 +4,21 @@
 
 Time: plain and traced passes by turns, the median of the pairs; on a CPU the seconds of this process alone, so that
 what else runs on the machine counts less.
-Memory: the peak of a child process that runs only the one kind (on a GPU: of torch's allocator).
+Memory: the peak of a child process that runs only the one kind, three passes, counted from after the model is built
+(on a GPU: of torch's allocator).
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -24,6 +27,7 @@ from torch.nn import functional as F
 from gradkit.trace import Tracer
 
 Step = Callable[[], object]
+STATUS = Path("/proc/self/status")
 
 
 def mlp(device: str) -> tuple[nn.Module, Step]:
@@ -69,7 +73,11 @@ def compare_times(name: str, device: str, pairs: int) -> tuple[float, float, flo
     steps = (plain, traced(model, plain))
     for step in (*steps, *steps):
         seconds(step, CALLS[name], device)  # warm up
-    measured = [[seconds(step, CALLS[name], device) for step in steps] for _ in range(pairs)]
+    measured = []
+    for pair in range(pairs):
+        order = steps if pair % 2 else steps[::-1]  # neither kind always comes second, into memory that is warm
+        took = {step: seconds(step, CALLS[name], device) for step in order}
+        measured.append([took[step] for step in steps])
     columns = (*zip(*measured, strict=True), [slow / fast for fast, slow in measured])
     return tuple(statistics.median(column) for column in columns)
 
@@ -78,11 +86,22 @@ def peak(name: str, device: str, kind: str) -> float:
     """Peak memory in MB of three passes of one kind in this process."""
     model, step = MODELS[name](device)
     step = traced(model, step) if kind == "traced" else step
+    forget_peak(device)
     for _ in range(3):
         step()
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    if STATUS.exists():
+        return float(re.findall(r"VmHWM:\s+(\d+) kB", STATUS.read_text())[0]) / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # macOS, in bytes, and the model's making counts
+
+
+def forget_peak(device: str) -> None:
+    """Let the peak be counted from here: making a model takes more memory than running it."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    elif STATUS.exists():
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_of_child(name: str, device: str, kind: str) -> float:

@@ -57,7 +57,7 @@ class _Card:
             "title": self._title(),
             "kind": self.box.kind,
             "status": self.box.status,
-            "state": self.words.loss_line() if self.box.kind == "loss" else self.words.state(self.box),
+            "state": self._state(),
             "rows": [[self.words.say(f"card.{key}"), value] for key, value in self._rows(place) if value],
             "place": place_name(place) if place else "",
             "path": place.file if place else "",
@@ -68,8 +68,16 @@ class _Card:
 
     def _title(self) -> str:
         if self.finding is not None:
-            return self.words.heading(self.finding, self.box.kind == "cut")
+            return self.words.heading(self.finding, self.box.kind == "cut", len(self.box.members))
         return self.words.title(self.box)
+
+    def _state(self) -> str:
+        if self.box.kind == "loss":
+            return self.words.loss_line()
+        said = self.words.state(self.box)
+        if said or self.box.kind == "input" or self.finding is not None:
+            return said
+        return self.words.say("status.live_here" if self.box.status == "live" else "status.dead")
 
     def _location(self) -> Location | None:
         if self.finding is not None:

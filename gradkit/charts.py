@@ -23,6 +23,7 @@ class Box:
         half: ``"before"`` or ``"after"`` if a cut runs through the module and the box is one side of it.
         finding: index of the finding on the plate.
         beside: for a plate, the numbers of the boxes that it speaks of.
+        more_uses: how many further boxes take its data without an arrow that says so.
     """
 
     number: int
@@ -33,6 +34,7 @@ class Box:
     half: str = ""
     finding: int | None = None
     beside: tuple[int, ...] = ()
+    more_uses: int = 0
 
     @property
     def flows(self) -> bool:
@@ -57,3 +59,13 @@ class Chart:
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
     shaded: frozenset[int] = frozenset()
+
+    def regions(self) -> list[list[Box]]:
+        """The shaded boxes, those together that are linked with each other; a box on its own makes no region."""
+        home = {number: {number} for number in self.shaded}
+        for arrow in self.arrows:
+            if arrow.tail in home and arrow.head in home:
+                together = home[arrow.tail] | home[arrow.head]
+                home.update(dict.fromkeys(together, together))
+        groups = sorted({min(group): group for group in home.values() if len(group) > 1}.items())
+        return [[box for box in self.boxes if box.number in group] for _, group in groups]

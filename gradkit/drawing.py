@@ -9,25 +9,11 @@ import graphviz
 from gradkit.charts import Box, Chart
 from gradkit.folding import chart
 from gradkit.lettering import SANS, clean, html, line
+from gradkit.looks import AMBER, ARROWS, BOXES, DARK_RED, GREY, INK, PALE, SOFT, TEXT
 from gradkit.phrases import Phrases
-from gradkit.plates import AMBER, DARK_RED, GREY, INK, RED, SOFT, plate
+from gradkit.plates import plate
 from gradkit.records import Finding, Picture
 
-_GREEN, _PALE = "#12A150", "#98A2B3"
-
-_BOXES = {
-    "live": {"style": "rounded,filled", "fillcolor": "#ECFDF3", "color": _GREEN, "penwidth": "1.4"},
-    "starved": {"style": "filled", "fillcolor": "#FEF3F2", "color": RED, "penwidth": "2.2", "peripheries": "2"},
-    "partly": {"style": "filled", "fillcolor": "#FEF3F2", "color": RED, "penwidth": "2.2"},
-    "frozen": {"style": "rounded,filled", "fillcolor": "#F2F4F7", "color": _PALE, "penwidth": "1.2"},
-    "dead": {"style": "rounded,dashed", "color": _PALE, "penwidth": "1.2"},
-}
-_TEXT = {"live": (INK, "#067647"), "starved": (INK, DARK_RED), "partly": (INK, DARK_RED)}
-_ARROWS = {
-    "live": {"dir": "back", "color": _GREEN},
-    "dead": {"dir": "none", "color": _PALE, "style": "dashed"},
-    "cut": {"dir": "none", "color": RED, "style": "dashed", "penwidth": "2.4"},
-}
 _ROW = 4
 
 
@@ -72,6 +58,7 @@ class Drawing:
         self.words = words
         self.graph = graphviz.Digraph("gradkit")
         self.told: set[int | None] = set()
+        self.region: dict[int, str] = {}
 
     def digraph(self) -> graphviz.Digraph:
         """The whole drawing."""
@@ -88,33 +75,38 @@ class Drawing:
         )
         self.graph.attr("node", fontname=SANS, fontsize="11", shape="box", margin="0.14,0.07", height="0.3")
         self.graph.attr("edge", fontname=SANS, fontsize="10", arrowsize="0.7")
-        shaded = [box for box in self.shown.boxes if box.number in self.shown.shaded]
-        if shaded:
-            with self.graph.subgraph(name="cluster_shaded") as region:
-                label = html(self.words.say("shaded"))
-                region.attr(
-                    label=f'<<font color="{GREY}" point-size="10">{label}</font>>',
-                    style="rounded,dashed",
-                    color=_PALE,
-                    labeljust="l",
-                    margin="14",
-                    tooltip=graphviz.escape(self.words.say("shaded")),
-                )
-                for box in shaded:
-                    self._box(region, box)
+        regions = self.shown.regions()
+        self.region = {box.number: f"cluster_{index}" for index, group in enumerate(regions) for box in group}
+        for index, group in enumerate(regions):
+            self._region(f"cluster_{index}", group)
         for box in self.shown.boxes:
-            if box.number not in self.shown.shaded:
+            if box.number not in self.region:
                 self._box(self.graph, box)
         self._arrows()
         self._beside()
         self._loose()
         return self.graph
 
+    def _region(self, name: str, boxes: list[Box]) -> None:
+        """A dashed frame around what lies before a cut."""
+        said = self.words.say("shaded")
+        with self.graph.subgraph(name=name) as region:
+            region.attr(
+                label=f'<<font color="{GREY}" point-size="10">{html(said)}</font>>',
+                style="rounded,dashed",
+                color=PALE,
+                labeljust="l",
+                margin="14",
+                tooltip=graphviz.escape(said),
+            )
+            for box in boxes:
+                self._box(region, box)
+
     def _box(self, graph: graphviz.Digraph, box: Box) -> None:
         if box.kind in ("cut", "plate"):
             self._plate(graph, box)
             return
-        look = dict(_BOXES.get(box.status, _BOXES["dead"]))
+        look = dict(BOXES.get(box.status, BOXES["dead"]))
         if box.kind == "input":
             look = {"shape": "plaintext"}
         elif box.kind == "loss":
@@ -136,11 +128,11 @@ class Drawing:
     def _loss_look(self) -> dict[str, str]:
         starved = any(node.status == "starved" for node in self.picture.nodes)
         if not self.picture.backward:
-            return {**_BOXES["starved"], "peripheries": "1"}
-        return {**_BOXES["live"], "fillcolor": "#FFFAEB" if starved else "#ECFDF3", "penwidth": "2.2"}
+            return {**BOXES["starved"], "peripheries": "1"}
+        return {**BOXES["live"], "fillcolor": "#FFFAEB" if starved else "#ECFDF3", "penwidth": "2.2"}
 
     def _module_rows(self, box: Box) -> str:
-        ink, accent = _TEXT.get(box.status, (GREY, GREY))
+        ink, accent = TEXT.get(box.status, (GREY, GREY))
         title, state, holds = self.words.title(box), self.words.state(box), self.words.holds(box)
         first = line(title, 12, color=ink, bold=True)
         return (
@@ -150,7 +142,7 @@ class Drawing:
         )
 
     def _node_rows(self, box: Box) -> str:
-        ink, accent = _TEXT.get(box.status, (GREY, GREY))
+        ink, accent = TEXT.get(box.status, (GREY, GREY))
         parameter = box.members[0].kind == "parameter"
         holds, state = self.words.holds(box), self.words.state(box) if parameter else ""
         if state and box.status != "starved":
@@ -174,7 +166,7 @@ class Drawing:
         finding = self.picture.findings[box.finding] if box.finding is not None else None
         if finding is None:
             finding = Finding(clean(box.members[0].label), box.members[0].location)
-        head = self.words.heading(finding, box.kind == "cut")
+        head = self.words.heading(finding, box.kind == "cut", len(box.members))
         tip = f"{head} {self.words.place(finding.location)}"
         again = box.finding is not None and box.finding in self.told
         self.told.add(box.finding)
@@ -185,16 +177,19 @@ class Drawing:
         kinds = {box.number: box.kind for box in self.shown.boxes}
         labelled = False
         for arrow in self.shown.arrows:
-            look = dict(_ARROWS.get(arrow.status, _ARROWS["dead"]))
+            look = dict(ARROWS.get(arrow.status, ARROWS["dead"]))
             ends = {kinds[arrow.tail], kinds[arrow.head]}
             if "cut" in ends:
-                look = dict(_ARROWS["cut"])
+                look = dict(ARROWS["cut"])
             elif arrow.status == "live":
                 look["penwidth"] = "4" if self.shown.view == "map" else "2"
                 if kinds[arrow.head] == "loss" and not labelled:
                     look["label"], labelled = graphviz.escape(self.words.say("gradient")), True
             elif "input" in ends:
-                look = {"color": _PALE, **({"lhead": "cluster_shaded"} if arrow.head in self.shown.shaded else {})}
+                look = {"color": PALE}
+            region = self.region.get(arrow.head)
+            if region and region != self.region.get(arrow.tail):
+                look["lhead"] = region
             status = "cut" if "cut" in ends else arrow.status
             self.graph.edge(f"n{arrow.tail}", f"n{arrow.head}", **{"class": status}, **look)
 

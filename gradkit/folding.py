@@ -13,6 +13,9 @@ from gradkit.records import Finding, Picture
 FIRST_GRAPH = 150
 """The largest number of nodes that is first shown in full."""
 
+_FAN = 4
+Link = tuple[int, int, str]
+
 
 def chart(picture: Picture, view: str = "auto", opened: Iterable[str] = ()) -> Chart:
     """Choose the boxes: every node (``"graph"``), or folded by module (``"map"``).
@@ -57,13 +60,49 @@ def choose(picture: Picture, view: str) -> str:
 
 def _graph(picture: Picture) -> Chart:
     kinds = {"input": "input", "loss": "loss", "cut": "cut"}
+    known = {node.number for node in picture.nodes}
+    links = [
+        link
+        for link in dict.fromkeys((edge.source, edge.target, edge.status) for edge in picture.edges)
+        if {link[0], link[1]} <= known
+    ]
+    unsaid = _fans(picture, links) if len(picture.nodes) > FIRST_GRAPH else {}
     boxes = tuple(
-        Box(node.number, kinds.get(node.kind, "node"), node.status, (node,), finding=node.finding)
+        Box(
+            node.number,
+            kinds.get(node.kind, "node"),
+            node.status,
+            (node,),
+            finding=node.finding,
+            more_uses=len(unsaid.get(node.number, ())),
+        )
         for node in sorted(picture.nodes, key=lambda node: node.number)
     )
-    known = {box.number for box in boxes}
-    links = dict.fromkeys((edge.source, edge.target, edge.status) for edge in picture.edges)
-    return Chart("graph", boxes, tuple(Arrow(*link) for link in links if {link[0], link[1]} <= known))
+    arrows = tuple(Arrow(*link) for link in links if link not in unsaid.get(link[0], ()))
+    return Chart("graph", boxes, arrows)
+
+
+def _fans(picture: Picture, links: list[Link]) -> dict[int, list[Link]]:
+    """Links of a large graph that are counted instead of drawn, by the node that they leave.
+
+    A mask or a table of positions feeds every layer. No parameter lies behind it, so no gradient is at stake, and a
+    layout with all of its long links takes minutes.
+    """
+    leaving: dict[int, list[Link]] = {}
+    for link in links:
+        leaving.setdefault(link[0], []).append(link)
+    at_stake: set[int] = set()
+    ahead = [node.number for node in picture.nodes if node.kind in ("parameter", "cut")]
+    while ahead:
+        number = ahead.pop()
+        if number not in at_stake:
+            at_stake.add(number)
+            ahead += [target for _, target, _ in leaving.get(number, ())]
+    return {
+        number: sorted(fan, key=lambda link: link[1])[1:]
+        for number, fan in leaving.items()
+        if number not in at_stake and len(fan) > _FAN
+    }
 
 
 def _plates(picture: Picture, boxes: tuple[Box, ...]) -> list[Box]:

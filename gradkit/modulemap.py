@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from gradkit.charts import Arrow, Box, Chart
 from gradkit.lettering import operation
 from gradkit.outline import MOST, Outline, lineage
 from gradkit.records import Node, Picture
-from gradkit.wiring import Key, Wiring, stages
+from gradkit.wiring import Key, Wiring, above
 
 _FEW = 16
 _LAYOUT = frozenset(
@@ -43,11 +43,11 @@ class _Map:
         self.outline = Outline(picture)
         self.parts = self.outline.parts(opened)
         self.home = {path: index for index, part in enumerate(self.parts) for path in part.paths}
-        self.stage = stages(picture)
-        self.users: dict[int, list[int]] = {}
-        for edge in picture.edges:
-            self.users.setdefault(edge.source, []).append(edge.target)
-        self.halved = {self._part_of(path) for path in self.outline.cuts} - {None}
+        cuts_in: dict[int | None, list[int]] = {}
+        for node in picture.nodes:
+            if node.kind == "cut":
+                cuts_in.setdefault(self._part_of(node.module), []).append(node.number)
+        self.before = {part: above(picture, cuts[0]) for part, cuts in cuts_in.items() if len(cuts) == 1}
         self.key = {node.number: self._key_of(node) for node in picture.nodes}
         self.node = {node.number: node for node in picture.nodes}
         self.wires = Wiring(
@@ -61,8 +61,13 @@ class _Map:
 
     def chart(self) -> Chart:
         self._join_operations()
+        self._join_cuts(lambda key: frozenset(self.wires.feeds(key)))
+        self._join_cuts(lambda key: frozenset(self.wires.fed(key)))
         self._leave_out()
         self.wires.thin()
+        for cut in [key for key in self.members if key[0] == "cut"]:
+            for both in self.wires.feeds(cut) & self.wires.fed(cut):
+                self.wires.drop(cut, both)
         boxes = {key: self._box(key, tuple(nodes)) for key, nodes in self.members.items()}
         arrows = [Arrow(boxes[tail].number, boxes[head].number, status) for tail, head, status in self.wires.links()]
         return Chart(
@@ -79,20 +84,14 @@ class _Map:
         if node.kind in ("input", "loss"):
             return (node.kind,)
         if node.kind == "cut":
-            return ("cut", -node.number if node.finding is None else node.finding)
+            return ("cut", node.number)
         part = self._part_of(node.module)
         if part is not None:
-            split = part in self.halved and len(self.parts[part].paths) == 1
-            return ("module", part, self._stage_of(node) if split else 0)
+            halved = part in self.before and len(self.parts[part].paths) == 1
+            return ("module", part, "" if not halved else "before" if node.number in self.before[part] else "after")
         if node.kind == "parameter":
             return ("parameters", node.module, node.status)
         return ("operations", node.number)
-
-    def _stage_of(self, node: Node) -> int:
-        """How many cuts lie before a node; a parameter counts with what uses it first."""
-        if node.kind != "parameter":
-            return self.stage[node.number]
-        return min((self.stage[user] for user in self.users.get(node.number, ())), default=0)
 
     def _join_operations(self) -> None:
         """Operations of a module that is itself unfolded: those that follow each other share a box."""
@@ -107,17 +106,35 @@ class _Map:
                 self.wires.join(key, feeds[0])
                 self.members[feeds[0]] += self.members.pop(key)
 
-    def _family(self, number: str | int) -> tuple[str, str, int]:
+    def _join_cuts(self, place: Callable[[Key], object]) -> None:
+        """Cuts of one finding that lie at the same place share a plate."""
+        first: dict[object, Key] = {}
+        for key in [key for key in self.members if key[0] == "cut"]:
+            finding = self.members[key][0].finding
+            into = first.setdefault((finding, place(key)), key)
+            if into != key and finding is not None:
+                self._join(key, into)
+
+    def _join(self, key: Key, into: Key) -> None:
+        self.wires.join(key, into)
+        for node in self.members[key]:
+            self.key[node.number] = into
+        self.members[into] += self.members.pop(key)
+
+    def _family(self, number: str | int) -> tuple[str, str]:
         node = self.node[int(number)]
-        return node.module, node.status, self.stage[node.number]
+        return node.module, node.status
 
     def _leave_out(self) -> None:
         """Drop the boxes that tell nothing about the gradient."""
         for key in [key for key in self.members if key[0] in ("operations", "module")]:
             if not self._telling(key):
                 self._drop(key)
+        room = MOST - len(self.picture.findings)
+        if len(self.members) > room:
+            self._join_cuts(lambda key: key[0])
         for key in [key for key in self.members if key[0] == "operations"]:
-            if len(self.members) > MOST - len(self.picture.findings):
+            if len(self.members) > room:
                 self._drop(key)
 
     def _telling(self, key: Key) -> bool:
@@ -149,8 +166,8 @@ class _Map:
             status = "live" if any(node.status == "live" for node in nodes) else nodes[0].status
             return Box(number, kind, status, nodes, finding=nodes[0].finding)
         part = self.parts[int(key[1])]
-        stages_here = sorted({int(other[2]) for other in self.members if other[:2] == key[:2]})
-        half = "" if len(stages_here) == 1 else "before" if key[2] == stages_here[0] else "after"
+        alone = sum(other[:2] == key[:2] for other in self.members) == 1
+        half = "" if alone else str(key[2])
         return Box(number, kind, self._status(key, nodes), nodes, part, half)
 
     def _status(self, key: Key, nodes: tuple[Node, ...]) -> str:

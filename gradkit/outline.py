@@ -40,10 +40,12 @@ class Outline:
     def __init__(self, picture: Picture) -> None:
         self.info: dict[str, ModuleInfo] = {module.path: module for module in picture.modules}
         self.cuts: list[str] = []
+        self._first_cuts: dict[int | None, str] = {}
         self._branches: dict[str, _Branch] = {}
         for node in picture.nodes:
             if node.kind == "cut":
                 self.cuts.append(node.module)
+                self._first_cuts.setdefault(node.finding, node.module)
             if node.kind not in ("input", "loss"):
                 for path in lineage(node.module):
                     self._branches.setdefault(path, _Branch(path)).add(node)
@@ -57,7 +59,7 @@ class Outline:
         """The boxes of the map, in no particular order; what lies in ``opened`` is unfolded in any case."""
         by_hand = {path for path in opened if path in self._branches}
         unfolded = {"", *(above for path in by_hand for above in lineage(path))}
-        for path in self._worth_a_look():
+        for path in self._worth_a_look(by_hand):
             self._unfold(path, unfolded, by_hand, _AROUND_A_CUT)
         self._unfold_by_size(unfolded, by_hand)
         found = self._frontier(unfolded, by_hand)
@@ -67,10 +69,17 @@ class Outline:
         """The modules right below a path, in forward order, that take part in the picture."""
         return tuple(self._branches[path].children) if path in self._branches else ()
 
-    def _worth_a_look(self) -> list[str]:
-        """Modules around a cut, and modules in which some parameters train and others starve; outer ones first."""
-        around = {path for cut in self.cuts for path in lineage(cut)}
-        mixed = {path for path, branch in self._branches.items() if {"starved", "live"} <= branch.parameters}
+    def _worth_a_look(self, by_hand: set[str]) -> list[str]:
+        """Modules around the first cut of each finding, and those of which some parameters train and others starve.
+
+        Outer ones come first. What a person unfolded shows its parts whole: they can be unfolded in turn.
+        """
+        around = {path for cut in self._first_cuts.values() for path in lineage(cut)}
+        mixed = {
+            path
+            for path, branch in self._branches.items()
+            if {"starved", "live"} <= branch.parameters and not by_hand.intersection(lineage(path)[:-1])
+        }
         return sorted(around | mixed, key=lambda path: (path.count("."), path))
 
     def _unfold(self, path: str, unfolded: set[str], by_hand: set[str], most: int) -> bool:

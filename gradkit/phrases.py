@@ -61,7 +61,8 @@ class Phrases:
         if box.kind in ("input", "loss", "cut", "plate") or last is None:
             return ""
         module = clean(last.module) if box.kind == "node" and last.kind != "parameter" else ""
-        return " · ".join(filter(None, (shorten(module, _TITLE), self.shape(last.shape))))
+        uses = self.say("uses", n=box.more_uses) if box.more_uses else ""
+        return " · ".join(filter(None, (shorten(module, _TITLE), self.shape(last.shape), uses)))
 
     def state(self, box: Box) -> str:
         """Whether a gradient comes to the box, in words; ``""`` for an input or an operation that lies in the flow."""
@@ -85,11 +86,13 @@ class Phrases:
         starved, trained = of_parameters.count("starved"), of_parameters.count("live")
         return self.say("backward.partly", n=starved, total=starved + trained) if starved else self.say("backward.runs")
 
-    def heading(self, finding: Finding, in_flow: bool) -> str:
-        """The headline of a plate: a cut in the flow, or what is wrong where nothing was cut."""
+    def heading(self, finding: Finding, in_flow: bool, places: int = 1) -> str:
+        """The headline of a plate: a cut in the flow (in how many places), or what is wrong where nothing was cut."""
         key = f"plate.{finding.cause}"
         own = key if i18n.has(f"picture.{key}") else "plate.other"
-        return self.say("plate.cut" if in_flow else own, cause=clean(finding.cause))
+        return self.say("plate.cut" if in_flow else own, cause=clean(finding.cause)) + (
+            f"  ·  {self.say('places', n=places)}" if places > 1 else ""
+        )
 
     def proof(self, finding: Finding) -> str:
         """How sure the finding is."""
@@ -159,5 +162,6 @@ class Phrases:
 
     def _listed(self, names: Iterable[str]) -> str:
         known = list(names)
-        shown = " · ".join(shorten(name, _TITLE // 2) for name in known[:_LIST])
+        room = (_TITLE, _TITLE * 2 // 3, _TITLE // 2)[min(len(known), _LIST) - 1]
+        shown = " · ".join(shorten(name, room) for name in known[:_LIST])
         return f"{shown} · {self.say('more', n=len(known) - _LIST)}" if len(known) > _LIST else shown

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from gradkit.lettering import frame, html, line, place_name, points, wide
+from gradkit.looks import AMBER, DARK_RED, GREY, INK, RED, SOFT
 from gradkit.phrases import Phrases
 from gradkit.records import Finding, Location
-
-RED, DARK_RED, AMBER = "#D92D20", "#B42318", "#93370D"
-INK, SOFT, GREY = "#101828", "#475467", "#667085"
 
 _NEAR = 3
 

@@ -76,8 +76,12 @@ class Wiring:
         """Drop every link that only repeats a longer way: of live links for a live one, of any for a dead one."""
         for tail, head, status in self.links():
             if status != "cut" and self._another_way(tail, head, live=status == "live"):
-                self._after[tail].pop(head)
-                self._before[head].pop(tail)
+                self.drop(tail, head)
+
+    def drop(self, tail: Key, head: Key) -> None:
+        """Remove one link."""
+        self._after[tail].pop(head)
+        self._before[head].pop(tail)
 
     def _link(self, tail: Key, head: Key, status: str) -> None:
         if tail == head:
@@ -107,28 +111,13 @@ def _strength_of_a_way(status: str) -> int:
     return {"cut": 0, "dead": 1, "live": 2}[status]
 
 
-def stages(picture: Picture) -> dict[int, int]:
-    """For every node number, how many cuts lie one behind the other on the way from the inputs to it.
+def above(picture: Picture, number: int) -> frozenset[int]:
+    """The numbers of all nodes that a node's value was made from.
 
     Example:
-        >>> from gradkit.records import Edge, Node
-        >>> nodes = Node(1, "mul", "call", "dead"), Node(2, "detach", "cut", "cut"), Node(3, "relu", "call", "dead")
-        >>> stages(Picture(nodes, (Edge(1, 2, "cut"), Edge(2, 3, "cut")), (), ()))
-        {1: 0, 2: 0, 3: 1}
+        >>> from gradkit.records import Edge
+        >>> sorted(above(Picture((), (Edge(1, 2, "live"), Edge(2, 3, "live"), Edge(4, 5, "live")), (), ()), 3))
+        [1, 2]
     """
-    cuts = {node.number for node in picture.nodes if node.kind == "cut"}
-    after: dict[int, list[int]] = {}
-    missing = {node.number: 0 for node in picture.nodes}
-    for edge in picture.edges:
-        after.setdefault(edge.source, []).append(edge.target)
-        missing[edge.target] = missing.get(edge.target, 0) + 1
-    found = dict.fromkeys(missing, 0)
-    ready = deque(number for number, count in missing.items() if not count)
-    while ready:
-        number = ready.popleft()
-        for target in after.get(number, ()):
-            found[target] = max(found[target], found[number] + (number in cuts))
-            missing[target] -= 1
-            if not missing[target]:
-                ready.append(target)
-    return found
+    wires = Wiring(((edge.source,), (edge.target,), edge.status) for edge in picture.edges)
+    return frozenset(int(key[0]) for key in wires.upstream([(number,)]))

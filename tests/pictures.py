@@ -333,6 +333,65 @@ def hostile():
     return s.picture("<nan>", False)
 
 
+def residual(layers=12, cut_layers=(5,)):
+    """Layers with a residual; in some of them the branch is detached inside the attention, by one line of code."""
+    s = Sketch()
+    at = Location(
+        "/home/ann/attn.py",
+        31,
+        16,
+        42,
+        "Attention.forward",
+        "        return self.out(mixed.detach())  # no second pass",
+    )
+    at = replace(at, column=25, end_column=39)
+    x = s.input("x", (2, 16, 64))
+    h = s.linear("embed", x, (64, 64), "live", "live")
+    for i in range(layers):
+        path, cut = f"layers.{i}", i in cut_layers
+        flow, status = ("dead", "starved") if cut else ("live", "live")
+        a = s.linear(f"{path}.attn.qkv", h, (64, 192), flow, status)
+        a = s.op("scaled_dot_product_attention", flow, a, module=f"{path}.attn", shape=(2, 16, 64))
+        if cut:
+            a = s.node("detach", "cut", "cut", a, module=f"{path}.attn", shape=(2, 16, 64), at=at, finding=0)
+        a = s.linear(f"{path}.attn.out", a, (64, 64), "live", "live")
+        s.container(f"{path}.attn", "Attention")
+        h = s.op("add", "live", h, a, module=path, shape=(2, 16, 64))
+        s.container(path, "Layer")
+    s.container("layers", "ModuleList")
+    h = s.linear("head", h, (64, 10), "live", "live")
+    s.node("loss", "loss", "live", s.op("mse_loss", "live", h, shape=()), shape=())
+    s.container("", "Net")
+    if cut_layers:
+        names = s.starved()
+        s.findings.append(
+            Finding("detach", at, (), "proven", names, 12_480, f"layers.{cut_layers[0]}.attn", "detach", names, 1)
+        )
+    return s.picture("1.25", True)
+
+
+def two_cuts():
+    """A value that is cut twice on its way, by two lines: both must go."""
+    s = Sketch()
+    one = Location("/home/ann/two.py", 11, 9, 21, "Net.forward", "    h = self.a(x).detach()")
+    one = replace(one, column=18, end_column=27)
+    other = Location("/home/ann/two.py", 12, 9, 23, "Net.forward", "    h = self.b(h).data")
+    other = replace(other, column=18, end_column=23)
+    x = s.input("x", (4, 8))
+    h = s.linear("a", x, (8, 8), "dead", "starved")
+    h = s.node("detach", "cut", "cut", h, at=one, finding=0)
+    h = s.linear("b", h, (8, 8), "dead", "starved")
+    h = s.node("data", "cut", "cut", h, at=other, finding=1)
+    h = s.linear("c", h, (8, 1), "call", "frozen")
+    s.node("loss", "loss", "dead", s.op("mean", "call", h, shape=()), shape=())
+    s.container("", "Net")
+    s.findings.append(
+        Finding("detach", one, (), "proven", ("a.weight", "a.bias"), 72, "", "detach", ("a.weight", "a.bias"), 3)
+    )
+    s.findings.append(Finding("data_attr", other, (), "proven", s.starved(), 144, "", "data", s.starved(), 3))
+    return s.picture("0.1", False)
+
+
 ALL = {
     "mlp_detach": mlp,
     "mlp_healthy": lambda: mlp(cut=False),
@@ -346,4 +405,7 @@ ALL = {
     "frozen_all": frozen_all,
     "functional": functional,
     "hostile": hostile,
+    "residual": residual,
+    "every_layer": lambda: residual(cut_layers=tuple(range(12))),
+    "two_cuts": two_cuts,
 }

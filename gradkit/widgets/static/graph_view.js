@@ -235,8 +235,7 @@ class View {
     this.help = make("div", { class: "gk-quiet", id: `gk-help-${crypto.randomUUID?.() ?? Math.random()}` });
     this.stage.setAttribute("aria-describedby", this.help.id);
     this.body = make("div", { class: "gk-body" }, this.stage, this.card);
-    this.root = make("div", { class: "gk-view", "data-lm-suppress-shortcuts": "true" },
-      this.bar, this.body, this.live, this.help);
+    this.root = make("div", { class: "gk-view" }, this.bar, this.body, this.live, this.help);
     this.sheet = new Sheet(this.stage, (zoom) => { this.percent.textContent = `${Math.round(zoom * 100)} %`; });
     el.append(this.root);
   }
@@ -255,8 +254,7 @@ class View {
     for (const [name, act] of Object.entries(events)) this.model.on(name, act);
     this.observer = new ResizeObserver(() => this.resized());
     this.observer.observe(this.root);
-    this.root.addEventListener("keydown", (event) => this.shortcuts(event), true);
-    for (const name of ["keyup", "focusout"]) {
+    for (const name of ["focusin", "keydown", "keyup"]) {
       this.root.addEventListener(name, (event) => this.shortcuts(event), true);
     }
     this.stage.addEventListener("keydown", (event) => this.key(event));
@@ -529,12 +527,12 @@ class View {
 
   // -------------------------------------------------------------- keys
 
-  // JupyterLab takes single letters before a widget sees them (dd deletes the cell); this attribute stops it, but
-  // stops Ctrl+S as well, so it is gone while Ctrl or Cmd is down.
+  // JupyterLab takes single letters before a widget sees them: d d deletes the cell. This attribute stops it, but only
+  // on the very element that has the focus. It would stop Ctrl+S as well, so it is gone while Ctrl or Cmd is down.
   shortcuts(event) {
     const held = event.type === "keydown" && (event.ctrlKey || event.metaKey || ["Control", "Meta"].includes(event.key));
-    if (held) this.root.removeAttribute("data-lm-suppress-shortcuts");
-    else this.root.setAttribute("data-lm-suppress-shortcuts", "true");
+    if (held) event.target.removeAttribute("data-lm-suppress-shortcuts");
+    else event.target.setAttribute("data-lm-suppress-shortcuts", "true");
   }
 
   key(event) {

@@ -1,0 +1,426 @@
+"""Drawing: what is in a picture is in the DOT, in words, in shape and in colour. Golden files show all of it.
+
+GRADKIT_REGOLD=1 writes the golden files anew.
+"""
+
+# ruff: noqa: RUF001 - what is asserted is what a person reads, dashes and Chinese commas included
+
+from __future__ import annotations
+
+import html
+import os
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from gradkit.cards import cards
+from gradkit.drawing import dot
+from gradkit.errors import GradkitError
+from gradkit.folding import FIRST_GRAPH, chart
+from gradkit.lettering import columns, frame, wide
+from gradkit.outline import MOST
+from gradkit.records import Edge, Finding, Location, ModuleInfo, Node, Picture
+from gradkit.render import size, svg
+from tests import pictures
+
+GOLDEN = Path(__file__).parent / "goldens" / "drawing"
+VIEWS, LANGUAGES = ("map", "graph"), ("en", "zh")
+NODE = re.compile(r"^\t+(n\d+) \[label=<(.*)> class=(\w+)(.*)\]$", re.MULTILINE)
+EDGE = re.compile(r"^\t+(n\d+) -> (n\d+) \[(.*)\]$", re.MULTILINE)
+
+
+def everything():
+    return [(name, view, language) for name in pictures.ALL for view in VIEWS for language in LANGUAGES]
+
+
+def nodes(source):
+    """``{"n3": (visible text of each row, class, other attributes)}``."""
+    found = {}
+    for name, label, status, rest in NODE.findall(source):
+        rows = [html.unescape(re.sub(r"<[^>]+>", "", row)) for row in re.split(r"</tr>", label)]
+        found[name] = ([row.replace("\u00a0", " ").replace("\\\\", "\\") for row in rows if row], status, rest)
+    return found
+
+
+def edges(source):
+    return {(tail, head): attributes for tail, head, attributes in EDGE.findall(source)}
+
+
+def texts(source):
+    return "\n".join(row for rows, _, _ in nodes(source).values() for row in rows)
+
+
+def by_title(source, title):
+    return next(found for found in nodes(source).values() if found[0][0].startswith(title))
+
+
+# ------------------------------------------------------------------------------------------------ golden files
+
+
+@pytest.mark.parametrize(
+    ("name", "view", "language"),
+    [
+        *((name, "map", "en") for name in pictures.ALL),
+        ("gpt_no_grad", "map", "zh"),
+        ("vision_detach", "map", "zh"),
+        ("adapter_frozen", "map", "zh"),
+        ("mlp_detach", "graph", "en"),
+        ("hostile", "graph", "zh"),
+    ],
+)
+def test_a_picture_is_drawn_as_it_was_looked_at_last(name, view, language):
+    path = GOLDEN / f"{name}.{view}.{language}.dot"
+    source = dot(pictures.ALL[name](), view, language).source
+    if os.environ.get("GRADKIT_REGOLD") == "1":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, encoding="utf-8", newline="\n")
+    assert source == path.read_text(encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------------------------ every drawing
+
+
+@pytest.mark.parametrize(("name", "view", "language"), everything())
+def test_every_box_has_a_stable_number_a_class_and_a_tooltip(name, view, language):
+    picture = pictures.ALL[name]()
+    source = dot(picture, view, language).source
+    drawn = nodes(source)
+    assert len(drawn) == len(re.findall(r"\bid=n\d+\b", source)) > 1
+    known = {f"n{node.number}" for node in picture.nodes}
+    above = {f"n{len(picture.nodes) + 1 + index}" for index in range(len(picture.findings))}
+    for name_, (_, status, rest) in drawn.items():
+        assert f"id={name_} " in rest
+        assert "tooltip=" in rest
+        assert status in {"live", "dead", "starved", "partly", "frozen", "cut", "input", "loss"}
+        assert name_ in known | above
+
+
+@pytest.mark.parametrize(("name", "view", "language"), everything())
+def test_no_label_begins_with_an_empty_line(name, view, language):
+    for rows, _, _ in nodes(dot(pictures.ALL[name](), view, language).source).values():
+        assert rows[0].strip()
+
+
+@pytest.mark.parametrize(("name", "view"), [(name, view) for name in pictures.ALL for view in VIEWS])
+def test_two_runs_draw_the_same(name, view):
+    first, second = (dot(pictures.ALL[name](), view, "en").source for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(("name", "view"), [(name, view) for name in pictures.ALL for view in VIEWS])
+def test_every_box_has_a_card(name, view):
+    picture = pictures.ALL[name]()
+    assert {f"n{number}" for number in cards(picture, view, "en")} == set(nodes(dot(picture, view, "en").source))
+
+
+@pytest.mark.parametrize("name", pictures.ALL)
+def test_every_finding_has_exactly_one_full_plate(name):
+    picture = pictures.ALL[name]()
+    for view in VIEWS:
+        source = dot(picture, view, "en").source
+        for finding in picture.findings:
+            place = f"{finding.location.file.replace(chr(92), '/').rpartition('/')[2]}:{finding.location.line}  "
+            assert texts(source).count(place) == 1
+
+
+@pytest.mark.parametrize("name", ["mlp_healthy", "gpt_healthy", "vision_healthy", "adapter_healthy"])
+def test_a_healthy_picture_has_no_plate_and_no_red(name):
+    source = dot(pictures.ALL[name](), "map", "en").source
+    assert "#D92D20" not in source
+    assert "✗" not in source
+    assert "every parameter that should train is reached" in texts(source)
+
+
+def test_the_graph_view_draws_every_node():
+    picture = pictures.gpt()
+    assert len(nodes(dot(picture, "graph").source)) == len(picture.nodes)
+
+
+def test_a_mask_that_feeds_every_layer_of_a_large_graph_is_counted_not_drawn_twelve_times():
+    picture = pictures.gpt()
+    mask = next(node.number for node in picture.nodes if node.label == "where")
+    source = dot(picture, "graph", "en").source
+    assert len([tail for tail, _ in edges(source) if tail == f"n{mask}"]) == 1
+    assert "used in 11 more places" in nodes(source)[f"n{mask}"][0][1]
+
+
+def test_no_link_that_a_gradient_could_take_is_left_out_of_a_large_graph():
+    picture = pictures.gpt()
+    drawn = set(edges(dot(picture, "graph", "en").source))
+    mask = next(node.number for node in picture.nodes if node.label == "where")
+    assert {(f"n{edge.source}", f"n{edge.target}") for edge in picture.edges if edge.source != mask} <= drawn
+
+
+def test_auto_is_the_graph_up_to_150_nodes_and_the_map_above():
+    assert len(pictures.mlp().nodes) <= FIRST_GRAPH < len(pictures.gpt().nodes)
+    assert chart(pictures.mlp()).view == "graph"
+    assert chart(pictures.gpt()).view == "map"
+
+
+def test_another_view_is_refused_by_name():
+    with pytest.raises(GradkitError, match="no view tree"):
+        dot(pictures.mlp(), "tree")
+
+
+# ------------------------------------------------------------------------------------------------ colour, shape, words
+
+
+def test_states_differ_in_words_and_in_outline_not_only_in_colour():
+    source = dot(pictures.gpt(), "map", "en").source
+    frozen = dot(pictures.vision(), "map", "en").source
+    drawn = {
+        "live": by_title(source, "lm_head"),
+        "starved": by_title(source, "transformer.wte"),
+        "dead": by_title(source, "add"),
+        "frozen": by_title(frozen, "ocr_encoder"),
+    }
+    outlines = {re.sub(r'#\w+|(fill)?color="[^"]*"', "", re.sub(r" (id|tooltip)=\S+.*?(?= \w+=|$)", "", rest))
+                for _, _, rest in drawn.values()}  # fmt: skip
+    assert "rounded,dashed" in drawn["dead"][2]
+    assert "peripheries=2" in drawn["starved"][2]
+    assert "rounded" not in drawn["starved"][2]
+    assert len(outlines) == 4
+    assert drawn["live"][0][-1] == "✓ gets a gradient"
+    assert drawn["starved"][0][-1] == "✗ should train, no gradient"
+    assert drawn["frozen"][0][-1] == "frozen"
+
+
+def test_the_gradient_is_a_thick_green_arrow_backward_and_its_absence_a_dashed_grey_line():
+    drawn = edges(dot(pictures.gpt(), "map", "en").source)
+    live = [look for look in drawn.values() if "class=live" in look]
+    dead = [look for look in drawn.values() if "class=dead" in look and "style" in look]
+    cut = [look for look in drawn.values() if "class=cut" in look]
+    assert live
+    assert all("dir=back" in look and "penwidth=4" in look and "#12A150" in look for look in live)
+    assert dead
+    assert all("dir=none" in look and "style=dashed" in look for look in dead)
+    assert len(cut) == 2
+    assert all("#D92D20" in look and "style=dashed" in look for look in cut)
+
+
+def test_the_carets_stand_under_the_very_call():
+    rows, _, _ = by_title(dot(pictures.vision(), "map", "en").source, "✂")
+    code, carets = rows[1], rows[2]
+    assert code.endswith("vision_embeds = self.proj(feats).detach()")
+    assert code[carets.index("^") : carets.rindex("^") + 1] == ".detach()"
+
+
+def test_carets_keep_their_place_behind_chinese():
+    text = "    数据 = 网络(输入).detach()"
+    column = text.index(".detach") + 1
+    code, carets = frame(Location("拟合.py", 3, column, column + len(".detach()"), "f", text))
+    before = carets.rstrip("^")
+    assert [wide(char) for char in before] == [wide(char) for char in code[: code.index(".detach")]]
+    assert carets.count("^") == len(".detach()")
+
+
+def test_a_long_line_is_shortened_around_the_call():
+    text = "    result = " + "first_part(a, b, c) + " * 6 + "kept.detach()" + " + last_part(d, e, f)" * 6
+    column = text.index(".detach") + 1
+    code, carets = frame(Location("a.py", 1, column, column + len(".detach()"), "f", text))
+    assert columns(code) <= 64
+    assert (code[0], code[-1]) == ("…", "…")
+    assert code[carets.index("^") : carets.rindex("^") + 1] == ".detach()"
+
+
+def test_a_line_without_a_known_expression_has_no_carets():
+    assert frame(Location("a.py", 1, 5, 5, "f", "    x = y")) == ("x = y", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("vision_detach", "proven: with this undone, 4 parameters get their gradient"),
+        ("functional", "likely: seen in the recorded run, not proven by a rerun"),
+        ("frozen_all", "observed: read off the model, no rerun needed"),
+    ],
+)
+def test_a_plate_says_how_sure_it_is(name, words):
+    assert words in texts(dot(pictures.ALL[name](), "map", "en").source)
+
+
+def test_the_loss_says_its_value_and_whether_backward_runs():
+    assert by_title(dot(pictures.gpt(), "map", "en").source, "loss")[0] == [
+        "loss  10.83",
+        "backward() runs, but 62 of 124 parameters never learn",
+    ]
+    assert by_title(dot(pictures.vision(), "map", "zh").source, "损失")[0] == [
+        "损失  2.3026",
+        "requires_grad = False，没有 grad_fn：backward() 会报错",
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ what was not cut
+
+
+@pytest.mark.parametrize(
+    ("name", "headline", "beside"),
+    [
+        ("vision_unused", "never used in this pass", "proj"),
+        ("adapter_frozen", "nothing here can train", "base_model.model.model.layers"),
+        ("frozen_all", "nothing here can train", "body"),
+    ],
+)
+def test_a_finding_without_a_cut_has_a_plate_beside_the_module_and_no_scissors(name, headline, beside):
+    source = dot(pictures.ALL[name](), "map", "en").source
+    titles = {found[0][0]: node for node, found in nodes(source).items()}
+    plate = next(node for title, node in titles.items() if title.startswith(headline))
+    assert "✂" not in source
+    assert (titles[beside], plate) in edges(source)
+
+
+def test_a_parameter_that_no_edge_leaves_is_starved_and_drawn():
+    rows, status, _ = by_title(dot(pictures.vision(used=False), "map", "en").source, "proj")
+    assert status == "starved"
+    assert rows == [
+        "proj",
+        "Linear 512→4096, GELU, Linear 4096→4096 · 18.9 M parameters",
+        "✗ should train, no gradient",
+    ]
+
+
+def test_a_cause_that_nobody_worded_still_gets_a_plate():
+    picture = Picture((Node(1, "loss", "loss", "dead"),), (), (), (Finding("unheard_of", None),), "0", False)
+    assert "the gradient is lost here  ·  unheard_of" in texts(dot(picture, "map", "en").source)
+
+
+# ------------------------------------------------------------------------------------------------ the map
+
+
+def titles(picture, **arguments):
+    return [rows[0] for rows, _, _ in nodes(dot(picture, "map", "en", **arguments).source).values()]
+
+
+def test_like_layers_in_a_row_are_one_box():
+    assert {"transformer.h.0 – h.5", "transformer.h.6 – h.11"} <= set(titles(pictures.gpt()))
+    assert "GPT2Block ×6 · 42.5 M parameters" in texts(dot(pictures.gpt(), "map", "en").source)
+
+
+def test_the_region_around_a_cut_stays_visible():
+    seen = titles(pictures.residual())
+    assert {"layers.0 – layers.4", "layers.5.attn.qkv", "layers.5.attn.out", "layers.6 – layers.11"} <= set(seen)
+
+
+def test_a_gradient_that_goes_around_a_cut_is_drawn():
+    source = dot(pictures.residual(), "map", "en").source
+    names = {found[0][0]: node for node, found in nodes(source).items()}
+    assert "class=live" in edges(source)[names["layers.0 – layers.4"], names["add"]]
+
+
+def test_one_line_that_cuts_in_every_layer_is_one_plate():
+    seen = titles(pictures.residual(cut_layers=tuple(range(12))))
+    assert [title for title in seen if "✂" in title] == ["✂  the gradient is cut here  ·  detach  ·  in 12 places"]
+
+
+def test_a_folded_module_can_be_opened():
+    closed, opened = titles(pictures.gpt()), titles(pictures.gpt(), open=["transformer.h"])
+    assert "transformer.h.7" not in closed
+    assert {f"transformer.h.{layer}" for layer in range(12)} <= set(opened)
+
+
+def test_a_card_says_which_module_opens_its_box():
+    found = {card["title"]: card["open"] for card in cards(pictures.gpt(), "map", "en").values()}
+    assert found["transformer.h.0 – h.5"] == "transformer.h"
+    assert found["lm_head"] == ""
+
+
+def test_two_cuts_in_a_row_are_both_drawn_in_order():
+    seen = titles(pictures.two_cuts())
+    source = dot(pictures.two_cuts(), "map", "en").source
+    names = {found[0][0]: node for node, found in nodes(source).items()}
+    plates = [title for title in seen if "✂" in title]
+    assert [re.search(r"· +(\w+)$", title)[1] for title in plates] == ["detach", "data_attr"]
+    assert {(names["a"], names[plates[0]]), (names[plates[0]], names["b"]), (names["b"], names[plates[1]])} <= set(
+        edges(source)
+    )
+
+
+def test_views_and_transposes_are_no_boxes_of_the_map():
+    assert not {"t", "slice", "view", "split"} & set(titles(pictures.gpt()))
+
+
+@pytest.mark.parametrize("statuses", [None, ["starved", "live"] * 24, ["live", "frozen", "starved"] * 16])
+def test_a_transformer_of_48_layers_has_at_most_60_boxes(statuses):
+    picture = pictures.gpt(48, cut_in=None if statuses else 20, statuses=statuses)
+    assert len(nodes(dot(picture, "map").source)) <= MOST
+
+
+def test_a_hundred_unlike_layers_still_have_at_most_60_boxes():
+    sketch = pictures.Sketch()
+    h = sketch.input("x", (8, 4))
+    for layer in range(100):
+        h = sketch.linear(f"layer_{layer}", h, (4, 4), "live", "live" if layer % 2 else "starved")
+        h = sketch.op("add", "live", h, sketch.op("mul", "live", h))
+    sketch.node("loss", "loss", "live", h)
+    assert len(nodes(dot(sketch.picture("1", True), "map").source)) <= MOST
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_map_of_random_parts_keeps_every_parameter_and_every_link_between_its_boxes(seed):
+    rng = random.Random(seed)
+    made, links = [Node(1, "x", "input", "dead")], []
+    for number in range(2, 120):
+        kind = rng.choice(["autograd", "autograd", "call", "parameter"])
+        status = rng.choice(["live", "starved", "frozen"] if kind == "parameter" else ["live", "dead"])
+        module = ".".join(str(rng.randrange(3)) for _ in range(rng.randrange(4)))
+        made.append(Node(number, f"op{number}", kind, status, module))
+        if kind != "parameter":
+            links += [Edge(rng.randrange(1, number), number, rng.choice(["live", "dead"])) for _ in range(2)]
+    made.append(Node(120, "loss", "loss", "live"))
+    links.append(Edge(119, 120, "live"))
+    paths = {".".join(node.module.split(".")[:end]) for node in made for end in range(1, 4)} - {""}
+    modules = tuple(ModuleInfo(path, "Part", 1, 1, 1, True) for path in sorted(paths))
+    shown = chart(Picture(tuple(made), tuple(links), modules, ()), "map")
+    held = [node.number for box in shown.boxes for node in box.members]
+    assert len(held) == len(set(held))
+    assert {node.number for node in made if node.kind == "parameter"} <= set(held)
+    numbers = {box.number for box in shown.boxes}
+    assert len(numbers) == len(shown.boxes) <= MOST
+    assert all({arrow.tail, arrow.head} <= numbers and arrow.tail != arrow.head for arrow in shown.arrows)
+
+
+def test_a_gpt_of_12_layers_fits_about_one_page():
+    width, height = size(svg(dot(pictures.gpt(), "map", "en")))
+    assert width < 600
+    assert height < 900
+
+
+# ------------------------------------------------------------------------------------------------ words
+
+
+def test_a_card_tells_what_a_starved_parameter_waits_for():
+    card = next(card for card in cards(pictures.mlp(), "graph", "en").values() if card["title"] == "fc1.weight")
+    assert card["state"] == "✗ should train, no gradient"
+    assert card["why"] == ["It should train, but no gradient reaches it: detach at train.py:18."]
+
+
+def test_a_card_shows_the_line_with_its_neighbours(tmp_path):
+    file = tmp_path / "step.py"
+    file.write_text("def f(x):\n    y = x.detach()\n    return y\n")
+    place = Location(str(file), 2, 9, 19, "f", "    y = x.detach()")
+    picture = Picture(
+        (Node(1, "detach", "cut", "cut", location=place, finding=0),), (), (), (Finding("detach", place),)
+    )
+    lines = cards(picture, "graph", "en")[1]["code"]
+    assert [(line["line"], line["here"]) for line in lines] == [(1, False), (2, True), (3, False)]
+    here = lines[1]
+    assert here["text"][here["from"] : here["to"]] == "x.detach()"
+
+
+def test_a_card_shows_the_recorded_line_when_the_file_has_changed(tmp_path):
+    file = tmp_path / "step.py"
+    file.write_text("something else\n")
+    place = Location(str(file), 1, 1, 1, "f", "y = x.detach()")
+    picture = Picture(
+        (Node(1, "detach", "cut", "cut", location=place, finding=0),), (), (), (Finding("detach", place),)
+    )
+    assert [line["text"] for line in cards(picture, "graph", "en")[1]["code"]] == ["y = x.detach()"]
+
+
+def test_chinese_drawings_are_in_chinese():
+    said = texts(dot(pictures.gpt(), "map", "zh").source)
+    words = ["批次", "梯度在此处切断", "✗ 应当训练，却没有梯度", "已证实", "永远不会更新"]
+    assert [word for word in words if word not in said] == []
+    assert "gradient" not in said

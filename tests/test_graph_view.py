@@ -1,0 +1,110 @@
+"""The view of a drawing, from Python's side: what it sends, what it draws anew, what is left where no kernel runs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+import traitlets
+
+from gradkit import drawing, i18n, render
+from gradkit.errors import GradkitError
+from gradkit.widgets.graph_view import GraphView, PictureView
+from tests import pictures
+
+
+def parcel(view):
+    return json.loads(gzip.decompress(view.packed))
+
+
+def test_drawing_and_cards_travel_gzipped_together():
+    view = GraphView(svg="<svg/>", node_info={3: {"title": "fc.weight"}})
+    assert parcel(view) == {"svg": "<svg/>", "info": {"3": {"title": "fc.weight"}}}
+
+
+def test_the_parcel_of_a_large_drawing_is_small():
+    view = PictureView(pictures.gpt(), view="graph", language="en")
+    assert len(view.packed) < 0.2 * len(view.svg)
+
+
+def test_every_label_of_the_page_has_words_in_both_languages():
+    english, chinese = GraphView(language="en").labels, GraphView(language="zh").labels
+    assert set(english) == set(chinese)
+    assert all(english.values())
+    assert all(chinese.values())
+    assert {key for key in english if english[key] == chinese[key]} == set()
+
+
+def test_a_switch_of_language_changes_the_labels_of_a_view_that_is_open():
+    view = GraphView(language="en")
+    view.language = "zh"
+    assert view.labels["search"] == i18n.words("viewer.search", "zh")
+
+
+def test_a_language_that_gradkit_does_not_speak_is_refused():
+    with pytest.raises(traitlets.TraitError):
+        GraphView(language="fr")
+
+
+def test_a_switch_of_language_draws_the_same_picture_again_in_chinese():
+    view = PictureView(pictures.vision(), view="map", language="en")
+    numbers = set(parcel(view)["info"])
+    view.language = "zh"
+    assert "梯度在此处切断" in parcel(view)["svg"]
+    assert "gradient" not in parcel(view)["svg"]
+    assert set(parcel(view)["info"]) == numbers
+
+
+def test_the_view_can_be_switched_and_modules_unfolded():
+    view = PictureView(pictures.gpt(), language="en")
+    assert view.view == "map"
+    view.opened = ["transformer.h"]
+    titles = {card["title"] for card in parcel(view)["info"].values()}
+    assert "transformer.h.7" in titles
+    view.view = "graph"
+    assert len(parcel(view)["info"]) == len(pictures.gpt().nodes)
+
+
+def test_a_new_picture_replaces_the_old_one():
+    view = PictureView(pictures.gpt(), view="map", language="en")
+    view.picture = pictures.vision()
+    assert "vision.py:41" in {card["place"] for card in parcel(view)["info"].values()}
+
+
+def test_where_no_layout_is_to_be_had_the_view_says_so_in_its_language(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise GradkitError("no_layout")
+
+    monkeypatch.setattr(render, "svg", refuse)
+    view = PictureView(pictures.mlp(), language="zh")
+    assert view.message == i18n.words("error.no_layout", "zh")
+    assert view.packed == b""
+    assert "image/svg+xml" not in view._repr_mimebundle_()[0]
+
+
+def test_a_page_without_a_kernel_gets_a_still_picture():
+    view = PictureView(pictures.mlp(), view="map", language="en")
+    data, _ = view._repr_mimebundle_()
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == view.model_id
+    assert data["image/svg+xml"] == view.svg
+    assert data["image/png"].startswith(b"\x89PNG")
+    assert data["text/plain"] == i18n.words("picture.title", "en")
+
+
+def test_a_huge_drawing_is_not_saved_into_the_notebook():
+    data, _ = PictureView(pictures.gpt(24), view="graph", language="en")._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert "image/svg+xml" not in data
+
+
+def test_an_unknown_view_is_refused():
+    with pytest.raises(GradkitError, match="no view tree"):
+        PictureView(pictures.mlp(), view="tree")
+
+
+def test_a_view_without_a_picture_is_empty_until_it_gets_one():
+    view = PictureView(language="en")
+    assert view.packed == b""
+    view.picture = pictures.mlp()
+    assert parcel(view)["svg"] == render.svg(drawing.dot(pictures.mlp(), view.view, "en"))

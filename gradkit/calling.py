@@ -80,20 +80,18 @@ class ModelCall:
 
 @dataclass(frozen=True)
 class StepCall:
-    """A user's step; calling it returns its loss.
-
-    Raises:
-        GradkitError: when called, if the step returns no tensor.
-    """
+    """A user's step; calling it returns its loss, or whatever else it returned: it may call ``backward()`` itself."""
 
     step: Callable[[], object]
     name: str
     folder: str = ""
 
-    def __call__(self) -> torch.Tensor:
-        """The loss of one forward pass."""
+    def __call__(self) -> object:
+        """Run the step once."""
         with as_script(self.folder):
-            return as_loss(self.step(), self.name)
+            value = self.step()
+        loss = None if isinstance(value, torch.Tensor) else _inside(value)
+        return value if loss is None else loss
 
 
 def own_loss(output: object, model: nn.Module) -> torch.Tensor:

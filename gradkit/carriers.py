@@ -7,6 +7,8 @@ bases and pass their ``origins`` on, until a torch function takes them in again.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -32,17 +34,29 @@ class Float(float):
 
     gradkit_origins: tuple[int, ...] = ()
 
+    def __reduce__(self) -> Any:
+        """Copied and saved, it is a plain number again."""
+        return float, (float(self),)
+
 
 class Float32(np.float32):
     """A NumPy float32 with origins."""
 
     gradkit_origins: tuple[int, ...] = ()
 
+    def __reduce__(self) -> Any:
+        """Copied and saved, it is a plain number again."""
+        return np.float32, (float(self),)
+
 
 class Float64(np.float64):
     """A NumPy float64 with origins."""
 
     gradkit_origins: tuple[int, ...] = ()
+
+    def __reduce__(self) -> Any:
+        """Copied and saved, it is a plain number again."""
+        return np.float64, (float(self),)
 
 
 class Array(np.ndarray):
@@ -96,6 +110,43 @@ class Array(np.ndarray):
 
 _KINDS = (Float, Float32, Float64, Array)
 _arrays: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDictionary()
+_kept: list[Array] = []
+_values: dict[float, tuple[int, ...]] = {}
+MOST_VALUES = 1000
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """While a run lasts, keep every array that left torch, and note the numbers that did, to know them again."""
+    try:
+        yield
+    finally:
+        _kept.clear()
+        _values.clear()
+
+
+def note(values: Any, source: tuple[int, ...]) -> None:
+    """Note numbers that left torch. Plain ones (0.25, 3.0) are left out: they turn up everywhere."""
+    for value in _numbers(values):
+        if (value * 1000.0) % 1.0:
+            _values[value] = source
+
+
+def origins_of_values(values: Any) -> tuple[int, ...]:
+    """The origins of the noted numbers that turn up in ``values`` (a list, an array, a number)."""
+    if not _values:
+        return ()
+    return tuple(sorted({number for value in _numbers(values) for number in _values.get(value, ())}))
+
+
+def _numbers(values: Any) -> list[float]:
+    if isinstance(values, float):
+        return [float(values)] if math.isfinite(values) else []
+    try:
+        flat = np.asarray(values, dtype=np.float64).ravel()[:MOST_VALUES]
+    except (TypeError, ValueError):
+        return []
+    return [x for x in flat.tolist() if math.isfinite(x)]
 
 
 def follow(value: Any, source: tuple[int, ...]) -> Any:
@@ -114,6 +165,7 @@ def follow(value: Any, source: tuple[int, ...]) -> Any:
     elif isinstance(value, np.ndarray) and value.dtype.kind in "fc":
         made = value.view(Array)
         _arrays[id(made)] = made
+        _kept.append(made)
     else:
         return value
     made.gradkit_origins = source
@@ -154,12 +206,13 @@ def _install(kind: type, name: str, function: Callable[..., Any]) -> None:
 
 for _kind in (Float, Float32, Float64):
     _base = _kind.__mro__[1]
+    _install(_kind, "__round__", getattr(_base, "__round__"))  # noqa: B009  NumPy's stubs do not know it
     for _name in [*(f"__{n}__" for n in _BINARY + _UNARY), *(f"__r{n}__" for n in _BINARY)]:
         _install(_kind, _name, getattr(_base, _name))
 for _name in ("mean", "sum", "min", "max", "prod", "std", "var", "dot", "round"):
     _install(Array, _name, getattr(np.ndarray, _name))
 
 
-def any_array() -> bool:
-    """Whether any array with origins is alive."""
-    return bool(_arrays)
+def any_left() -> bool:
+    """Whether anything with origins left torch so far."""
+    return bool(_arrays or _values)

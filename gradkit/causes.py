@@ -119,8 +119,8 @@ def _location(region: Region | None, call: Call | None, e: Evidence) -> Location
         return frames.locate(call.chain[0]) if call is not None and call.chain else None
     if region.kind == PRESET:
         return sources.switching_off(e.files)
-    if region.code is not None and region.decorated:
-        return frames.locate_code(region.code, decorator="inference_mode" if region.kind == INFERENCE else "grad")
+    if region.place is not None:
+        return region.place
     return frames.locate(region.chain[0]) if region.chain else None
 
 

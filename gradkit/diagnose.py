@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from gradkit import autograd, causes, cuts, frames, load, picture, reach, replay, sources
+from gradkit import autograd, calling, causes, cuts, frames, load, picture, reach, replay, sources
 from gradkit.errors import GradkitError
 from gradkit.evidence import Evidence
 from gradkit.preserve import Preserved
@@ -56,6 +57,9 @@ def diagnose(
         ('detach', ('0.weight', '0.bias'), 'proven')
     """
     step = _step(model_or_step, batch, model, loss)
+    lazy = next((n for n, p in [*step.model.named_parameters(), *step.model.named_buffers()] if is_lazy(p)), None)
+    if lazy is not None:
+        raise GradkitError("lazy_model", name=lazy)
     tell = progress or (lambda stage: None)
     want = reach.wanted(step.model, should_train)
     with Preserved(step.model) as preserved:
@@ -102,14 +106,16 @@ def _run(step: load.Step, preserved: Preserved, tell: Callable[[str], None]) -> 
     except Exception as error:
         raise load.explain_failure(error, step) from error
     tell("reach")
-    if isinstance(result, torch.Tensor):
-        graph = autograd.graph([result], preserved.parameters)
-        trace, reached = tracer.trace(result), reach.backward(result, preserved)
-        reached = replace(reached, norms={**tracer.inner_reached, **reached.norms})
-        return _Run(trace, graph, reached, _shown(result))
-    if tracer.last_backward is None:
-        raise GradkitError("step_returned_no_tensor", kind=type(result).__name__, label=step.label or "step")
-    return _Run(tracer.trace(None), tracer.last_backward.graph, tracer.last_backward.reached, "")
+    inner = tracer.last_backward
+    if inner is not None and (not isinstance(result, torch.Tensor) or inner.identity == id(result)):
+        value = _shown(result) if isinstance(result, torch.Tensor) else ""
+        return _Run(tracer.trace(None), inner.graph, inner.reached, value)
+    if not isinstance(result, torch.Tensor):
+        result = calling.as_loss(result, step.label or "step")
+    graph = autograd.graph([result], preserved.parameters)
+    trace, reached = tracer.trace(result), reach.backward(result, preserved)
+    reached = replace(reached, norms={**tracer.inner_reached, **reached.norms})
+    return _Run(trace, graph, reached, _shown(result))
 
 
 def _conclude(

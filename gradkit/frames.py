@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import linecache
 import os
+import re
 import sys
 import sysconfig
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import CodeType, FrameType
+from typing import Any
 
 import executing
 
@@ -193,7 +198,7 @@ def locate(point: Point) -> Location:
     node, function = node_at(point), qualified_name(code)
     if node is not None and hasattr(node, "lineno"):
         if isinstance(node, (ast.With, ast.AsyncWith)):
-            node = node.items[0].context_expr
+            node = _item(node, point)
         return place(code.co_filename, node, function, anchor=True)
     return whole_line(code.co_filename, line_of(point), function)
 
@@ -205,14 +210,43 @@ def whole_line(filename: str, line: int, function: str = "") -> Location:
     return Location(filename, line, _indent(text) + 1, max(len(body), 1) + 1, function, text, line)
 
 
-def locate_code(code: CodeType, *, decorator: str = "") -> Location:
-    """Where a function begins: the decorator whose text holds ``decorator``, else its first line."""
+def _item(node: ast.With | ast.AsyncWith, point: Point) -> ast.expr:
+    """Of several context managers in one ``with``, the one being entered: by position where Python tells it."""
+    found = [item.context_expr for item in node.items]
+    code, lasti = point
+    positions: Iterable[Any] = getattr(code, "co_positions", tuple)()
+    spot = next(itertools.islice(positions, lasti // 2, None), None)
+    at = [x for x in found if spot is not None and (x.lineno, x.col_offset) == (spot[0], spot[2])]
+    return next(iter([*at, *(x for x in found if _SWITCHES.search(ast.unparse(x)))]), found[0])
+
+
+_SWITCHES = re.compile(r"\b(no_grad|inference_mode|set_grad_enabled)\b")
+
+
+def locate_code(code: CodeType, names: Mapping[str, object] | None = None) -> Location:
+    """The decorator that switches grad mode for a function; if there is none to be seen, its first line.
+
+    Args:
+        names: the globals of the function, to look up what a decorator's name stands for.
+    """
     tree, function = tree_of(code.co_filename), qualified_name(code)
-    for node in ast.walk(tree) if tree is not None and decorator else ():
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name:
-            if code.co_firstlineno in {node.lineno, *(d.lineno for d in node.decorator_list)}:
-                for mark in node.decorator_list:
-                    if decorator in ast.unparse(mark):
-                        spot = place(code.co_filename, mark, function)
-                        return Location(**{**spot.__dict__, "column": max(spot.column - 1, 1)})
+    for node in ast.walk(tree) if tree is not None else ():
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name != code.co_name:
+            continue
+        if code.co_firstlineno in {node.lineno, *(d.lineno for d in node.decorator_list)}:
+            for mark in node.decorator_list:
+                if _SWITCHES.search(ast.unparse(mark)) or _stands_for_switch(mark, names or {}):
+                    spot = place(code.co_filename, mark, function)
+                    return replace(spot, column=max(spot.column - 1, 1))
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Call) and _SWITCHES.search(ast.unparse(node.func)):
+            if any(ast.unparse(arg).rpartition(".")[2] == code.co_name for arg in node.args):
+                return place(code.co_filename, node, function)
     return whole_line(code.co_filename, code.co_firstlineno, function)
+
+
+def _stands_for_switch(mark: ast.expr, names: Mapping[str, object]) -> bool:
+    named = mark.func if isinstance(mark, ast.Call) else mark
+    value = names.get(named.id) if isinstance(named, ast.Name) else None
+    kind = value if isinstance(value, type) else type(value)
+    return kind.__module__ == "torch.autograd.grad_mode"

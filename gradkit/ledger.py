@@ -51,7 +51,6 @@ class Ledger:
         self._ids: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._writes: dict[int, tuple[int, int]] = {}
         self._old: set[int] = set()
-        self._floats: dict[float, int] = {}
 
     def known(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor's newest version, None if it was never seen."""
@@ -79,10 +78,6 @@ class Ledger:
         """Enter a number, list or array that came out of a tensor."""
         return self._new(maker, [(), None, False, "", "", True, False, "", False])
 
-    def remember_float(self, value: float, number: int) -> None:
-        """``float(t)`` must return a plain float: recognise it by its exact value when it comes back."""
-        self._floats[value] = number
-
     def use(self, tensor: torch.Tensor) -> int:
         """The number of a tensor that is being used; its ``requires_grad`` counts as it is now."""
         number = self.known(tensor)
@@ -103,11 +98,8 @@ class Ledger:
                 write = self._writes.get(storage_key(leaf)) if self._writes else None
                 if write is not None and write[0] > self.makers[number] and write[1] != number:
                     numbers.append(write[1])
-            elif type(leaf) is float:
-                if leaf in self._floats and leaf not in (0.0, 1.0):
-                    numbers.append(self._floats[leaf])
             else:
-                numbers.extend(carriers.origins(leaf))
+                numbers.extend(carriers.origins(leaf) or carriers.origins_of_values(leaf))
         return tuple(numbers)
 
     def is_old(self, tensor: torch.Tensor) -> bool:
@@ -136,8 +128,10 @@ class Ledger:
         """A tensor that no recorded call made: by an unseen Function, by NumPy, or before the step."""
         if tensor.grad_fn is not None:
             name, sources = tensor.grad_fn.name().split("Backward")[0], self._behind(tensor.grad_fn, 0)
-        elif tensor.device.type == "cpu" and tensor.layout is torch.strided and carriers.any_array():
+        elif tensor.device.type == "cpu" and tensor.layout is torch.strided and carriers.any_left():
             name, sources = "from_numpy", carriers.origins_of_memory(tensor.data_ptr())
+            if not sources and tensor.is_floating_point() and not tensor.requires_grad:
+                sources = carriers.origins_of_values(tensor.detach().flatten()[: carriers.MOST_VALUES].tolist())
         else:
             sources = ()
         if not sources:

@@ -54,7 +54,11 @@ def files_of(*things: object) -> tuple[str, ...]:
     files: dict[str, None] = {}
     for thing in things:
         for one in _things(thing, set()):
-            functions = [type(part).forward for part in one.modules()] if isinstance(one, nn.Module) else [one]
+            functions = (
+                [getattr(type(part), "forward", None) for part in one.modules()]
+                if isinstance(one, nn.Module)
+                else [one]
+            )
             for function in functions:
                 code = getattr(function, "__code__", None)
                 if isinstance(code, CodeType) and is_user_file(code.co_filename):

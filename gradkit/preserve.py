@@ -7,8 +7,9 @@ are small, and BatchNorm writes them unseen), parameters and other tensors at th
 
 from __future__ import annotations
 
-import random
-import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -16,13 +17,18 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from gradkit import surroundings
+
+_CONTAINERS = (dict, OrderedDict, list, set, deque)
+
 
 class Preserved:
     """Everything as it was before, also after an exception or Ctrl-C.
 
     Covers weights, buffers, ``.grad``, ``requires_grad`` and train/eval flags, hooks, the attributes of every module
-    seen, tensors written in place, the random state (torch on CPU and GPU, NumPy, ``random``), grad mode and autocast.
-    Does not cover what a step does to objects that are neither modules nor tensors (a counter, a list, a file).
+    seen and the lists and dictionaries in them, tensors written in place, the state of optimizers that step, the random
+    state (torch on CPU and GPU, NumPy, ``random``), grad mode, autocast and default dtype. Does not cover what a step
+    does to objects that are neither (a counter of its own, a file).
 
     Attributes:
         parameters: the model's parameters by name, as they were: a step may put others in their place.
@@ -39,24 +45,26 @@ class Preserved:
         self.model = model
         self.parameters = dict(model.named_parameters(remove_duplicate=False))
         self._modules: dict[int, tuple[nn.Module, dict[str, Any]]] = {}
-        self._buffers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self._leaves: dict[int, tuple[torch.Tensor, torch.Tensor | None, bool]] = {}
+        self._memory: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._contents: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._leaves: dict[int, _Leaf] = {}
+        self._optimizers: dict[int, tuple[torch.optim.Optimizer, dict[Any, Any], list[dict[str, Any]]]] = {}
 
     def __enter__(self) -> Preserved:
-        self._random = _random_state()
-        self._grad_mode = torch.is_grad_enabled()
-        self._autocast = _autocast_state()
+        self._around = surroundings.remember()
         self.watch(self.model)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.rewind()
-        for tensor, grad, _ in self._leaves.values():
-            if tensor.grad is not grad:
-                tensor.grad = grad
+        errors = self.rewind()
+        for leaf in self._leaves.values():
+            _attempt(leaf.restore_grad, errors)
+        if errors and error is None:
+            raise errors[0]
+
+    # -- what to remember ---------------------------------------------------------------------------------------
 
     def watch(self, root: nn.Module) -> None:
         """Remember a module and all below it, unless already known."""
@@ -65,55 +73,97 @@ class Preserved:
                 continue
             self._modules[id(module)] = (module, _shallow(module))
             for buffer in module._buffers.values():
-                if buffer is not None and id(buffer) not in self._buffers:
-                    self._buffers[id(buffer)] = (buffer, buffer.detach().clone())
+                if buffer is not None and not is_lazy(buffer):
+                    self.before_write(buffer)
             for parameter in module._parameters.values():
                 if parameter is not None:
                     self.leaf(parameter)
 
-    def leaf(self, tensor: torch.Tensor) -> None:
-        """Remember a leaf's ``.grad`` and flag, before a backward fills it."""
-        if id(tensor) not in self._leaves and not is_lazy(tensor):
-            self._leaves[id(tensor)] = (tensor, tensor.grad, tensor.requires_grad)
+    def leaf(self, tensor: torch.Tensor) -> bool:
+        """Remember a leaf's memory, ``.grad``, flag and hooks, before a backward fills it. False if already known."""
+        if id(tensor) in self._leaves or is_lazy(tensor):
+            return False
+        self._leaves[id(tensor)] = _Leaf(tensor)
+        self._memory.setdefault(id(tensor), (tensor, tensor.detach()))
+        return True
 
     def before_write(self, tensor: torch.Tensor) -> None:
         """Copy a tensor that is about to be written in place, unless already copied."""
-        if id(tensor) not in self._written:
-            self._written[id(tensor)] = (tensor, tensor.detach().clone())
+        if id(tensor) not in self._contents:
+            self._memory.setdefault(id(tensor), (tensor, tensor.detach()))
+            self._contents[id(tensor)] = (tensor, tensor.detach().clone())
 
-    def rewind(self) -> None:
-        """Put back all but the gradients: also between two runs of the same step."""
-        torch.set_grad_enabled(self._grad_mode)
-        _restore_autocast(self._autocast)
+    def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Remember an optimizer's state and settings, before it steps."""
+        if id(optimizer) not in self._optimizers:
+            state = {p: dict(entries) for p, entries in optimizer.state.items()}
+            self._optimizers[id(optimizer)] = (optimizer, state, [dict(group) for group in optimizer.param_groups])
+
+    # -- putting back -------------------------------------------------------------------------------------------
+
+    def rewind(self) -> list[Exception]:
+        """Put back all but the gradients: also between two runs of the same step. Returns what could not be."""
+        errors: list[Exception] = []
+        for back in self._around[1:]:
+            _attempt(back, errors)
         for module, state in self._modules.values():
-            _put_back(module, state)
-        for tensor, copy in [*reversed(self._written.values()), *self._buffers.values()]:
-            if not _same(tensor, copy):
-                _overwrite(tensor, copy)
-        self._written.clear()
-        for tensor, _, flag in self._leaves.values():
-            if tensor.requires_grad is not flag and tensor.is_leaf:
-                tensor.requires_grad_(flag)
-        _restore_random(self._random)
+            _attempt(partial(_put_back, module, state), errors)
+        for tensor, memory in self._memory.values():
+            _attempt(partial(_restore_memory, tensor, memory), errors)
+        for tensor, copy in reversed(self._contents.values()):
+            _attempt(partial(_restore_contents, tensor, copy), errors)
+        for leaf in self._leaves.values():
+            _attempt(leaf.restore_flags, errors)
+        for entry in self._optimizers.values():
+            _attempt(partial(_restore_optimizer, *entry), errors)
+        _attempt(self._around[0], errors)
+        return errors
 
     def clear_grads(self) -> None:
         """Take the gradients of every leaf away, so that a backward starts from nothing."""
-        for tensor, _, _ in self._leaves.values():
-            tensor.grad = None
+        for leaf in self._leaves.values():
+            leaf.tensor.grad = None
 
-    def leaves(self) -> list[torch.Tensor]:
-        """Every leaf known so far."""
-        return [tensor for tensor, _, _ in self._leaves.values()]
+
+class _Leaf:
+    """A leaf tensor with its gradient, flag and hooks as they were."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.grad, self.flag = tensor, tensor.grad, tensor.requires_grad
+        self.hooks = {name: _copy(getattr(tensor, name, None)) for name in _TENSOR_HOOKS}
+
+    def restore_grad(self) -> None:
+        if self.tensor.grad is not self.grad:
+            self.tensor.grad = self.grad
+
+    def restore_flags(self) -> None:
+        if self.tensor.requires_grad is not self.flag and self.tensor.is_leaf:
+            self.tensor.requires_grad_(self.flag)
+        for name, hooks in self.hooks.items():
+            if dict(getattr(self.tensor, name, None) or {}) != (hooks or {}):
+                setattr(self.tensor, name, None if hooks is None else OrderedDict(hooks))
+
+
+_TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+def _copy(hooks: Any) -> dict[Any, Any] | None:
+    return None if hooks is None else dict(hooks)
+
+
+def _attempt(back: Callable[[], object], errors: list[Exception]) -> None:
+    """One part that cannot be put back must not keep the others from it."""
+    try:
+        back()
+    except Exception as error:  # noqa: BLE001
+        errors.append(error)
 
 
 def _shallow(module: nn.Module) -> dict[str, Any]:
-    state = dict(module.__dict__)
     return {
-        k: (v, type(v)(v)) if k.startswith("_") and type(v).__name__ in _TABLES else (v, None) for k, v in state.items()
+        name: (value, type(value)(value) if type(value) in _CONTAINERS else None)
+        for name, value in module.__dict__.items()
     }
-
-
-_TABLES = ("dict", "OrderedDict", "set")
 
 
 def _put_back(module: nn.Module, state: dict[str, Any]) -> None:
@@ -125,62 +175,42 @@ def _put_back(module: nn.Module, state: dict[str, Any]) -> None:
             now[name] = value
         if entries is not None and _changed(value, entries):
             value.clear()
-            value.update(entries)
+            (value.update if isinstance(value, (dict, set)) else value.extend)(entries)
 
 
 def _changed(value: Any, entries: Any) -> bool:
     """Compare by identity: tensors cannot be compared by ``==`` inside a dictionary."""
-    if isinstance(value, set):
-        return bool(value != entries)
-    return [(k, id(v)) for k, v in value.items()] != [(k, id(v)) for k, v in entries.items()]
+    if isinstance(value, dict):
+        return [(k, id(v)) for k, v in value.items()] != [(k, id(v)) for k, v in entries.items()]
+    return {id(v) for v in value} != {id(v) for v in entries} or len(value) != len(entries)
+
+
+def _restore_memory(tensor: torch.Tensor, memory: torch.Tensor) -> None:
+    """Undo ``p.data = ...``, ``.to(dtype)``, ``set_`` and ``resize_``: the tensor gets its own memory back."""
+    if tensor.is_meta or tensor.layout is not torch.strided or memory.layout is not torch.strided:
+        return
+    if tensor.dtype != memory.dtype or tensor.shape != memory.shape or tensor.data_ptr() != memory.data_ptr():
+        tensor.data = memory
+
+
+def _restore_contents(tensor: torch.Tensor, copy: torch.Tensor) -> None:
+    if not _same(tensor, copy):
+        with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+            (tensor if tensor.is_inference() else tensor.data).copy_(copy)
 
 
 def _same(tensor: torch.Tensor, copy: torch.Tensor) -> bool:
-    if tensor.is_meta or copy.is_meta or tensor.shape != copy.shape:
-        return tensor.is_meta or copy.is_meta
-    if tensor.layout is not torch.strided or tensor.is_quantized:
+    if tensor.is_meta or copy.is_meta:
+        return True
+    if tensor.shape != copy.shape or tensor.layout is not torch.strided or tensor.is_quantized:
         return False
     with torch.no_grad():
         return bool(((tensor == copy) | ((tensor != tensor) & (copy != copy))).all())
 
 
-def _overwrite(tensor: torch.Tensor, copy: torch.Tensor) -> None:
-    with torch.no_grad():
-        if tensor.is_inference():
-            with torch.inference_mode():
-                tensor.copy_(copy)
-        else:
-            tensor.data.copy_(copy)
-
-
-def _random_state() -> dict[str, Any]:
-    state: dict[str, Any] = {"random": random.getstate(), "torch": torch.get_rng_state()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    if "numpy" in sys.modules:
-        import numpy as np
-
-        state["numpy"] = np.random.get_state()
-    return state
-
-
-def _restore_random(state: dict[str, Any]) -> None:
-    random.setstate(state["random"])
-    torch.set_rng_state(state["torch"])
-    if "cuda" in state:
-        torch.cuda.set_rng_state_all(state["cuda"])
-    if "numpy" in state:
-        import numpy as np
-
-        np.random.set_state(state["numpy"])
-
-
-def _autocast_state() -> list[tuple[str, bool, torch.dtype]]:
-    kinds = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    return [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
-
-
-def _restore_autocast(state: list[tuple[str, bool, torch.dtype]]) -> None:
-    for kind, enabled, dtype in state:
-        torch.set_autocast_enabled(kind, enabled)
-        torch.set_autocast_dtype(kind, dtype)
+def _restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[Any, Any], groups: list[dict[str, Any]]) -> None:
+    optimizer.state.clear()
+    optimizer.state.update({p: dict(entries) for p, entries in state.items()})
+    for group, saved in zip(optimizer.param_groups, groups, strict=False):
+        group.clear()
+        group.update(saved)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -69,19 +71,40 @@ def backward(loss: torch.Tensor, preserved: Preserved) -> Reached:
         return Reached(elements=loss.numel())
     for leaf in leaves_of(loss):
         preserved.leaf(leaf)
-    for parameter in preserved.parameters.values():
-        if getattr(parameter, "_post_accumulate_grad_hooks", None):
-            preserved.before_write(parameter)
     preserved.clear_grads()
-    error = ""
-    try:
-        with torch.enable_grad():
-            loss.backward(torch.ones_like(loss))  # type: ignore[no-untyped-call]
-    except RuntimeError as raised:
-        error = str(raised)
-    found = norms(preserved.parameters)
+    with torch.enable_grad(), arrivals(preserved) as arrived:
+        error = ""
+        try:
+            start = None if loss.numel() == 1 else torch.ones_like(loss)
+            loss.backward(start, retain_graph=True)  # type: ignore[no-untyped-call]
+        except Exception as raised:  # noqa: BLE001  a hook or a custom Function may raise anything
+            error = str(raised) or type(raised).__name__
+    found = {**arrived, **norms(preserved.parameters)}
     preserved.clear_grads()
     return Reached(found, True, error, loss.numel())
+
+
+@contextlib.contextmanager
+def arrivals(preserved: Preserved) -> Iterator[dict[str, float | None]]:
+    """Gradients that arrive while the block runs, of parameters whose hooks use them up at once.
+
+    An optimizer that steps in a ``register_post_accumulate_grad_hook`` leaves no ``.grad`` behind to be looked at.
+    """
+    found: dict[str, float | None] = {}
+    handles = []
+    for name, parameter in preserved.parameters.items():
+        if parameter.requires_grad and getattr(parameter, "_post_accumulate_grad_hooks", None):
+            preserved.before_write(parameter)
+            handles.append(parameter.register_hook(partial(_arrived, found, name)))  # type: ignore[no-untyped-call]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _arrived(found: dict[str, float | None], name: str, grad: torch.Tensor) -> None:
+    found[name] = _norm(grad)
 
 
 def norms(parameters: Mapping[str, torch.Tensor]) -> dict[str, float | None]:
@@ -143,12 +166,13 @@ def _finite(grads: Any) -> bool:
 
 
 def _norm(grad: torch.Tensor) -> float | None:
+    """The 2-norm; the largest element where squares would overflow; nan or inf only if the gradient holds such."""
     if grad.is_meta:
         return None
-    values = grad.coalesce().values() if grad.layout is torch.sparse_coo else grad
-    return float(
-        torch.linalg.vector_norm(values.detach().to(torch.complex128 if values.is_complex() else torch.float32))
-    )
+    values = grad.detach().coalesce().values() if grad.layout is torch.sparse_coo else grad.detach()
+    wide = values.to(torch.complex128 if values.is_complex() else torch.float64)
+    norm = float(torch.linalg.vector_norm(wide))
+    return norm if math.isfinite(norm) or not wide.numel() else float(wide.abs().max())
 
 
 def wanted(model: nn.Module, should_train: Sequence[str] | None) -> tuple[str, ...]:

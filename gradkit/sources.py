@@ -39,19 +39,26 @@ def class_files(classes: Iterable[type]) -> tuple[str, ...]:
 
 
 def _file_of(cls: type) -> str:
+    return next((code.co_filename for code in _codes(cls)), "")
+
+
+def _codes(cls: type) -> Iterator[CodeType]:
+    """The code objects of a class's own methods and properties."""
     for member in vars(cls).values():
-        code = getattr(getattr(member, "__wrapped__", member), "__code__", None)
-        if code is not None and code.co_name != "<lambda>":
-            return str(code.co_filename)
-    return ""
+        for function in (member, getattr(member, "fget", None), getattr(member, "__func__", None)):
+            code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+            if isinstance(code, CodeType) and code.co_name != "<lambda>":
+                yield code
 
 
 def _class_node(cls: type) -> tuple[str, ast.ClassDef | None]:
     file = _file_of(cls)
     tree = frames.tree_of(file) if file else None
+    lines = {code.co_firstlineno for code in _codes(cls) if code.co_filename == file}
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
-            return file, node
+            if any(node.lineno <= line <= (node.end_lineno or line) for line in lines):
+                return file, node
     return file, None
 
 

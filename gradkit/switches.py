@@ -20,6 +20,7 @@ from torch.autograd import grad_mode
 from torch.utils import _contextlib, checkpoint
 
 from gradkit import frames
+from gradkit.records import Location
 from gradkit.traces import (
     BLOCK,
     CHECKPOINT,
@@ -57,6 +58,7 @@ class Switches:
         self._inference: list[_Open] = []
         self._known: dict[Region, int] = {}
         self._thread = 0
+        self._places: dict[CodeType, Location] = {}
         self._preset = False
 
     def __enter__(self) -> Switches:
@@ -68,6 +70,9 @@ class Switches:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for entry in reversed(self._inference):
+            self._exit(entry.owner, None, None, None)
+        self._inference.clear()
         grad_mode.inference_mode.__enter__ = self._enter  # type: ignore[method-assign]
         grad_mode.inference_mode.__exit__ = self._exit  # type: ignore[method-assign]
 
@@ -101,9 +106,9 @@ class Switches:
         code, file = frame.f_code, frame.f_code.co_filename
         decorated, target = False, None
         if file == _CONTEXTLIB and kind == BLOCK:
-            decorated, target = True, getattr(_innermost(frame.f_locals.get("func")), "__code__", None)
-            if target is not None:
-                code, file = target, target.co_filename
+            decorated, target = True, _innermost(frame.f_locals.get("func"))
+            if hasattr(target, "__code__"):
+                code, file = target.__code__, target.__code__.co_filename
         if file == _CHECKPOINT:
             return Region(CHECKPOINT, (CHECKPOINT, *chain[:1]), chain)
         if "/distributions/" in file.replace("\\", "/") and "torch" in file:
@@ -111,7 +116,16 @@ class Switches:
         via = "" if frames.is_user_file(file) else code.co_name
         kind = DECORATOR if decorated else kind
         key = (kind, code) if decorated else (kind, code, frames.line_of((code, frame.f_lasti)))
-        return Region(kind, key, chain, target if not via else None, via, decorated)
+        place = self._decorator(target) if decorated and not via else None
+        return Region(kind, key, chain, place, via, decorated)
+
+    def _decorator(self, function: Any) -> Location | None:
+        code: CodeType | None = getattr(function, "__code__", None)
+        if code is None:
+            return None
+        if code not in self._places:
+            self._places[code] = frames.locate_code(code, getattr(function, "__globals__", {}))
+        return self._places[code]
 
     # -- inference mode -----------------------------------------------------------------------------------------
 
@@ -120,7 +134,9 @@ class Switches:
         def enter(owner: Any) -> None:
             if threading.get_ident() == self._thread:
                 plain = self._region(sys._getframe(1), BLOCK)
-                region = Region(INFERENCE, (INFERENCE, *plain.key), plain.chain, plain.code, plain.via, plain.decorated)
+                region = Region(
+                    INFERENCE, (INFERENCE, *plain.key), plain.chain, plain.place, plain.via, plain.decorated
+                )
                 if owner.mode and region.key in self.skip:
                     owner.gradkit_skipped = True
                     return
@@ -172,11 +188,17 @@ class Switches:
 
 def _context_manager(frame: FrameType) -> tuple[str, Any, FrameType | None]:
     """The outermost method of ``grad_mode.py`` that is running, its object, and the frame outside of it."""
-    action, owner, outer = "", None, frame
+    inside: list[tuple[str, Any]] = []
+    outer: FrameType | None = frame
     while outer is not None and outer.f_code.co_filename == _GRAD_MODE:
-        action, owner = outer.f_code.co_name, outer.f_locals.get("self", owner)
-        outer = outer.f_back  # type: ignore[assignment]
-    return action, owner, outer
+        inside.append((outer.f_code.co_name, outer.f_locals.get("self")))
+        outer = outer.f_back
+    if not inside:
+        return "", None, outer
+    action, owner = inside[-1]
+    return (
+        (action, owner, outer) if action in ("__enter__", "__exit__", "__call__") else ("__init__", inside[0][1], outer)
+    )
 
 
 def _innermost(function: Any) -> Any:

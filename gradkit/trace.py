@@ -9,6 +9,7 @@ Source of the mechanism: https://pytorch.org/docs/stable/torch.overrides.html
 from __future__ import annotations
 
 import bisect
+import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,13 +19,14 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from gradkit import carriers, frames
 from gradkit.autograd import AutogradGraph, graph
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
-from gradkit.reach import Reached, leaves_of, norms
+from gradkit.reach import Reached, arrivals, leaves_of, norms
 from gradkit.switches import Switches
 from gradkit.traces import Call, Trace
 
@@ -45,6 +47,9 @@ _WRITING = frozenset(
     "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__".split()
 )
 
+_SLOTS = frozenset(vars(nn.Module()))
+_BACKWARD: Any = torch.Tensor.backward
+
 
 @dataclass(frozen=True)
 class InnerBackward:
@@ -53,14 +58,7 @@ class InnerBackward:
     number: int
     graph: AutogradGraph
     reached: Reached
-
-
-class StepStopped(BaseException):
-    """The step asked for the gradient of something without history, and would have raised: what it asked for."""
-
-    def __init__(self, loss: torch.Tensor) -> None:
-        super().__init__()
-        self.loss = loss
+    identity: int
 
 
 class Tracer(TorchFunctionMode):
@@ -91,6 +89,7 @@ class Tracer(TorchFunctionMode):
         self._stopped = False
         self._held = dict(model.named_parameters(remove_duplicate=False))
         self.last_backward: InnerBackward | None = None
+        self._refused: tuple[RuntimeError, torch.Tensor] | None = None
         self.inner_reached: dict[str, float | None] = {}
         self._frame: FrameType | None = None
         self._modules = [path for path, _ in model.named_modules()]
@@ -103,7 +102,9 @@ class Tracer(TorchFunctionMode):
             self.ledger.old(buffer, buffer=name)
         for path, module in model.named_modules():
             for name, held in vars(module).items():
-                for tensor in leaves([held]) if isinstance(held, (torch.Tensor, list, tuple, dict)) else ():
+                if name in _SLOTS or not isinstance(held, (torch.Tensor, list, tuple, dict)):
+                    continue
+                for tensor in leaves([held]):
                     if isinstance(tensor, torch.Tensor) and self.ledger.known(tensor) is None:
                         self.ledger.old(tensor, attribute=f"{path}.{name}".lstrip("."))
 
@@ -117,15 +118,26 @@ class Tracer(TorchFunctionMode):
         """
         before = module_hooks.register_module_forward_pre_hook(self._enter_module)
         after = module_hooks.register_module_forward_hook(self._leave_module, always_call=True)
+        stepping = register_optimizer_step_pre_hook(self._before_step)
+        self._original_backward: Callable[..., None] = torch.autograd.backward
+        torch.autograd.backward = self._backward
         try:
-            with self.switches, self:
+            with carriers.kept(), self.switches, self:
                 return step()
-        except StepStopped as stop:
+        except RuntimeError as error:
+            if self._refused is None or self._refused[0] is not error:
+                raise
             self._stopped = True
-            return stop.loss
+            return self._refused[1]
         finally:
-            before.remove()
-            after.remove()
+            torch.autograd.backward = self._original_backward
+            self._refused = None
+            for handle in (stepping, after, before):
+                handle.remove()
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if self.preserved is not None:
+            self.preserved.optimizer(optimizer)
 
     def _enter_module(self, module: nn.Module, _args: Any) -> None:
         number = self._numbers.get(id(module), -1)
@@ -143,7 +155,6 @@ class Tracer(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        self._frame = sys._getframe(1)
         if name == "__get__":
             name = func.__self__.__name__
             if name not in PROPERTIES:
@@ -152,35 +163,54 @@ class Tracer(TorchFunctionMode):
             name = f"{func.__self__.__name__}="
             if name != "data=":
                 return func(*args, **kwargs)
-        elif name == "_set_grad_enabled":
-            return func(*args) if self.switches.record(bool(args[0]), self._frame) else None
-        elif name == "backward" and func is torch.Tensor.backward:
-            return self._backward(func, args, kwargs)
-        return self.call(func, name, args, kwargs)
+        self._frame = sys._getframe(1)
+        try:
+            if name == "_set_grad_enabled":
+                return func(*args) if self.switches.record(bool(args[0]), self._frame) else None
+            if name == "backward" and func is _BACKWARD:
+                return func(*args, **kwargs)
+            return self.call(func, name, args, kwargs)
+        finally:
+            self._frame = None  # a frame holds its tensors
 
-    def _backward(self, func: Any, args: Any, kwargs: Any) -> Any:
-        loss: torch.Tensor = args[0]
+    def _backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
+        """Stands in for ``torch.autograd.backward`` while the step runs, which ``Tensor.backward`` ends in as well."""
+        losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        loss = next((x for x in losses if x.requires_grad), losses[0])
         if not loss.requires_grad:
-            raise StepStopped(loss)
-        number, drawn = self.ledger.use(loss), graph([loss], self._held)
-        if self.preserved is not None:
-            for leaf in leaves_of(loss):
-                self.preserved.leaf(leaf)
-        func(*args, **kwargs)
-        self.inner_reached.update(norms(self._held))
-        self.last_backward = InnerBackward(number, drawn, Reached(dict(self.inner_reached), True, "", loss.numel()))
-        return None
+            self._refuse(lambda: self._original_backward(tensors, *args, **kwargs), loss)
+        number, drawn = self.ledger.use(loss), graph(losses, self._held)
+        preserved = self.preserved
+        for leaf in leaves_of(loss) if preserved is not None else ():
+            if preserved is not None and preserved.leaf(leaf):
+                leaf.grad = None
+        with contextlib.ExitStack() as stack:
+            arrived = stack.enter_context(arrivals(preserved)) if preserved is not None else {}
+            self._original_backward(tensors, *args, **kwargs)
+        self.inner_reached.update({**arrived, **norms(self._held)})
+        reached = Reached(dict(self.inner_reached), True, "", loss.numel())
+        self.last_backward = InnerBackward(number, drawn, reached, id(loss))
+
+    def _refuse(self, call: Callable[[], Any], loss: torch.Tensor) -> Any:
+        """Let torch raise what it raises where nothing requires grad, and remember what it was asked of."""
+        try:
+            return call()
+        except RuntimeError as error:
+            self._refused = (error, loss)
+            raise
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Carry out one call and record it."""
         found = list(leaves(args)) + (list(leaves(kwargs.values())) if kwargs else [])
         writes = (name[-1:] == "_" and name[-2:] != "__") or name in _WRITING or name == "data="
         targets = leaves(args if name.startswith("_fused") else args[:1]) if writes or kwargs.get("inplace") else ()
-        state = self._before_write(name, [*targets, *leaves([kwargs.get("out")])])
+        state = self._before_write(name, [*targets, *leaves([kwargs.get("out")]), *_written_unseen(name, args, kwargs)])
         if name in NO_DATA:
             inputs: tuple[int, ...] = ()
         else:
             inputs = self.ledger.inputs(found[1:] if name in OVERWRITES or name == "data=" else found)
+            if name in _FROM_PLAIN and not inputs:
+                inputs = carriers.origins_of_values(args[0] if args else kwargs.get("data"))
         begin = _sequence()
         result = self.changed(name, inputs, found, self._carry_out(func, args, kwargs))
         if name in ESCAPES:
@@ -208,22 +238,21 @@ class Tracer(TorchFunctionMode):
         return result
 
     def _carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
-        try:
+        if func is not torch.autograd.grad:
             return func(*args, **kwargs)
-        except RuntimeError as error:
-            if func is torch.autograd.grad and "does not require grad" in str(error):
-                outputs = args[0] if args else kwargs["outputs"]
-                raise StepStopped(outputs if isinstance(outputs, torch.Tensor) else outputs[0]) from None
-            raise
+        outputs = args[0] if args else kwargs["outputs"]
+        first = outputs if isinstance(outputs, torch.Tensor) else outputs[0]
+        if first.requires_grad:
+            return func(*args, **kwargs)
+        return self._refuse(lambda: func(*args, **kwargs), first)
 
     def _escape(self, name: str, inputs: tuple[int, ...], result: Any, begin: int) -> Any:
         """A value leaves torch: it becomes a value of its own, and what is handed out remembers its number."""
         number = self.ledger.left(len(self._calls))
         self._append(name, inputs, (number,), begin, False, False)
-        if name == "__float__":
-            self.ledger.remember_float(result, number)
-            return result
-        return carriers.follow(result, (number,))
+        if name not in ("__int__", "__index__", "__complex__"):
+            carriers.note(result, (number,))
+        return result if name == "__float__" else carriers.follow(result, (number,))
 
     def _before_write(self, name: str, targets: list[Any]) -> bool:
         state = False
@@ -278,3 +307,18 @@ class Tracer(TorchFunctionMode):
             ran=frozenset(self._modules[i] for i in self._ran if i >= 0),
             stopped=self._stopped,
         )
+
+
+_FROM_PLAIN = frozenset("tensor as_tensor asarray new_tensor".split())
+_QUIET = frozenset("batch_norm instance_norm embedding embedding_bag numpy __array__".split())
+
+
+def _written_unseen(name: str, args: Any, kwargs: Any) -> list[Any]:
+    """Tensors that a call may write without its name saying so, or hand out to be written through NumPy."""
+    if name in ("batch_norm", "instance_norm"):
+        return [*args[1:3], kwargs.get("running_mean"), kwargs.get("running_var")]
+    if name in ("embedding", "embedding_bag") and (
+        kwargs.get("max_norm") is not None or args[3:4] not in ((), (None,))
+    ):
+        return [*args[1:2], kwargs.get("weight")]
+    return list(args[:1]) if name in ("numpy", "__array__") else []

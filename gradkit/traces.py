@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import CodeType
 
+from gradkit.records import Location
+
 Point = tuple[CodeType, int]
 Chain = tuple[Point, ...]
 Key = tuple[object, ...]
@@ -24,7 +26,7 @@ class Region:
             (``Distribution.sample``).
         key: equal for every entry of the same place in the code.
         chain: the user's frames when it was entered, innermost first.
-        code: of a decorated function, its code object.
+        place: of a decorated function of the user's, where its decorator stands.
         via: name of the library function that opened it, ``""`` if the user's own code did.
         decorated: it was opened by a decorator (of a user's or a library's function).
     """
@@ -32,7 +34,7 @@ class Region:
     kind: str
     key: Key
     chain: Chain
-    code: CodeType | None = None
+    place: Location | None = None
     via: str = ""
     decorated: bool = False
 

@@ -1,0 +1,123 @@
+"""All that a diagnosis could change about a model and its process, taken down so that before and after compare."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.autograd import grad_mode
+from torch.nn.modules import module as module_hooks
+from torch.utils import checkpoint
+
+
+def _value(tensor: torch.Tensor | None) -> Any:
+    """Its content as comparable bytes, nan and sign of zero included."""
+    if tensor is None or tensor.is_meta or nn.parameter.is_lazy(tensor):
+        return None
+    plain = tensor.detach().clone()
+    if plain.is_quantized:
+        plain = plain.int_repr()
+    if plain.layout is not torch.strided:
+        plain = plain.to_dense()
+    return tuple(plain.shape), plain.contiguous().view(-1).view(torch.uint8).tolist() if plain.numel() else ()
+
+
+def of_tensor(tensor: torch.Tensor | None) -> dict[str, Any]:
+    """Which tensor it is, what is in it, its memory, its flags, and the same of its gradient."""
+    if tensor is None:
+        return {}
+    memory = 0
+    if not nn.parameter.is_lazy(tensor) and tensor.layout is torch.strided:
+        memory = tensor.data_ptr()
+    grad = tensor.grad if tensor.is_leaf else None
+    return {
+        "object": id(tensor), "class": type(tensor).__name__, "dtype": tensor.dtype, "memory": memory,
+        "value": _value(tensor), "requires_grad": tensor.requires_grad, "leaf": tensor.is_leaf,
+        "grad": id(grad) if grad is not None else None, "grad value": _value(grad),
+        "hooks": list((tensor._backward_hooks or {}).keys()),
+        "post hooks": list((getattr(tensor, "_post_accumulate_grad_hooks", None) or {}).keys()),
+    }  # fmt: skip
+
+
+def _attribute(value: Any) -> Any:
+    """Containers by the identity of what is in them, tensors by all of them, everything else by identity."""
+    if isinstance(value, torch.Tensor):
+        return of_tensor(value)
+    if isinstance(value, dict):
+        return id(value), [(k, id(v)) for k, v in value.items()]
+    if isinstance(value, (list, tuple)):
+        return id(value), [id(v) for v in value]
+    if isinstance(value, set):
+        return id(value), sorted(map(repr, value))
+    return id(value)
+
+
+def of_module(model: nn.Module) -> dict[str, Any]:
+    """Every module with all of its attributes, tables of hooks among them."""
+    found: dict[str, Any] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        found[path, "class"] = type(module)
+        for name, value in vars(module).items():
+            if name in ("_parameters", "_buffers") and isinstance(value, dict):
+                found[path, name] = id(value), list(value)
+                for key, tensor in value.items():
+                    found.update({(path, name, key, aspect): seen for aspect, seen in of_tensor(tensor).items()})
+            else:
+                found[path, name] = _attribute(value)
+    return found
+
+
+def of_process() -> dict[str, Any]:
+    """Random states, modes, hooks for all modules, and the functions that a trace patches."""
+    hooks = {
+        name: list(table)
+        for name, table in vars(module_hooks).items()
+        if name.startswith("_global_") and isinstance(table, dict)
+    }
+    return {
+        "torch random": torch.get_rng_state().tolist(),
+        "numpy random": [str(part) for part in np.random.get_state()],
+        "random": random.getstate(),
+        "grad mode": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "autocast": (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
+        "autocast cache": torch.is_autocast_cache_enabled(),
+        "default dtype": torch.get_default_dtype(),
+        "anomaly": torch.is_anomaly_enabled(),
+        "global hooks": hooks,
+        "inference enter": grad_mode.inference_mode.__enter__,
+        "inference exit": grad_mode.inference_mode.__exit__,
+        "checkpoint": checkpoint.CheckpointFunction,
+        "modes": torch._C._len_torch_function_stack(),
+    }  # fmt: skip
+
+
+def take(model: nn.Module, *others: nn.Module | torch.Tensor) -> dict[str, Any]:
+    """Everything. ``others``: tensors and modules that are not in the model and that the step touches."""
+    found: dict[str, Any] = {("model", *key): value for key, value in of_module(model).items()}
+    for i, other in enumerate(others):
+        if isinstance(other, torch.Tensor):
+            found.update({(f"tensor {i}", aspect): seen for aspect, seen in of_tensor(other).items()})
+        else:
+            found.update({(f"other {i}", *key): value for key, value in of_module(other).items()})
+    found.update(of_process())
+    return found
+
+
+def differences(before: dict[Any, Any], after: dict[Any, Any]) -> list[str]:
+    """What changed, as short lines; empty if nothing did."""
+    return [
+        _line(key, before.get(key), after.get(key)) for key in _keys(before, after) if before.get(key) != after.get(key)
+    ]
+
+
+def _keys(*tables: dict[Any, Any]) -> Iterable[Any]:
+    return dict.fromkeys(key for table in tables for key in table)
+
+
+def _line(key: Any, was: Any, now: Any) -> str:
+    return f"{key}: {str(was)[:200]} -> {str(now)[:200]}"

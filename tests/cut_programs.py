@@ -1,0 +1,918 @@
+"""Programs that lose the gradient: each line that a right diagnosis names ends in the mark, and no other does."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import math
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import functional_call, vmap
+from torch.utils.checkpoint import checkpoint
+
+from tests.sound_programs import LABELS, Built, batch, pair, small
+
+MARK = "# CUT"
+
+
+@dataclass(frozen=True)
+class Program:
+    """``lines``: those with the mark. ``short``: in what the engine falls short of it today."""
+
+    build: Callable[[], Built]
+    cause: str
+    lines: frozenset[int]
+    short: str
+
+
+PROGRAMS: dict[str, Program] = {}
+
+
+def cut(cause: str, short: str = "") -> Callable[[Callable[[], Built]], Callable[[], Built]]:
+    """Enter a program that loses the gradient by ``cause``."""
+
+    def enter(build: Callable[[], Built]) -> Callable[[], Built]:
+        text, first = inspect.getsourcelines(build)
+        lines = frozenset(first + i for i, line in enumerate(text) if line.rstrip().endswith(MARK))
+        PROGRAMS[build.__name__] = Program(build, cause, lines, short)
+        return build
+
+    return enter
+
+
+def names() -> list[Any]:
+    """The names as parameters of a test, those that fall short marked so."""
+    short = {name: [pytest.mark.xfail(strict=True, reason=p.short)] for name, p in PROGRAMS.items() if p.short}
+    return [pytest.param(name, id=name, marks=short.get(name, [])) for name in PROGRAMS]
+
+
+# -- grad mode --------------------------------------------------------------------------------------------------------
+
+
+@cut("no_grad_block")
+def a_block_with_two_context_managers_on_a_line() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():  # CUT
+            code = model["inner"](x)
+        return model["outer"](code.float()).sum()
+
+    return model, step
+
+
+@cut("no_grad_block")
+def a_block_whose_context_managers_stand_on_lines_of_their_own() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        with (
+            torch.autocast("cpu", dtype=torch.bfloat16),
+            torch.no_grad(),  # CUT
+        ):
+            code = model["inner"](x)
+        return model["outer"](code.float()).sum()
+
+    return model, step
+
+
+@cut("inference_mode")
+def inference_mode_as_second_context_manager() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        with contextlib.nullcontext(), torch.inference_mode():  # CUT
+            code = model["inner"](x)
+        return model["outer"](code.clone()).sum()
+
+    return model, step
+
+
+@cut("no_grad_block")
+def a_block_inside_a_block() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():  # noqa: SIM117  # CUT
+            with torch.no_grad():  # CUT
+                code = model["inner"](x)
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("no_grad_block")
+def gradients_enabled_again_too_late() -> Built:
+    model, x = pair(middle=nn.Linear(4, 4)), batch()
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():  # CUT
+            code = model["inner"](x)
+            with torch.enable_grad():
+                code = model["middle"](code)
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("no_grad_block")
+def a_context_manager_in_a_variable() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        context = torch.no_grad()
+        with context:  # CUT
+            code = model["inner"](x)
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("no_grad_block")
+def a_context_manager_of_the_users_own() -> Built:
+    model, x = pair(), batch()
+
+    @contextlib.contextmanager
+    def quietly() -> Iterator[None]:
+        with torch.no_grad():  # CUT
+            yield
+
+    def step() -> torch.Tensor:
+        with quietly():
+            code = model["inner"](x)
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("no_grad_block")
+def a_block_entered_by_an_exit_stack() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.no_grad())  # CUT
+            code = model["inner"](x)
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("no_grad_block")
+def a_block_in_the_call_of_an_object() -> Built:
+    model, x = pair(), batch()
+
+    class Encoder:
+        def __call__(self, given: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():  # CUT
+                return model["inner"](given)
+
+    encoder = Encoder()
+    return model, lambda: model["outer"](encoder(x)).sum()
+
+
+@cut("no_grad_block")
+def a_decorator_of_the_users_own() -> Built:
+    model, x = pair(), batch()
+
+    def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def inner(*args: Any) -> Any:
+            with torch.no_grad():  # CUT
+                return function(*args)
+
+        return inner
+
+    @quiet
+    def encode(given: torch.Tensor) -> torch.Tensor:
+        return model["inner"](given)
+
+    return model, lambda: model["outer"](encode(x)).sum()
+
+
+@cut("no_grad_block")
+def set_grad_enabled_as_a_block() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        with torch.set_grad_enabled(False):  # CUT
+            code = model["inner"](x)
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("grad_disabled_globally")
+def set_grad_enabled_called_in_a_helper() -> Built:
+    model, x = pair(), batch()
+
+    def quieten() -> None:
+        torch.set_grad_enabled(False)  # CUT
+
+    def step() -> torch.Tensor:
+        quieten()
+        code = model["inner"](x)
+        torch.set_grad_enabled(True)
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("no_grad_block")
+def assignment_under_no_grad() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = torch.zeros(6, 4)
+        with torch.no_grad():  # CUT
+            code[:] = model["inner"](x)
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+def log_grad_norm(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that only has ``grad`` in its name."""
+
+    @functools.wraps(function)
+    def inner(*args: Any) -> Any:
+        return function(*args)
+
+    return inner
+
+
+@cut("no_grad_decorator")
+def a_decorator_without_parentheses() -> Built:
+    model, x = pair(), batch()
+
+    @torch.no_grad  # CUT
+    def encode(given: torch.Tensor) -> torch.Tensor:
+        return model["inner"](given)
+
+    return model, lambda: model["outer"](encode(x)).sum()
+
+
+@cut("no_grad_decorator")
+def a_decorator_below_another_with_grad_in_its_name() -> Built:
+    model, x = pair(), batch()
+
+    @log_grad_norm
+    @torch.no_grad()  # CUT
+    def encode(given: torch.Tensor) -> torch.Tensor:
+        return model["inner"](given)
+
+    return model, lambda: model["outer"](encode(x)).sum()
+
+
+@cut("no_grad_decorator", short="which of several decorators is an alias of no_grad is not told")
+def a_decorator_under_another_name() -> Built:
+    model, x = pair(), batch()
+    frozen = torch.no_grad()
+
+    @log_grad_norm
+    @frozen  # CUT
+    def encode(given: torch.Tensor) -> torch.Tensor:
+        return model["inner"](given)
+
+    return model, lambda: model["outer"](encode(x)).sum()
+
+
+@cut("no_grad_decorator")
+def a_function_wrapped_by_hand() -> Built:
+    model, x = pair(), batch()
+
+    def encode(given: torch.Tensor) -> torch.Tensor:
+        return model["inner"](given)
+
+    quiet = torch.no_grad()(encode)  # CUT
+    return model, lambda: model["outer"](quiet(x)).sum()
+
+
+@cut("no_grad_decorator")
+def a_decorated_generator() -> Built:
+    model, x = pair(), batch()
+
+    @torch.no_grad()  # CUT
+    def encode(given: torch.Tensor) -> Iterator[torch.Tensor]:
+        yield model["inner"](given)
+
+    return model, lambda: model["outer"](next(encode(x))).sum()
+
+
+@cut("no_grad_decorator")
+def set_grad_enabled_as_a_decorator() -> Built:
+    model, x = pair(), batch()
+
+    @torch.set_grad_enabled(False)  # CUT
+    def encode(given: torch.Tensor) -> torch.Tensor:
+        return model["inner"](given)
+
+    return model, lambda: model["outer"](encode(x)).sum()
+
+
+@cut("checkpoint_reentrant")
+def a_reentrant_checkpoint_whose_input_needs_no_grad() -> Built:
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](checkpoint(model["inner"], x, use_reentrant=True)).sum()  # CUT
+
+
+# -- detach and .data -------------------------------------------------------------------------------------------------
+
+
+@cut("detach")
+def four_cuts_one_behind_the_other() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        code = code.detach()  # CUT
+        code = code.relu().data  # CUT
+        with torch.no_grad():  # CUT
+            code = code * 2
+        code = torch.tensor(code.numpy())  # CUT
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("data_attr")
+def three_cuts_each_behind_a_layer() -> Built:
+    model, x = pair(second=nn.Linear(4, 4), third=nn.Linear(4, 4)), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x).detach()  # CUT
+        code = model["second"](code).data  # CUT
+        code = torch.tensor(model["third"](code).tolist())  # CUT
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("detach")
+def two_ways_that_are_both_cut() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        one = code.detach()  # CUT
+        two = code.data * 2  # CUT
+        return model["outer"](one + two).sum()
+
+    return model, step
+
+
+@cut("detach")
+def two_layers_detached_on_one_line() -> Built:
+    model, x = pair(second=nn.Linear(4, 4)), batch()
+
+    def step() -> torch.Tensor:
+        one, two = model["inner"](x).detach(), model["second"](x).detach()  # CUT
+        return model["outer"](one + two).sum()
+
+    return model, step
+
+
+@cut("detach")
+def a_state_detached_in_a_loop() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        state = torch.zeros(6, 4)
+        for _ in range(3):
+            state = (model["inner"](x) + state).detach()  # CUT
+        return model["outer"](state).sum()
+
+    return model, step
+
+
+@cut("detach")
+def a_value_detached_in_place() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        code.detach_()  # CUT
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("detach")
+def a_detach_in_a_lambda() -> Built:
+    model, x = pair(), batch()
+    encode = lambda given: model["inner"](given).detach()  # noqa: E731  # CUT
+    return model, lambda: model["outer"](encode(x)).sum()
+
+
+@cut("detach")
+def a_detach_in_a_forward_hook() -> Built:
+    model, x = pair(), batch()
+
+    def hook(module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
+        return output.detach()  # CUT
+
+    model["inner"].register_forward_hook(hook)
+    return model, lambda: model["outer"](model["inner"](x)).sum()
+
+
+@cut("detach")
+def a_detach_on_a_line_of_its_own_in_a_comprehension() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        # fmt: off
+        code = torch.stack([
+            model["inner"](row)
+            .detach()  # CUT
+            for row in x
+        ])
+        # fmt: on
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+class Copy(torch.autograd.Function):
+    """A sound function of the user's own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        return grads[0]
+
+
+@cut("detach")
+def a_detach_behind_a_custom_function() -> Built:
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](Copy.apply(model["inner"](x)).detach()).sum()  # CUT
+
+
+@cut("detach")
+def a_detach_behind_a_thread() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        made: list[torch.Tensor] = []
+        thread = threading.Thread(target=lambda: made.append(model["inner"](x)))
+        thread.start()
+        thread.join()
+        return model["outer"](made[0].detach()).sum()  # CUT
+
+    return model, step
+
+
+@cut("detach", short="calls in another thread are not seen")
+def a_detach_inside_a_thread() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        made: list[torch.Tensor] = []
+        thread = threading.Thread(target=lambda: made.append(model["inner"](x).detach()))  # CUT
+        thread.start()
+        thread.join()
+        return model["outer"](made[0]).sum()
+
+    return model, step
+
+
+@cut("detach")
+def a_detach_behind_a_scripted_module() -> Built:
+    model, x = pair(inner=torch.jit.script(nn.Linear(4, 4))), batch()
+    return model, lambda: model["outer"](model["inner"](x).detach()).sum()  # CUT
+
+
+@cut("detach", short="vmap's own steps are accused too")
+def a_detach_behind_vmap() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = vmap(model["inner"])(x)
+        code = code.detach()  # CUT
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("detach", short="what happens inside vmap is not followed")
+def a_detach_inside_vmap() -> Built:
+    model, x = pair(), batch()
+
+    def encode(row: torch.Tensor) -> torch.Tensor:
+        return model["inner"](row).detach()  # CUT
+
+    return model, lambda: model["outer"](vmap(encode)(x)).sum()
+
+
+@cut("detach")
+def a_functional_call_with_detached_weights() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        weights = {name: value.detach() for name, value in model.named_parameters()}  # CUT
+        return functional_call(model, weights, (x,)).sum()
+
+    return model, step
+
+
+@cut("detach")
+def a_functional_call_with_the_state_dict() -> Built:
+    model, x = small(), batch()
+    return model, lambda: functional_call(model, model.state_dict(), (x,)).sum()  # CUT
+
+
+@cut("detach")
+def an_inner_backward_that_misses_a_layer() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x).detach()  # CUT
+        loss = model["outer"](code).sum()
+        loss.backward()
+        return loss
+
+    return model, step
+
+
+@cut("no_grad_block")
+def an_inner_backward_that_misses_a_layer_and_nothing_returned() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> None:
+        with torch.no_grad():  # CUT
+            code = model["inner"](x)
+        model["outer"](code).sum().backward()
+
+    return model, step
+
+
+@cut("detach")
+def an_inner_backward_that_raises_for_want_of_a_grad_fn() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = model(x).sum().detach()  # CUT
+        loss.backward()
+        return loss
+
+    return model, step
+
+
+@cut("detach")
+def a_flag_set_on_a_detached_loss() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = F.mse_loss(model(x), torch.ones(6, 1)).detach()  # CUT
+        loss.requires_grad = True
+        return loss
+
+    return model, step
+
+
+# -- out of torch and back --------------------------------------------------------------------------------------------
+
+
+@cut("python_roundtrip")
+def a_sum_of_items() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        total = 0.0
+        for row in x:
+            total += model(row).item()  # CUT
+        return torch.tensor(total, requires_grad=True)
+
+    return model, step
+
+
+@cut("python_roundtrip", short="math.sqrt() drops the origin of its argument")
+def a_square_root_by_the_math_module() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        value = model(x).pow(2).mean().item()  # CUT
+        return torch.tensor(math.sqrt(value))
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def an_array_of_items() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        values = [out.item() for out in model(x)]  # CUT
+        return torch.tensor(np.array(values)).sum()
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def items_given_to_a_float_tensor() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        values = [out.item() for out in model["inner"](x)[:, 0]]  # CUT
+        return model["outer"](torch.FloatTensor([values] * 4).T).sum()
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def a_list_that_is_computed_with() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        rows = model["inner"](x).tolist()  # CUT
+        return model["outer"](torch.tensor([[value * 2 for value in row] for row in rows])).sum()
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def a_float_that_scales_another_branch() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        scale = float(model["inner"](x).mean())  # CUT
+        return (model["outer"](x) * scale).sum()
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def a_rounded_item() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        scale = round(model["inner"](x).mean().item(), 2)  # CUT
+        return (model["outer"](x) * scale).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def arrays_through_many_functions() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        array = model["inner"](x).detach().numpy()  # CUT
+        array = np.exp(array) / np.exp(array).sum(-1, keepdims=True)
+        array = np.stack(list(np.concatenate([array, array])[:6]))
+        return model["outer"](torch.from_numpy(np.ascontiguousarray(array.astype(np.float32)))).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def a_singular_value_decomposition_by_numpy() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        left, values, right = np.linalg.svd(model["inner"](x).data.numpy(), full_matrices=False)  # CUT
+        return model["outer"](torch.tensor(left @ np.diag(values) @ right)).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def an_array_made_of_a_list_of_arrays() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        rows = []
+        for row in x:
+            rows.append(model["inner"](row).detach().numpy())  # noqa: PERF401  # CUT
+        return model["outer"](torch.tensor(np.array(rows))).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def an_array_filled_row_by_row() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        array = np.zeros((6, 4), dtype=np.float32)
+        for i in range(6):
+            array[i] = model["inner"](x[i]).detach().numpy()  # CUT
+        return model["outer"](torch.from_numpy(array)).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip", short="asarray() hands out a plain array")
+def an_array_by_asarray() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        array = np.asarray(model["inner"](x).detach().cpu())  # CUT
+        return model["outer"](torch.as_tensor(array * 2)).sum()
+
+    return model, step
+
+
+# -- new tensors, integers, operations without derivative -------------------------------------------------------------
+
+
+@cut("rewrap_tensor")
+def a_tensor_made_of_losses() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        losses = [model(row).sum() for row in x]
+        return torch.tensor(losses).mean()  # CUT
+
+    return model, step
+
+
+@cut("rewrap_tensor", short="called python_roundtrip, at the right line")
+def a_float_tensor_made_of_losses() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        losses = [model(row).sum() for row in x]
+        return torch.FloatTensor(losses).mean()  # CUT
+
+    return model, step
+
+
+@cut("new_leaf")
+def a_loss_that_is_made_anew() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = F.mse_loss(model(x), torch.ones(6, 1))
+        return torch.tensor(loss, requires_grad=True)  # CUT
+
+    return model, step
+
+
+@cut("new_leaf", short="Variable() is not seen")
+def a_variable_made_of_data() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = F.mse_loss(model(x), torch.ones(6, 1))
+        return torch.autograd.Variable(loss.data, requires_grad=True)  # CUT
+
+    return model, step
+
+
+@cut("integer_cast")
+def a_cast_to_int8() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = (model["inner"](x) * 127).to(torch.int8)  # CUT
+        return model["outer"](code.to(torch.float32) / 127).sum()
+
+    return model, step
+
+
+@cut("non_differentiable_op")
+def a_choice_by_argmax() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        choice = model["inner"](x).argmax(-1)  # CUT
+        return model["outer"](F.one_hot(choice, 4).float()).sum()
+
+    return model, step
+
+
+@cut("non_differentiable_op")
+def a_threshold() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        mask = (model["inner"](x) > 0).float()  # CUT
+        return model["outer"](mask).sum()
+
+    return model, step
+
+
+@cut("non_differentiable_op")
+def a_sample_of_a_normal_distribution() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        normal = torch.distributions.Normal(model["inner"](x), 1.0)
+        return model["outer"](normal.sample()).sum()  # CUT
+
+    return model, step
+
+
+@cut("non_differentiable_op")
+def indices_drawn_by_multinomial() -> Built:
+    model, x = pair(embed=nn.Embedding(4, 4)), batch()
+
+    def step() -> torch.Tensor:
+        drawn = torch.multinomial(model["inner"](x).softmax(-1), 1)[:, 0]  # CUT
+        return model["outer"](model["embed"](drawn)).sum()
+
+    return model, step
+
+
+# -- not connected at all ---------------------------------------------------------------------------------------------
+
+
+@cut("constant_loss")
+def a_loss_of_zero() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        model(x)
+        return torch.zeros(())  # CUT
+
+    return model, step
+
+
+@cut("constant_loss")
+def a_total_to_which_nothing_was_added() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        total = torch.tensor(0.0)  # CUT
+        for row in x[:0]:
+            total = total + model(row).sum()
+        return total / 6
+
+    return model, step
+
+
+@cut("trainable_unused")
+def a_layer_that_is_never_called() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+            self.extra = nn.Linear(4, 1)  # CUT
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x).sum()
+
+    model, x = Model(), batch()
+    return model, lambda: model(x)
+
+
+@cut("trainable_unused")
+def an_entry_of_a_dictionary_that_is_never_called_in_a_class_of_the_same_name() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = nn.ModuleDict({"a": nn.Linear(4, 1), "b": nn.Linear(4, 1)})  # CUT
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.heads["a"](x).sum()
+
+    model, x = Model(), batch()
+    return model, lambda: model(x)
+
+
+# -- the loss itself --------------------------------------------------------------------------------------------------
+
+
+@cut("non_scalar")
+def a_loss_without_reduction() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        return F.mse_loss(model(x), torch.ones(6, 1), reduction="none")  # CUT
+
+    return model, step
+
+
+@cut("nan_gradient")
+def a_square_root_at_zero() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        difference = model(x) - model(x)
+        return difference.pow(2).sum().sqrt()  # CUT
+
+    return model, step
+
+
+@cut("non_differentiable_op")
+def labels_chosen_by_a_teacher_that_should_train() -> Built:
+    model, x = pair(teacher=nn.Linear(4, 3), student=nn.Linear(4, 3)), batch()
+
+    def step() -> torch.Tensor:
+        labels = model["teacher"](x).argmax(-1)  # CUT
+        main = F.cross_entropy(model["student"](x), labels) + F.cross_entropy(model["student"](x), LABELS)
+        return main + model["outer"](model["inner"](x)).sum()
+
+    return model, step

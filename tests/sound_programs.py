@@ -1,0 +1,722 @@
+"""Sound programs that look suspicious: each builder returns (model, step), and nothing may be found in it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import functional_call, grad, jacrev, vmap
+from torch.nn.utils import parametrizations, prune
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+Built = tuple[nn.Module, Callable[[], Any]]
+PROGRAMS: dict[str, Callable[[], Built]] = {}
+LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+def sound(builder: Callable[[], Built]) -> Callable[[], Built]:
+    """Enter a program under its name."""
+    PROGRAMS[builder.__name__] = builder
+    return builder
+
+
+def batch() -> torch.Tensor:
+    return torch.randn(6, 4)
+
+
+def small() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+
+def pair(**more: nn.Module) -> nn.ModuleDict:
+    return nn.ModuleDict({"inner": nn.Linear(4, 4), "outer": nn.Linear(4, 1), **more})
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+@sound
+def weights_tied_to_an_embedding() -> Built:
+    model = nn.Module()
+    model.embed, model.head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+    model.head.weight = model.embed.weight
+    return model, lambda: model.head(model.embed(LABELS)).logsumexp(-1).sum()
+
+
+@sound
+def one_module_under_two_names_called_twice() -> Built:
+    model, x = nn.Module(), batch()
+    model.layer = nn.Linear(4, 4)
+    model.alias = model.layer
+    return model, lambda: model.layer(model.alias(x).relu()).sum()
+
+
+@sound
+def a_recurrent_cell_over_200_steps() -> Built:
+    model, x = nn.ModuleDict({"cell": nn.LSTMCell(4, 4), "out": nn.Linear(4, 1)}), batch()
+
+    def step() -> torch.Tensor:
+        hidden = state = torch.zeros(6, 4)
+        for _ in range(200):
+            hidden, state = model["cell"](x, (hidden, state))
+        return model["out"](hidden).sum()
+
+    return model, step
+
+
+@sound
+def a_bidirectional_lstm() -> Built:
+    model, x = nn.ModuleDict({"rnn": nn.LSTM(4, 4, 2, bidirectional=True), "out": nn.Linear(8, 1)}), batch()
+    return model, lambda: model["out"](model["rnn"](x[None])[0]).sum()
+
+
+@sound
+def attention_in_train_mode() -> Built:
+    model, x = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), batch()
+    return model, lambda: model(x[None]).pow(3).sum()
+
+
+@sound
+def attention_in_eval_mode() -> Built:
+    model, x = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval(), batch()
+    return model, lambda: model(x[None]).pow(3).sum()
+
+
+@sound
+def spectral_weight_and_orthogonal_norm() -> Built:
+    x = batch()
+    model = nn.Sequential(
+        parametrizations.spectral_norm(nn.Linear(4, 4)), nn.utils.spectral_norm(nn.Linear(4, 4)),
+        parametrizations.orthogonal(nn.Linear(4, 4)), parametrizations.weight_norm(nn.Linear(4, 1)),
+    )  # fmt: skip
+    return model, lambda: model(x).pow(2).sum()
+
+
+@sound
+def pruned_weights() -> Built:
+    model, x = small(), batch()
+    prune.l1_unstructured(model[0], "weight", 0.5)
+    return model, lambda: model(x).sum()
+
+
+@sound
+def hooks_that_replace_inputs_and_outputs() -> Built:
+    model, x = small(), batch()
+    model[0].register_forward_hook(lambda module, args, output: output * 2)
+    model[2].register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    return model, lambda: model(x).sum()
+
+
+@sound
+def a_module_that_changes_its_own_attributes() -> Built:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.calls, self.last = nn.Linear(4, 1), 0, None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            self.last = self.layer(x)
+            return self.last.sum()
+
+    model, x = Counting(), batch()
+    return model, lambda: model(x)
+
+
+@sound
+def lists_and_dictionaries_of_parameters() -> Built:
+    model, x = nn.Module(), batch()
+    model.many = nn.ParameterList([nn.Parameter(torch.ones(4)) for _ in range(2)])
+    model.named = nn.ParameterDict({"a": nn.Parameter(torch.ones(4))})
+    return model, lambda: sum((x * p).sum() for p in [*model.many, *model.named.values()])
+
+
+@sound
+def complex_parameters() -> Built:
+    model, x = nn.Module(), batch()
+    model.weight = nn.Parameter(torch.randn(4, 4, dtype=torch.cfloat))
+    return model, lambda: (x.to(torch.cfloat) @ model.weight).abs().sum()
+
+
+@sound
+def a_scalar_parameter_that_is_the_whole_model() -> Built:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.tensor(2.0))
+    return model, lambda: model.weight * 3
+
+
+@sound
+def sparse_embeddings() -> Built:
+    model = nn.ModuleDict(
+        {"one": nn.Embedding(5, 3, sparse=True), "bag": nn.EmbeddingBag(5, 3, mode="sum", sparse=True)}
+    )
+    return model, lambda: model["one"](LABELS).sum() + model["bag"](LABELS[None]).sum()
+
+
+@sound
+def double_precision() -> Built:
+    model, x = small().double(), batch().double()
+    return model, lambda: model(x).sum()
+
+
+@sound
+def half_precision() -> Built:
+    model, x = small().half(), batch().half()
+    return model, lambda: model(x).sum()
+
+
+@sound
+def gradients_too_big_for_a_squared_norm_in_float32() -> Built:
+    model, x = small(), batch()
+    return model, lambda: model(x).sum() * 1e25
+
+
+@sound
+def gradients_too_big_for_float32() -> Built:
+    model, x = small().double(), batch().double()
+    return model, lambda: model(x).sum() * 1e200
+
+
+@sound
+def a_model_on_the_meta_device() -> Built:
+    model = nn.Linear(4, 1, device="meta")
+    return model, lambda: model(torch.empty(6, 4, device="meta")).sum()
+
+
+@sound
+def an_empty_batch() -> Built:
+    model = small()
+    return model, lambda: model(torch.zeros(0, 4)).sum()
+
+
+@sound
+def a_loss_of_one_element_and_two_dimensions() -> Built:
+    model, x = small(), batch()
+    return model, lambda: model(x[:1])
+
+
+# -- operations -------------------------------------------------------------------------------------------------------
+
+
+@sound
+def in_place_operations_on_views() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        hidden = model[0](x).clone()
+        hidden[:, 0:2].mul_(2)
+        hidden.view(-1)[0] += 1
+        hidden.t()[0].add_(1)
+        return model[2](hidden.tanh()).sum()
+
+    return model, step
+
+
+@sound
+def assignment_into_zeros() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        hidden, out = torch.zeros(6, 8), torch.zeros(6)
+        hidden[:3], hidden[3:] = model[0](x[:3]), model[0](x[3:])
+        for i in range(6):
+            out[i] = model[2](hidden[i]).squeeze()
+        return out.sum()
+
+    return model, step
+
+
+@sound
+def masks_from_the_output_itself() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        out = model(x)
+        positive = out > 0
+        return torch.where(positive, out, out * 0.1).sum() + out[positive].sum() + out.masked_fill(positive, 0).sum()
+
+    return model, step
+
+
+@sound
+def gather_with_class_labels() -> Built:
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 3))
+    return model, lambda: -model(LABELS).log_softmax(-1).gather(1, LABELS[:, None]).mean()
+
+
+@sound
+def weights_of_the_loss_taken_from_its_value() -> Built:
+    model, x = nn.ModuleDict({"a": small(), "b": small()}), batch()
+
+    def step() -> torch.Tensor:
+        one, two = model["a"](x).pow(2).mean(), model["b"](x).pow(2).mean()
+        scale = np.exp(-one.detach().numpy())
+        return one * float(scale) + two * (one.item() / (two.item() + 1e-8))
+
+    return model, step
+
+
+@sound
+def a_zero_weighted_term_that_touches_every_parameter() -> Built:
+    model, x = nn.ModuleDict({"a": small(), "b": small()}), batch()
+    return model, lambda: model["a"](x).sum() + 0.0 * sum(p.sum() for p in model["b"].parameters())
+
+
+# -- detach, no_grad and frozen parts that are meant ------------------------------------------------------------------
+
+
+@sound
+def logging_and_metrics() -> Built:
+    model, x, history = small(), batch(), []
+
+    def step() -> torch.Tensor:
+        out = model(x)
+        loss = F.mse_loss(out, torch.ones(6, 1))
+        history.append(loss.item())
+        history.append(loss.detach().cpu().numpy())
+        history.append(f"{loss:.3f} {loss.item():.2f} {float(loss)} {json.dumps({'loss': loss.item()})}")
+        print(loss.detach(), out.tolist(), file=io.StringIO())
+        with torch.no_grad():
+            history.append(((out > 0) == 1).float().mean().item())
+        assert isinstance(history[0], float)
+        assert round(history[0], 3) == round(float(loss), 3)
+        return loss
+
+    return model, step
+
+
+@sound
+def a_frozen_encoder_under_no_grad() -> Built:
+    model, x = nn.ModuleDict({"encoder": small().requires_grad_(False), "head": nn.Linear(1, 1)}), batch()
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():
+            code = model["encoder"](x)
+        return model["head"](code).sum()
+
+    return model, step
+
+
+@sound
+def a_frozen_encoder_in_inference_mode_whose_output_is_cloned() -> Built:
+    model, x = nn.ModuleDict({"encoder": small().requires_grad_(False), "head": nn.Linear(1, 1)}), batch()
+
+    def step() -> torch.Tensor:
+        with torch.inference_mode():
+            code = model["encoder"](x)
+        return model["head"](code.clone()).sum()
+
+    return model, step
+
+
+@sound
+def a_moving_average_as_teacher() -> Built:
+    model, x = small(), batch()
+    teacher = copy.deepcopy(model).requires_grad_(False)
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():
+            for old, new in zip(teacher.parameters(), model.parameters(), strict=True):
+                old.lerp_(new, 0.1)
+        return F.mse_loss(model(x), teacher(x))
+
+    return model, step
+
+
+@sound
+def weights_averaged_by_torch() -> Built:
+    model, x = small(), batch()
+    average = torch.optim.swa_utils.AveragedModel(model)
+
+    def step() -> torch.Tensor:
+        average.update_parameters(model)
+        return model(x).sum()
+
+    return model, step
+
+
+@sound
+def momentum_contrast_with_a_queue() -> Built:
+    class Contrast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query = nn.Linear(4, 4)
+            self.key = copy.deepcopy(self.query).requires_grad_(False)
+            self.register_buffer("queue", torch.randn(4, 8))
+            self.register_buffer("place", torch.zeros(1, dtype=torch.long))
+
+        @torch.no_grad()
+        def follow(self) -> None:
+            for new, old in zip(self.query.parameters(), self.key.parameters(), strict=True):
+                old.data = old.data * 0.9 + new.data * 0.1
+
+        @torch.no_grad()
+        def remember(self, keys: torch.Tensor) -> None:
+            at = int(self.place)
+            self.queue[:, at : at + 2] = keys.T[:, :2]
+            self.place[0] = (at + 2) % 8
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            query = F.normalize(self.query(x))
+            with torch.no_grad():
+                self.follow()
+                key = F.normalize(self.key(x))
+            positive = (query * key).sum(1, keepdim=True)
+            logits = torch.cat([positive, query @ self.queue.clone().detach()], 1) / 0.07
+            self.remember(key)
+            return F.cross_entropy(logits, torch.zeros(6, dtype=torch.long))
+
+    model, x = Contrast(), batch()
+    return model, lambda: model(x)
+
+
+@sound
+def vector_quantisation_with_a_straight_through_estimate() -> Built:
+    model, x = (
+        nn.ModuleDict({"encode": nn.Linear(4, 4), "book": nn.Embedding(8, 4), "decode": nn.Linear(4, 4)}),
+        batch(),
+    )
+
+    def step() -> torch.Tensor:
+        code = model["encode"](x)
+        nearest = model["book"](torch.cdist(code, model["book"].weight).argmin(-1))
+        commitment = F.mse_loss(nearest, code.detach()) + 0.25 * F.mse_loss(nearest.detach(), code)
+        return F.mse_loss(model["decode"](code + (nearest - code).detach()), x) + commitment
+
+    return model, step
+
+
+@sound
+def proximal_policy_optimisation() -> Built:
+    model, x, rewards = nn.ModuleDict({"policy": nn.Linear(4, 3), "value": nn.Linear(4, 1)}), batch(), torch.randn(6)
+    old = torch.distributions.Categorical(logits=model["policy"](x)).log_prob(LABELS).detach()
+
+    def step() -> torch.Tensor:
+        policy, value = torch.distributions.Categorical(logits=model["policy"](x)), model["value"](x).squeeze(-1)
+        advantage = (rewards - value).detach()
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        ratio = (policy.log_prob(LABELS) - old).exp()
+        ((ratio - 1).abs() > 0.2).float().mean().item()
+        surrogate = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
+        return F.mse_loss(value, rewards) - surrogate - 0.01 * policy.entropy().mean()
+
+    return model, step
+
+
+@sound
+def actor_and_critic_on_sampled_actions() -> Built:
+    model, x = nn.ModuleDict({"policy": nn.Linear(4, 3), "value": nn.Linear(4, 1)}), batch()
+
+    def step() -> torch.Tensor:
+        policy, value = torch.distributions.Categorical(logits=model["policy"](x)), model["value"](x).squeeze(-1)
+        actions = policy.sample()
+        returns = torch.tensor([float(action) for action in actions])
+        actor = -(policy.log_prob(actions) * (returns - value.detach())).mean()
+        return actor + F.smooth_l1_loss(value, returns)
+
+    return model, step
+
+
+@sound
+def a_variational_autoencoder() -> Built:
+    model, x = nn.ModuleDict({"encode": nn.Linear(4, 4), "decode": nn.Linear(2, 4)}), batch()
+
+    def step() -> torch.Tensor:
+        mean, log_std = model["encode"](x).chunk(2, -1)
+        posterior = torch.distributions.Normal(mean, log_std.exp())
+        prior = torch.distributions.kl_divergence(posterior, torch.distributions.Normal(0, 1)).mean()
+        return F.mse_loss(model["decode"](posterior.rsample()), x) + prior
+
+    return model, step
+
+
+@sound
+def hard_gumbel_softmax() -> Built:
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](F.gumbel_softmax(model["inner"](x), hard=True)).sum()
+
+
+# -- gradients inside of the step -------------------------------------------------------------------------------------
+
+
+@sound
+def the_discriminator_is_trained_before_the_generator() -> Built:
+    model, x = nn.ModuleDict({"judge": small(), "make": nn.Linear(4, 4)}), batch()
+    optimizer = torch.optim.SGD(model["judge"].parameters(), 0.1)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        (model["judge"](model["make"](x).detach()).mean() - model["judge"](x).mean()).backward()
+        optimizer.step()
+        return -model["judge"](model["make"](x)).mean()
+
+    return model, step
+
+
+@sound
+def a_gradient_penalty() -> Built:
+    x = batch()
+    model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Tanh(), nn.Linear(8, 1, bias=False))
+
+    def step() -> torch.Tensor:
+        point = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(model(point).sum(), point, create_graph=True)
+        return ((slope.norm(dim=1) - 1) ** 2).mean()
+
+    return model, step
+
+
+def _adapted(model: nn.Module, x: torch.Tensor, *, second_order: bool) -> dict[str, torch.Tensor]:
+    weights = dict(model.named_parameters())
+    for _ in range(3):
+        loss = F.mse_loss(functional_call(model, weights, (x,)), torch.ones(6, 1))
+        grads = torch.autograd.grad(loss, weights.values(), create_graph=second_order)
+        weights = {name: old - 0.1 * new for (name, old), new in zip(weights.items(), grads, strict=True)}
+    return weights
+
+
+@sound
+def meta_learning_of_second_order() -> Built:
+    model, x = small(), batch()
+    return model, lambda: functional_call(model, _adapted(model, x, second_order=True), (x,)).pow(2).mean()
+
+
+@sound
+def meta_learning_of_first_order() -> Built:
+    model, x = small(), batch()
+    return model, lambda: functional_call(model, _adapted(model, x, second_order=False), (x,)).pow(2).mean()
+
+
+@sound
+def derivatives_by_torch_func() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        weights = dict(model.named_parameters())
+        slopes = vmap(grad(lambda row: functional_call(model, weights, (row,)).sum()))(x)
+        return model(x).pow(2).mean() + slopes.pow(2).mean() + jacrev(model)(x[0]).pow(2).sum()
+
+    return model, step
+
+
+@sound
+def a_model_mapped_over_the_batch() -> Built:
+    model, x = small(), batch()
+    return model, lambda: vmap(model)(x).sum()
+
+
+@sound
+def a_step_that_ends_in_backward() -> Built:
+    model, x = small(), batch()
+    return model, lambda: model(x).sum().backward()
+
+
+@sound
+def a_step_that_returns_a_number_after_backward() -> Built:
+    model, x = small(), batch()
+
+    def step() -> float:
+        loss = model(x).sum()
+        loss.backward()
+        return loss.item()
+
+    return model, step
+
+
+@sound
+def a_whole_training_step_that_returns_its_loss() -> Built:
+    model, x = small(), batch()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return model, step
+
+
+@sound
+def backward_called_by_torch_autograd() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = model(x).sum()
+        torch.autograd.backward([loss])
+        return loss.detach()
+
+    return model, step
+
+
+@sound
+def gradients_accumulated_over_parts_of_the_batch() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        total = torch.zeros(())
+        for part in x.chunk(3):
+            loss = model(part).sum() / 3
+            loss.backward()
+            total += loss.detach()
+        return total
+
+    return model, step
+
+
+@sound
+def mixed_precision_with_a_scaler() -> Built:
+    model, x = small(), batch()
+    scaler, optimizer = torch.amp.GradScaler("cpu"), torch.optim.SGD(model.parameters(), 0.1)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = F.mse_loss(model(x).float(), torch.ones(6, 1))
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
+
+    return model, step
+
+
+@sound
+def an_optimizer_that_steps_in_backward() -> Built:
+    model, x = small(), batch()
+    for parameter in model.parameters():
+        optimizer = torch.optim.SGD([parameter], 0.1)
+
+        def hook(_: torch.Tensor, optimizer: torch.optim.SGD = optimizer) -> None:
+            optimizer.step()
+            optimizer.zero_grad()
+
+        parameter.register_post_accumulate_grad_hook(hook)
+    return model, lambda: model(x).sum()
+
+
+@sound
+def a_gradient_of_something_else_that_is_allowed_to_fail() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        with contextlib.suppress(RuntimeError):
+            torch.autograd.grad(x.sum(), x)
+        with contextlib.suppress(RuntimeError):
+            x.sum().backward()
+        return model(x).sum()
+
+    return model, step
+
+
+# -- what wraps a step ------------------------------------------------------------------------------------------------
+
+
+@sound
+def checkpoints_without_reentry() -> Built:
+    model, x = small(), batch()
+    return (
+        model,
+        lambda: (
+            checkpoint(model, x, use_reentrant=False).sum()
+            + checkpoint_sequential(model, 2, x, use_reentrant=False).sum()
+        ),
+    )
+
+
+@sound
+def a_reentrant_checkpoint_whose_input_requires_grad() -> Built:
+    model, x = small(), batch().requires_grad_()
+    return model, lambda: model[2](checkpoint(lambda t: model[0](t).tanh(), x, use_reentrant=True)).sum()
+
+
+@sound
+def autocast_to_bfloat16() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return F.mse_loss(model(x).float(), torch.ones(6, 1))
+
+    return model, step
+
+
+class Square(torch.autograd.Function):
+    """Its forward detaches, and goes through numbers and NumPy: its backward makes up for that."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        one = torch.from_numpy(x.detach().numpy() ** 2)
+        return torch.tensor([value.item() for value in one.flatten()]).view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        return 2 * ctx.saved_tensors[0] * grads[0]
+
+
+@sound
+def a_custom_function_with_its_own_backward() -> Built:
+    model, x = small(), batch()
+    return model, lambda: Square.apply(model(x)).sum()
+
+
+@sound
+def a_scripted_and_a_traced_model() -> Built:
+    x = batch()
+    model = nn.ModuleDict({"a": torch.jit.script(small()), "b": torch.jit.trace(small(), x)})
+    return model, lambda: model["a"](x).sum() + model["b"](x).sum()
+
+
+@sound
+def a_model_called_in_a_thread() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        made: list[torch.Tensor] = []
+        thread = threading.Thread(target=lambda: made.append(model(x)))
+        thread.start()
+        thread.join()
+        return made[0].sum()
+
+    return model, step
+
+
+@sound
+def saved_tensors_moved_and_anomalies_watched() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        with torch.autograd.graph.save_on_cpu(), torch.autograd.detect_anomaly(check_nan=False):
+            return model(x).sum()
+
+    return model, step
+
+
+@sound
+def batches_from_a_generator() -> Built:
+    def endless() -> Any:
+        while True:
+            yield batch()
+
+    model, batches = small(), endless()
+    return model, lambda: model(next(batches)).sum()
+
+
+@sound
+def a_loss_that_was_computed_before() -> Built:
+    model = small()
+    loss = model(batch()).sum()
+    return model, lambda: loss

@@ -1,0 +1,244 @@
+"""The whole line: sound programs get a clean bill, every cut is named at its line, the step runs as often as stated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gradkit
+from gradkit.errors import GradkitError
+from tests import cut_programs, sound_programs
+from tests.sound_programs import batch, pair, small
+
+
+@pytest.mark.parametrize("name", sound_programs.PROGRAMS)
+def test_a_clean_bill_for(name: str) -> None:
+    model, step = sound_programs.PROGRAMS[name]()
+    report = gradkit.diagnose(step, model=model)
+    assert report.findings == ()
+    assert report.healthy
+    assert all(row.reached for row in report.parameters if row.should_train)
+    assert report.runs == 1
+
+
+@pytest.mark.parametrize("name", cut_programs.names())
+def test_the_lines_and_the_cause_are_named_of(name: str) -> None:
+    program = cut_programs.PROGRAMS[name]
+    model, step = program.build()
+    report = gradkit.diagnose(step, model=model)
+    found = [(finding.cause, finding.location and finding.location.line) for finding in report.findings]
+    assert {line for _, line in found} == program.lines, found
+    assert program.cause in {cause for cause, _ in found}, found
+    assert all(finding.location.file == cut_programs.__file__ for finding in report.findings)
+
+
+# -- how often the step runs ------------------------------------------------------------------------------------------
+
+
+def counted(step: Callable[[], Any]) -> tuple[Callable[[], Any], list[int]]:
+    runs: list[int] = []
+
+    def run() -> Any:
+        runs.append(1)
+        return step()
+
+    return run, runs
+
+
+def cut_program() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](model["inner"](x).detach()).sum()
+
+
+def nan_program() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
+    model, x = small(), batch()
+    return model, lambda: (model(x) - model(x)).pow(2).sum().sqrt()
+
+
+@pytest.mark.parametrize("build", [cut_program, nan_program, sound_programs.a_bidirectional_lstm])
+def test_without_replay_the_step_runs_exactly_once(build: Any) -> None:
+    model, step = build()
+    step, runs = counted(step)
+    report = gradkit.diagnose(step, model=model, replay=False)
+    assert len(runs) == report.runs == 1
+
+
+@pytest.mark.parametrize(("build", "expected"), [(cut_program, 2), (nan_program, 2)])
+def test_with_replay_the_report_states_how_often_the_step_ran(build: Any, expected: int) -> None:
+    model, step = build()
+    step, runs = counted(step)
+    report = gradkit.diagnose(step, model=model)
+    assert len(runs) == report.runs == expected
+
+
+def test_a_step_that_raises_is_not_run_again() -> None:
+    def step() -> torch.Tensor:
+        raise ValueError("no data")
+
+    step, runs = counted(step)
+    with pytest.raises(GradkitError, match="no data"):
+        gradkit.diagnose(step, model=small())
+    assert len(runs) == 1
+
+
+def test_showing_a_report_never_runs_the_step() -> None:
+    model, step = cut_program()
+    step, runs = counted(step)
+    report = gradkit.diagnose(step, model=model)
+    for language in ("en", "zh"):
+        report.text(language), report.html(language, with_picture=False), report.verdict(language)
+    assert len(runs) == 2
+
+
+# -- what it is asked -------------------------------------------------------------------------------------------------
+
+
+def test_parameters_that_need_not_train_are_not_missed() -> None:
+    model, step = cut_program()
+    assert gradkit.diagnose(step, model=model, should_train=["outer.*"]).healthy
+    assert gradkit.diagnose(step, model=model, should_train=["inner.weight"]).findings[0].parameters == (
+        "inner.weight",
+    )
+
+
+def test_a_pattern_without_a_parameter_is_an_error() -> None:
+    model, step = cut_program()
+    with pytest.raises(GradkitError, match=r"projj\.\*"):
+        gradkit.diagnose(step, model=model, should_train=["projj.*"])
+
+
+def test_a_step_that_returns_no_tensor_is_an_error_that_names_what_it_returned() -> None:
+    with pytest.raises(GradkitError, match="str"):
+        gradkit.diagnose(lambda: "loss", model=small())
+
+
+def test_an_optimizer_that_misses_a_parameter_is_found() -> None:
+    model, x = pair(), batch()
+    optimizer = torch.optim.SGD(model["outer"].parameters(), lr=0.1)
+    report = gradkit.diagnose(lambda: model["outer"](model["inner"](x)).sum(), model=model, optimizer=optimizer)
+    assert [finding.cause for finding in report.findings] == ["optimizer_mismatch"]
+    assert report.findings[0].parameters == ("inner.weight", "inner.bias")
+
+
+def test_an_optimizer_that_holds_more_than_the_model_is_fine() -> None:
+    model, x, other = pair(), batch(), nn.Linear(1, 1)
+    optimizer = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
+    assert gradkit.diagnose(lambda: model["outer"](model["inner"](x)).sum(), model=model, optimizer=optimizer).healthy
+
+
+def test_a_model_and_a_batch_are_enough() -> None:
+    model = small()
+    report = gradkit.diagnose(model, batch(), loss=lambda output, given: F.mse_loss(output, given[:, :1]))
+    assert report.healthy
+
+
+def test_progress_is_told_each_stage_in_order() -> None:
+    model, step = cut_program()
+    stages: list[str] = []
+    gradkit.diagnose(step, model=model, progress=stages.append)
+    assert stages == ["trace", "reach", "cuts", "replay", "causes"]
+
+
+# -- what it says -----------------------------------------------------------------------------------------------------
+
+
+def test_a_proof_names_the_parameters_that_came_alive() -> None:
+    model, step = cut_program()
+    (finding,) = gradkit.diagnose(step, model=model).findings
+    assert finding.proof == "proven"
+    assert finding.revived == finding.parameters == ("inner.weight", "inner.bias")
+    assert finding.numel == 20
+    assert finding.reruns == 1
+
+
+def test_without_replay_nothing_is_called_proven() -> None:
+    model, step = cut_program()
+    (finding,) = gradkit.diagnose(step, model=model, replay=False).findings
+    assert finding.proof == "likely"
+    assert finding.revived == ()
+
+
+def test_cuts_one_behind_the_other_are_proven_together() -> None:
+    model, step = cut_programs.PROGRAMS["four_cuts_one_behind_the_other"].build()
+    report = gradkit.diagnose(step, model=model)
+    assert [finding.proof for finding in report.findings] == ["proven"] * 4
+
+
+def test_a_rerun_that_raises_leaves_the_first_run_standing() -> None:
+    model, _, once = pair(), batch(), iter([batch()])
+    report = gradkit.diagnose(lambda: model["outer"](model["inner"](next(once)).detach()).sum(), model=model)
+    assert [(finding.cause, finding.proof) for finding in report.findings] == [("detach", "likely")]
+
+
+def test_a_loss_that_backward_refuses_is_no_clean_bill() -> None:
+    model, x = nn.Module(), batch().to(torch.cfloat)
+    model.weight = nn.Parameter(torch.randn(4, 4, dtype=torch.cfloat))
+    report = gradkit.diagnose(lambda: (x @ model.weight).sum(), model=model)
+    assert not report.healthy
+
+
+class Refusing(torch.autograd.Function):
+    """Raises in backward what no backward of torch's raises."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        raise ValueError("wrong shape in my backward")
+
+
+def test_an_error_in_backward_becomes_a_finding_that_quotes_it() -> None:
+    model, x = small(), batch()
+    report = gradkit.diagnose(lambda: Refusing.apply(model(x)).sum(), model=model)
+    assert not report.healthy
+    assert "wrong shape in my backward" in report.text()
+
+
+@pytest.mark.xfail(strict=True, reason="the verdict says that nothing is connected")
+def test_an_error_in_backward_is_not_called_a_missing_connection() -> None:
+    model, x = small(), batch()
+    report = gradkit.diagnose(lambda: Refusing.apply(model(x)).sum(), model=model)
+    assert "connected" not in report.verdict().replace("Every parameter is connected", "")
+    assert "raises" in report.verdict()
+
+
+def test_lazy_modules_that_have_no_shape_yet_are_an_error_that_says_what_to_do() -> None:
+    model, x = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d()), batch()
+    with pytest.raises(GradkitError, match="once"):
+        gradkit.diagnose(lambda: model(x).sum(), model=model)
+    model(x)
+    assert gradkit.diagnose(lambda: model(x).pow(3).sum(), model=model).healthy
+
+
+def test_a_model_without_parameters_is_no_crash() -> None:
+    x = batch()
+    assert gradkit.diagnose(lambda: nn.ReLU()(x).sum(), model=nn.ReLU()).runs == 1
+
+
+def test_a_diagnosis_inside_of_a_diagnosed_step_is_no_crash() -> None:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        assert gradkit.diagnose(lambda: model(x).sum(), model=model).healthy
+        return model(x).sum()
+
+    assert gradkit.diagnose(step, model=model).healthy
+
+
+def test_a_parameter_that_is_only_logged_is_called_unused_even_if_its_value_turns_up_as_a_constant() -> None:
+    model, x, log = nn.ModuleDict({"main": small(), "aux": nn.Linear(4, 1)}), batch(), []
+
+    def step() -> torch.Tensor:
+        hits = (model["aux"](x) > -1e9).float().sum()
+        log.append(float(hits))
+        return model["main"](x).sum() * 6.0
+
+    report = gradkit.diagnose(step, model=model)
+    assert [finding.cause for finding in report.findings] == ["trainable_unused"]

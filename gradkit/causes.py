@@ -118,7 +118,8 @@ def _location(region: Region | None, call: Call | None, e: Evidence) -> Location
     if region is None:
         return frames.locate(call.chain[0]) if call is not None and call.chain else None
     if region.kind == PRESET:
-        return sources.switching_off(e.files)
+        outside = (frames.around(point) for point in e.callers)
+        return next((spot for spot in outside if spot is not None), None) or sources.switching_off(e.files)
     if region.place is not None:
         return region.place
     return frames.locate(region.chain[0]) if region.chain else None

@@ -17,7 +17,7 @@ from gradkit.evidence import Evidence
 from gradkit.preserve import Preserved
 from gradkit.report import Report
 from gradkit.trace import Tracer
-from gradkit.traces import Trace
+from gradkit.traces import Chain, Trace
 
 
 def diagnose(
@@ -62,11 +62,13 @@ def diagnose(
         raise GradkitError("lazy_model", name=lazy)
     tell = progress or (lambda stage: None)
     want = reach.wanted(step.model, should_train)
+    callers = frames.chain(sys._getframe(1), Preserved.__init__.__code__)
+    options = _Options(optimizer, replay, should_train, callers)
     with Preserved(step.model) as preserved:
         tell("trace")
         run = _run(step, preserved, tell)
         preserved.rewind()
-        return _conclude(step, run, want, preserved, _Options(optimizer, replay, should_train), tell)
+        return _conclude(step, run, want, preserved, options, tell)
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class _Options:
     optimizer: torch.optim.Optimizer | None
     replay: bool
     should_train: Sequence[str] | None
+    callers: Chain
 
 
 @dataclass(frozen=True)
@@ -106,10 +109,10 @@ def _run(step: load.Step, preserved: Preserved, tell: Callable[[str], None]) -> 
     except Exception as error:
         raise load.explain_failure(error, step) from error
     tell("reach")
-    inner = tracer.last_backward
-    if inner is not None and (not isinstance(result, torch.Tensor) or inner.identity == id(result)):
+    inner = tracer.backward_of(result)
+    if inner is not None:
         value = _shown(result) if isinstance(result, torch.Tensor) else ""
-        return _Run(tracer.trace(None), inner.graph, inner.reached, value)
+        return _Run(tracer.trace(result), inner.graph, inner.reached, value)
     if not isinstance(result, torch.Tensor):
         result = calling.as_loss(result, step.label or "step")
     graph = autograd.graph([result], preserved.parameters)
@@ -141,7 +144,7 @@ def _conclude(
     evidence = Evidence(
         trace, verdict, rows, reached, adapters, reach.unregistered(step.model, options.should_train),
         *_optimizer(step.model, options.optimizer, want), _no_op_flags(step.model),
-        revived=rerun.revived, reruns=rerun.runs, files=_files(step, trace),
+        revived=rerun.revived, reruns=rerun.runs, files=_files(step, trace, options.callers), callers=options.callers,
         classes={path: type(module) for path, module in step.model.named_modules(remove_duplicate=False)},
     )  # fmt: skip
     evidence = _spoiled(evidence, step, preserved, options)
@@ -194,12 +197,12 @@ def _used(trace: Trace) -> set[str]:
     return {name for name, number in trace.parameters.items() if trace.values[number].parameter in names}
 
 
-def _files(step: load.Step, trace: Trace) -> tuple[str, ...]:
+def _files(step: load.Step, trace: Trace, callers: Chain) -> tuple[str, ...]:
     """The user's files: those that ran, those of the model's classes, those that called us."""
     ran = [code.co_filename for call in trace.calls for code, _ in call.chain]
     classes = sources.class_files({type(module) for module in step.model.modules()})
-    callers = [code.co_filename for code, _ in frames.chain(sys._getframe(1), Preserved.__init__.__code__)]
-    return tuple(f for f in dict.fromkeys([*step.files, *ran, *classes, *callers]) if frames.is_user_file(f))
+    called = [code.co_filename for code, _ in callers]
+    return tuple(f for f in dict.fromkeys([*step.files, *ran, *classes, *called]) if frames.is_user_file(f))
 
 
 def _shown(loss: torch.Tensor) -> str:

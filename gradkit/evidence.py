@@ -26,6 +26,7 @@ class Evidence:
         revived: parameters that came alive in the rerun, None if there was none.
         reruns: how many reruns there were.
         files: the user's source files that take part.
+        callers: the user's frames around the call of ``diagnose``, innermost first.
         classes: class of every module of the model, by path.
     """
 
@@ -43,6 +44,7 @@ class Evidence:
     revived: frozenset[str] | None = None
     reruns: int = 0
     files: tuple[str, ...] = ()
+    callers: Chain = ()
     classes: dict[str, type] = field(default_factory=dict)
 
     def numel(self, names: Sequence[str]) -> int:

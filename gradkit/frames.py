@@ -28,6 +28,7 @@ Chain = tuple[Point, ...]
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _OURS = tuple(os.path.join(_HERE, name) + os.sep for name in ("cases", "guides"))
+_TYPED = ("<stdin>", "<console>", "<ipython-input", "<python-input", "<doctest")
 _LIBRARIES = tuple(
     {os.path.realpath(path) + os.sep for key, path in sysconfig.get_paths().items() if key in ("stdlib", "platstdlib")}
 )
@@ -41,8 +42,8 @@ def is_user_file(filename: str) -> bool:
         >>> is_user_file("/home/ann/train.py"), is_user_file(ast.__file__)
         (True, False)
     """
-    if filename.startswith("<") and not filename.startswith("<ipython-input"):
-        return False
+    if filename.startswith("<"):
+        return filename.startswith(_TYPED)
     path = os.path.realpath(filename)
     if path.startswith(_OURS):
         return True
@@ -238,11 +239,36 @@ def locate_code(code: CodeType, names: Mapping[str, object] | None = None) -> Lo
                 if _SWITCHES.search(ast.unparse(mark)) or _stands_for_switch(mark, names or {}):
                     spot = place(code.co_filename, mark, function)
                     return replace(spot, column=max(spot.column - 1, 1))
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Call) and _SWITCHES.search(ast.unparse(node.func)):
-            if any(ast.unparse(arg).rpartition(".")[2] == code.co_name for arg in node.args):
-                return place(code.co_filename, node, function)
+    wrapper = _wrapped(tree, code)
+    if wrapper is not None:
+        return place(code.co_filename, wrapper, function)
     return whole_line(code.co_filename, code.co_firstlineno, function)
+
+
+def _wrapped(tree: ast.Module | None, code: CodeType) -> ast.Call | None:
+    """``f = torch.no_grad()(f)``, after the ``def f`` and in the same scope."""
+    for scope in ast.walk(tree) if tree is not None else ():
+        body = [node for node in ast.iter_child_nodes(scope) if getattr(node, "name", "") == code.co_name]
+        if not any(getattr(node, "lineno", 0) == code.co_firstlineno for node in body):
+            continue
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Call) and node.lineno > code.co_firstlineno:
+                named = [ast.unparse(arg).rpartition(".")[2] for arg in node.args]
+                if code.co_name in named and _SWITCHES.search(ast.unparse(node.func)):
+                    return node
+    return None
+
+
+def around(point: Point) -> Location | None:
+    """The innermost ``with`` around ``point``, or decorator of the function that holds it, that switches grad mode."""
+    code, _ = point
+    line, tree, found = line_of(point), tree_of(code.co_filename), None
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno <= line <= (node.end_lineno or line):
+            items = [i.context_expr for i in node.items if _SWITCHES.search(ast.unparse(i.context_expr))]
+            if items and node.body[0].lineno <= line:
+                found = place(code.co_filename, items[0], qualified_name(code), anchor=True)
+    return found
 
 
 def _stands_for_switch(mark: ast.expr, names: Mapping[str, object]) -> bool:

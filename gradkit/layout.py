@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gradkit import fixes, i18n
 from gradkit.records import PROVEN, Finding, Location, Note
 
+_REACHED = ("optimizer_mismatch", "unregistered_parameters", "nan_gradient")
 MOST_NAMES, MOST_LETTERS = 4, 150
 
 
@@ -132,7 +133,8 @@ def _facts(finding: Finding, trainable_numel: int, language: str | None) -> list
     if finding.parameters:
         size = f"{finding.numel:,}"
         key = "report.starved_of" if trainable_numel else "report.starved_all"
-        rows.append(("starved", _words(key, language, names=names, size=size, total=f"{trainable_numel:,}")))
+        name = "parameters" if finding.cause in _REACHED else "starved"
+        rows.append((name, _words(key, language, names=names, size=size, total=f"{trainable_numel:,}")))
     if finding.module:
         rows.append(("module", finding.module))
     key = f"proof.{finding.proof}"
@@ -166,8 +168,10 @@ def verdict(
     first = next((f for f in findings if f.location is not None), findings[0])
     at = shown_place(first.location, language).rsplit(":", 1)[0] if first.location is not None else ""
     where = _words("verdict.line" if at else "verdict.no_line", language, place=at, cause=first.cause)
-    if error and starved == 0:
+    if error:
         head = _words("verdict.raises", language, error=error.splitlines()[0])
+    elif starved == 0:
+        head = _words("verdict.reached", language, n=wanted)
     elif not backward or starved >= wanted:
         head = _words("verdict.total", language, n=wanted)
     else:

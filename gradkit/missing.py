@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 
 from gradkit import frames, sources
@@ -82,7 +83,18 @@ def _left_torch(e: Evidence, names: Sequence[str]) -> Call | None:
     origin = _first_origin(e)
     if not left or origin is None or origin.index < left[-1].index or origin.name not in ("tensor", "as_tensor"):
         return None
-    return left[-1] if origin.chain[:1] and origin.chain[-1:] == left[-1].chain[-1:] else None
+    return left[-1] if _computed(origin) and _share_function(origin, left[-1]) else None
+
+
+def _computed(call: Call) -> bool:
+    """Whether what is given to ``torch.tensor(...)`` stands there as names, not as a number written out."""
+    node = frames.node_at(call.chain[0]) if call.chain else None
+    return isinstance(node, ast.Call) and any(isinstance(x, ast.Name) for arg in node.args for x in ast.walk(arg))
+
+
+def _share_function(a: Call, b: Call) -> bool:
+    first = {code for code, _ in a.chain[:1]} | {code for code, _ in b.chain[:1]}
+    return bool(first & {code for code, _ in a.chain} & {code for code, _ in b.chain})
 
 
 def _unused(e: Evidence, spot: Location | None, attribute: str, names: Sequence[str]) -> Finding:

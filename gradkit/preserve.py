@@ -119,10 +119,15 @@ class Preserved:
         _attempt(self._around[0], errors)
         return errors
 
-    def clear_grads(self) -> None:
-        """Take the gradients of every leaf away, so that a backward starts from nothing."""
+    def clear_grads(self, *, only_old: bool = False) -> None:
+        """Take the gradients of every leaf away, so that a backward starts from nothing.
+
+        Args:
+            only_old: leave those that came into being since.
+        """
         for leaf in self._leaves.values():
-            leaf.tensor.grad = None
+            if not only_old or leaf.tensor.grad is leaf.grad:
+                leaf.tensor.grad = None
 
 
 class _Leaf:
@@ -182,7 +187,9 @@ def _changed(value: Any, entries: Any) -> bool:
     """Compare by identity: tensors cannot be compared by ``==`` inside a dictionary."""
     if isinstance(value, dict):
         return [(k, id(v)) for k, v in value.items()] != [(k, id(v)) for k, v in entries.items()]
-    return {id(v) for v in value} != {id(v) for v in entries} or len(value) != len(entries)
+    if isinstance(value, set):
+        return bool(value.symmetric_difference(entries))
+    return [id(v) for v in value] != [id(v) for v in entries]
 
 
 def _restore_memory(tensor: torch.Tensor, memory: torch.Tensor) -> None:
@@ -211,6 +218,7 @@ def _same(tensor: torch.Tensor, copy: torch.Tensor) -> bool:
 def _restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[Any, Any], groups: list[dict[str, Any]]) -> None:
     optimizer.state.clear()
     optimizer.state.update({p: dict(entries) for p, entries in state.items()})
-    for group, saved in zip(optimizer.param_groups, groups, strict=False):
+    del optimizer.param_groups[len(groups) :]
+    for group, saved in zip(optimizer.param_groups, groups, strict=True):
         group.clear()
         group.update(saved)

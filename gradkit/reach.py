@@ -25,7 +25,8 @@ class Reached:
     """What a backward pass did.
 
     Attributes:
-        norms: 2-norm of the gradient of each parameter that got one, by name; None on the meta device.
+        norms: 2-norm of the gradient of each parameter that got one, by name; None on the meta device, and for a
+            parameter that is connected where backward raised before it got there.
         runs: whether ``loss.backward()`` has something to start from.
         error: what it raised, ``""`` if nothing.
         elements: number of elements of the loss; 1 for a scalar.
@@ -80,6 +81,9 @@ def backward(loss: torch.Tensor, preserved: Preserved) -> Reached:
         except Exception as raised:  # noqa: BLE001  a hook or a custom Function may raise anything
             error = str(raised) or type(raised).__name__
     found = {**arrived, **norms(preserved.parameters)}
+    if error:
+        behind = {id(leaf) for leaf in leaves_of(loss)}
+        found = {name: found.get(name) for name, p in preserved.parameters.items() if name in found or id(p) in behind}
     preserved.clear_grads()
     return Reached(found, True, error, loss.numel())
 

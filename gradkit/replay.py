@@ -20,7 +20,7 @@ from gradkit import autograd, frames, reach
 from gradkit.autograd import AutogradGraph
 from gradkit.cuts import DATA, DETACH, REGION, Cut
 from gradkit.preserve import Preserved
-from gradkit.trace import InnerBackward, Tracer
+from gradkit.trace import Tracer
 from gradkit.traces import CHECKPOINT, PRESET, Trace
 
 
@@ -137,15 +137,11 @@ def rerun(step: Callable[[], Any], model: nn.Module, preserved: Preserved, cuts:
     try:
         loss = replayer.run(step)
         trace = replayer.trace(loss)
-        if replayer.last_backward is not None and not _is_other(loss, replayer.last_backward):
-            graph, reached = replayer.last_backward.graph, replayer.last_backward.reached
+        inner = replayer.backward_of(loss)
+        if inner is not None:
+            graph, reached = inner.graph, inner.reached
         else:
             graph, reached = autograd.graph([loss], preserved.parameters), reach.backward(loss, preserved)
     except Exception as error:  # noqa: BLE001  whatever the changed step raises, the first run stands
         return Rerun(None, 1, f"{type(error).__name__}: {error}")
     return Rerun(frozenset({**replayer.inner_reached, **reached.norms}), 1, reached.error, trace, graph)
-
-
-def _is_other(loss: Any, inner: InnerBackward) -> bool:
-    """Whether the step returned another tensor than the one that it called ``backward()`` on last."""
-    return isinstance(loss, torch.Tensor) and id(loss) != inner.identity

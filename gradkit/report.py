@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +121,7 @@ class Report:
             ".png": lambda: self.png(view, language),
             ".dot": lambda: str(self.graph(view, language).source).encode(),
             ".txt": lambda: self.text(language).encode(),
-            ".json": lambda: json.dumps(self.data(), indent=1, ensure_ascii=False).encode(),
+            ".json": lambda: json.dumps(self.data(), indent=1, ensure_ascii=False, allow_nan=False).encode(),
         }
         writer = writers.get(target.suffix.lower())
         if writer is None:
@@ -133,7 +134,7 @@ class Report:
         return {
             "healthy": self.healthy, "label": self.label, "loss": self.loss, "backward": self.backward,
             "error": self.error, "runs": self.runs, "findings": [dataclasses.asdict(f) for f in self.findings],
-            "parameters": [dataclasses.asdict(p) for p in self.parameters],
+            "parameters": [_plain(dataclasses.asdict(p)) for p in self.parameters],
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -144,3 +145,8 @@ class Report:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": self.text(), "text/html": self.html()}
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no nan and no infinity: they become text."""
+    return {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}

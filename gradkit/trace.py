@@ -12,7 +12,7 @@ import bisect
 import contextlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -53,12 +53,11 @@ _BACKWARD: Any = torch.Tensor.backward
 
 @dataclass(frozen=True)
 class InnerBackward:
-    """The last ``backward()`` that the step called itself: on which value, with which graph, and what it reached."""
+    """A ``backward()`` that the step called itself: on which value, with which graph, and what was reached by then."""
 
     number: int
     graph: AutogradGraph
     reached: Reached
-    identity: int
 
 
 class Tracer(TorchFunctionMode):
@@ -88,7 +87,7 @@ class Tracer(TorchFunctionMode):
         self._ran: set[int] = set()
         self._stopped = False
         self._held = dict(model.named_parameters(remove_duplicate=False))
-        self.last_backward: InnerBackward | None = None
+        self._backwards: dict[int, InnerBackward] = {}
         self._refused: tuple[RuntimeError, torch.Tensor] | None = None
         self.inner_reached: dict[str, float | None] = {}
         self._frame: FrameType | None = None
@@ -181,15 +180,17 @@ class Tracer(TorchFunctionMode):
             self._refuse(lambda: self._original_backward(tensors, *args, **kwargs), loss)
         number, drawn = self.ledger.use(loss), graph(losses, self._held)
         preserved = self.preserved
-        for leaf in leaves_of(loss) if preserved is not None else ():
-            if preserved is not None and preserved.leaf(leaf):
-                leaf.grad = None
+        if preserved is not None:
+            for leaf in leaves_of(loss):
+                preserved.leaf(leaf)
+            preserved.clear_grads(only_old=True)
         with contextlib.ExitStack() as stack:
             arrived = stack.enter_context(arrivals(preserved)) if preserved is not None else {}
             self._original_backward(tensors, *args, **kwargs)
         self.inner_reached.update({**arrived, **norms(self._held)})
         reached = Reached(dict(self.inner_reached), True, "", loss.numel())
-        self.last_backward = InnerBackward(number, drawn, reached, id(loss))
+        self._backwards.pop(number, None)
+        self._backwards[number] = InnerBackward(number, drawn, reached)
 
     def _refuse(self, call: Callable[[], Any], loss: torch.Tensor) -> Any:
         """Let torch raise what it raises where nothing requires grad, and remember what it was asked of."""
@@ -293,10 +294,19 @@ class Tracer(TorchFunctionMode):
         outputs: tuple[int, ...] = self._calls[index][3] if index >= 0 else ()
         return outputs
 
+    def backward_of(self, loss: Any) -> InnerBackward | None:
+        """The step's own backward of the loss that it returned; its last one if it returned no tensor."""
+        if isinstance(loss, torch.Tensor):
+            number = self.ledger.known(loss)
+            inner = self._backwards.get(number) if number is not None else None
+        else:
+            inner = next(reversed(self._backwards.values()), None)
+        return None if inner is None else replace(inner, reached=replace(inner.reached, norms=dict(self.inner_reached)))
+
     def trace(self, loss: Any) -> Trace:
         """The run as frozen data. ``loss``: what the step returned; if no tensor, its last inner backward counts."""
-        inner = self.last_backward.number if self.last_backward is not None else -1
-        number = self.ledger.use(loss) if isinstance(loss, torch.Tensor) else inner
+        inner = self.backward_of(loss)
+        number = inner.number if inner is not None else self.ledger.use(loss) if isinstance(loss, torch.Tensor) else -1
         return Trace(
             calls=tuple(Call(*call) for call in self._calls),
             values=self.ledger.values(),

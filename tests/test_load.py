@@ -19,6 +19,7 @@ from transformers import BatchEncoding
 from transformers.modeling_outputs import CausalLMOutput
 
 from gradkit import load
+from gradkit.diagnose import diagnose
 from gradkit.errors import GradkitError
 
 TRAIN = """
@@ -276,7 +277,7 @@ def test_a_step_may_return_an_output_that_holds_the_loss() -> None:
     ],
 )
 def test_a_step_that_returns_no_tensor_is_told_what_it_returned(value: object, key: str, named: str) -> None:
-    explained(load.from_step(lambda: value, NET), key, "<lambda>", named)
+    raised(lambda: diagnose(load.from_step(lambda: value, NET)), key, "<lambda>", named)
 
 
 def test_the_files_of_a_step_are_those_of_the_user() -> None:

@@ -21,12 +21,32 @@ def name(e: Evidence, told: set[str]) -> list[Finding]:
         return other
     if not any(e.trace.values[v].parameter for v in e.verdict.reaching) and e.trace.loss >= 0:
         return [_constant(e, names)]
+    found, names = _escaped(e, names)
     groups: dict[Key, tuple[Location | None, str, list[str]]] = {}
     for parameter in names:
         spot, attribute = sources.definition(e.way_to(parameter))
         key = (spot.file, spot.line) if spot is not None else (parameter.rpartition(".")[0],)
         groups.setdefault(key, (spot, attribute, []))[2].append(parameter)
-    return [_unused(e, spot, attribute, group) for spot, attribute, group in groups.values()]
+    return [*found, *(_unused(e, spot, attribute, group) for spot, attribute, group in groups.values())]
+
+
+def _escaped(e: Evidence, names: Sequence[str]) -> tuple[list[Finding], list[str]]:
+    """Parameters whose value left torch in a way that cannot be followed, while the loss takes in numbers."""
+    used = {row.name for row in e.rows if row.used}
+    groups: dict[int, tuple[Call, Call, list[str]]] = {}
+    for name in used.intersection(names) if _origins(e) else ():
+        left, back = _left_torch(e, [name])
+        if left is not None and back is not None:
+            groups.setdefault(left.index, (left, back, []))[2].append(name)
+    found = [_round_trip(left, back, sorted(group)) for left, back, group in groups.values()]
+    told = {name for finding in found for name in finding.parameters}
+    return found, [name for name in names if name not in told]
+
+
+def _round_trip(left: Call, back: Call, names: Sequence[str]) -> Finding:
+    cause = "numpy_roundtrip" if left.name in ("numpy", "__array__") else "python_roundtrip"
+    notes = (Note("comes_back", frames.locate(back.chain[0]), {"call": back.name}), *called_by(left.chain))
+    return Finding(cause, frames.locate(left.chain[0]), notes, LIKELY, tuple(names), call=left.name)
 
 
 def _cached(e: Evidence, names: Sequence[str]) -> list[Finding]:
@@ -56,34 +76,35 @@ def _replaced(e: Evidence, names: Sequence[str]) -> list[Finding]:
 
 
 def _constant(e: Evidence, names: Sequence[str]) -> Finding:
-    left = _left_torch(e, names)
-    origin = _first_origin(e)
-    back = [Note("loss_from", frames.locate(origin.chain[0]), {"call": origin.name})] if origin and origin.chain else []
-    if left is not None and left.chain:
-        cause = "numpy_roundtrip" if left.name in ("numpy", "__array__") else "python_roundtrip"
-        return Finding(cause, frames.locate(left.chain[0]), tuple(back), LIKELY, tuple(names), call=left.name)
-    spot = back[0].location if back else None
+    left, back = _left_torch(e, names)
+    if left is not None and back is not None:
+        return _round_trip(left, back, names)
+    origin = next(iter(_origins(e)), None)
+    spot = frames.locate(origin.chain[0]) if origin is not None and origin.chain else None
     notes = called_by(origin.chain) if origin is not None else []
     call = origin.name if origin is not None else ""
     return Finding("constant_loss", spot, tuple(notes), OBSERVED, tuple(names), call=call)
 
 
-def _first_origin(e: Evidence) -> Call | None:
-    """The call that made the loss out of nothing: of all that flow into it, the first that nothing flows into."""
-    for call in e.trace.calls:
-        if e.verdict.reaching.intersection(call.outputs) and not call.inputs:
-            return call
-    return None
+def _origins(e: Evidence) -> list[Call]:
+    """The calls that made something of the loss out of nothing: they flow into it, and nothing flows into them."""
+    reaching = e.verdict.reaching
+    return [call for call in e.trace.calls if not call.inputs and reaching.intersection(call.outputs)]
 
 
-def _left_torch(e: Evidence, names: Sequence[str]) -> Call | None:
-    """The last call at which something computed from ``names`` left torch, if the loss was made after it."""
+def _left_torch(e: Evidence, names: Sequence[str]) -> tuple[Call | None, Call | None]:
+    """The last call at which something computed from ``names`` left torch, and the one that may have taken it in."""
+    backs = [c for c in _origins(e) if c.name in ("tensor", "as_tensor", "asarray") and _computed(c)]
+    if not backs:
+        return None, None
     left = [c for c in e.flow_from(names) if any(e.trace.values[o].python for o in c.outputs)]
-    left = [c for c in left if c.name not in ("__int__", "__index__")]
-    origin = _first_origin(e)
-    if not left or origin is None or origin.index < left[-1].index or origin.name not in ("tensor", "as_tensor"):
-        return None
-    return left[-1] if _computed(origin) and _share_function(origin, left[-1]) else None
+    pairs = [
+        (c, back)
+        for c in left
+        for back in backs
+        if c.name not in ("__int__", "__index__") and c.index < back.index and _share_function(back, c)
+    ]
+    return pairs[-1] if pairs else (None, None)
 
 
 def _computed(call: Call) -> bool:

@@ -112,7 +112,7 @@ _KINDS = (Float, Float32, Float64, Array)
 _arrays: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDictionary()
 _kept: list[Array] = []
 _values: dict[float, tuple[int, ...]] = {}
-MOST_VALUES = 1000
+MOST_VALUES, MOST_ORIGINS = 1000, 64
 
 
 @contextlib.contextmanager
@@ -142,8 +142,10 @@ def origins_of_values(values: Any) -> tuple[int, ...]:
 def _numbers(values: Any) -> list[float]:
     if isinstance(values, float):
         return [float(values)] if math.isfinite(values) else []
+    few = values.flat[:MOST_VALUES] if isinstance(values, np.ndarray) else values
+    few = few[:MOST_VALUES] if isinstance(few, (list, tuple)) else few
     try:
-        flat = np.asarray(values, dtype=np.float64).ravel()[:MOST_VALUES]
+        flat = np.asarray(few, dtype=np.float64).ravel()[:MOST_VALUES]
     except (TypeError, ValueError):
         return []
     return [x for x in flat.tolist() if math.isfinite(x)]
@@ -190,7 +192,7 @@ def _leaves(values: Iterable[object]) -> Iterator[object]:
 
 
 def _merged(*values: object) -> tuple[int, ...]:
-    return tuple(sorted({number for value in values for number in origins(value)}))
+    return tuple(sorted({number for value in values for number in origins(value)})[-MOST_ORIGINS:])
 
 
 def _install(kind: type, name: str, function: Callable[..., Any]) -> None:

@@ -116,7 +116,7 @@ def _run(step: load.Step, preserved: Preserved, tell: Callable[[str], None]) -> 
     if not isinstance(result, torch.Tensor):
         result = calling.as_loss(result, step.label or "step")
     graph = autograd.graph([result], preserved.parameters)
-    trace, reached = tracer.trace(result), reach.backward(result, preserved)
+    trace, reached = tracer.trace(result), reach.backward(result, preserved, tracer.begin)
     reached = replace(reached, norms={**tracer.inner_reached, **reached.norms})
     return _Run(trace, graph, reached, _shown(result))
 

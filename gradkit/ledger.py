@@ -51,6 +51,7 @@ class Ledger:
         self._ids: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._writes: dict[int, tuple[int, int]] = {}
         self._old: set[int] = set()
+        self._held: set[int] = set()
 
     def known(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor's newest version, None if it was never seen."""
@@ -63,6 +64,8 @@ class Ledger:
         self._facts[number][7] = attribute
         self._facts[number][8] = not parameter and isinstance(tensor, torch.nn.Parameter)
         self._old.add(storage_key(tensor))
+        if parameter or buffer or attribute:
+            self._held.add(storage_key(tensor))
         return number
 
     def made(self, tensor: torch.Tensor, maker: int, in_place: bool) -> int:
@@ -106,6 +109,10 @@ class Ledger:
         """Whether a tensor's memory existed before the step."""
         self.use(tensor)
         return storage_key(tensor) in self._old
+
+    def is_held(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor shares its memory with a parameter, buffer or attribute of the model."""
+        return storage_key(tensor) in self._held
 
     def values(self) -> tuple[Value, ...]:
         """All versions, by number."""

@@ -57,10 +57,14 @@ class Hidden:
     way: tuple[tuple[type, str], ...]
 
 
-def backward(loss: torch.Tensor, preserved: Preserved) -> Reached:
+def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reached:
     """Run a real backward from ``loss`` and see where gradients arrive; every ``.grad`` is taken away again.
 
     A loss with several elements starts from ones, as ``loss.sum()`` would.
+
+    Args:
+        since: autograd's sequence number when the step began. Where the graph reaches further back, into something that
+            the user holds, it is not freed.
 
     Example:
         >>> model = nn.Linear(2, 1)
@@ -77,7 +81,7 @@ def backward(loss: torch.Tensor, preserved: Preserved) -> Reached:
         error = ""
         try:
             start = None if loss.numel() == 1 else torch.ones_like(loss)
-            loss.backward(start, retain_graph=True)  # type: ignore[no-untyped-call]
+            loss.backward(start, retain_graph=_older(loss, since))  # type: ignore[no-untyped-call]
         except Exception as raised:  # noqa: BLE001  a hook or a custom Function may raise anything
             error = str(raised) or type(raised).__name__
     found = {**arrived, **norms(preserved.parameters)}
@@ -86,6 +90,10 @@ def backward(loss: torch.Tensor, preserved: Preserved) -> Reached:
         found = {name: found.get(name) for name, p in preserved.parameters.items() if name in found or id(p) in behind}
     preserved.clear_grads()
     return Reached(found, True, error, loss.numel())
+
+
+def _older(loss: torch.Tensor, since: int) -> bool:
+    return any(node._sequence_nr() < since for node in nodes_of(loss) if not hasattr(node, "variable"))
 
 
 @contextlib.contextmanager

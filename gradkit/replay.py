@@ -141,7 +141,10 @@ def rerun(step: Callable[[], Any], model: nn.Module, preserved: Preserved, cuts:
         if inner is not None:
             graph, reached = inner.graph, inner.reached
         else:
-            graph, reached = autograd.graph([loss], preserved.parameters), reach.backward(loss, preserved)
+            graph, reached = (
+                autograd.graph([loss], preserved.parameters),
+                reach.backward(loss, preserved, replayer.begin),
+            )
     except Exception as error:  # noqa: BLE001  whatever the changed step raises, the first run stands
         return Rerun(None, 1, f"{type(error).__name__}: {error}")
     return Rerun(frozenset({**replayer.inner_reached, **reached.norms}), 1, reached.error, trace, graph)

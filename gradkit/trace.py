@@ -90,6 +90,7 @@ class Tracer(TorchFunctionMode):
         self._backwards: dict[int, InnerBackward] = {}
         self._refused: tuple[RuntimeError, torch.Tensor] | None = None
         self.inner_reached: dict[str, float | None] = {}
+        self.begin = 0
         self._frame: FrameType | None = None
         self._modules = [path for path, _ in model.named_modules()]
         self._numbers = {id(module): i for i, module in enumerate(model.modules())}
@@ -120,11 +121,12 @@ class Tracer(TorchFunctionMode):
         stepping = register_optimizer_step_pre_hook(self._before_step)
         self._original_backward: Callable[..., None] = torch.autograd.backward
         torch.autograd.backward = self._backward
+        self.begin = _sequence()
         try:
-            with carriers.kept(), self.switches, self:
+            with _eager(), carriers.kept(), self.switches, self:
                 return step()
-        except RuntimeError as error:
-            if self._refused is None or self._refused[0] is not error:
+        except Exception as error:
+            if self._refused is None or self._refused[0] not in _chain(error):
                 raise
             self._stopped = True
             return self._refused[1]
@@ -181,7 +183,7 @@ class Tracer(TorchFunctionMode):
         number, drawn = self.ledger.use(loss), graph(losses, self._held)
         preserved = self.preserved
         if preserved is not None:
-            for leaf in leaves_of(loss):
+            for leaf in (leaf for one in losses for leaf in leaves_of(one)):
                 preserved.leaf(leaf)
             preserved.clear_grads(only_old=True)
         with contextlib.ExitStack() as stack:
@@ -256,14 +258,15 @@ class Tracer(TorchFunctionMode):
         return result if name == "__float__" else carriers.follow(result, (number,))
 
     def _before_write(self, name: str, targets: list[Any]) -> bool:
+        """Copy what is about to be written, if it existed before; returns whether the result then outlives the step."""
         state = False
         for target in targets:
-            if (
-                isinstance(target, torch.Tensor)
-                and name not in ("requires_grad_", "detach_")
-                and self.ledger.is_old(target)
-            ):
-                state = True
+            if not isinstance(target, torch.Tensor) or name in ("requires_grad_", "detach_"):
+                continue
+            if name in ("numpy", "__array__") and not self.ledger.is_held(target):
+                continue
+            if self.ledger.is_old(target):
+                state = name not in _QUIET
                 if self.preserved is not None:
                     self.preserved.before_write(target)
         return state
@@ -317,6 +320,23 @@ class Tracer(TorchFunctionMode):
             ran=frozenset(self._modules[i] for i in self._ran if i >= 0),
             stopped=self._stopped,
         )
+
+
+def _eager() -> contextlib.AbstractContextManager[object]:
+    """Run what ``torch.compile`` compiled as it was written: the user's lines are not in compiled code."""
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    stance: contextlib.AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return stance
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    """An exception and those that it was raised from."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
 
 
 _FROM_PLAIN = frozenset("tensor as_tensor asarray new_tensor".split())

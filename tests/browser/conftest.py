@@ -67,7 +67,7 @@ def page(chromium: Browser) -> Iterator[Page]:
     complaints = Complaints()
     with chromium.new_context(viewport={"width": 1280, "height": 900}, service_workers="block") as context:
         fresh = context.new_page()
-        fresh.set_default_timeout(30_000)
+        fresh.set_default_timeout(60_000)  # machines that run tests are busy
         complaints.watch(fresh)
         yield fresh
     assert not complaints.outside, f"requests that leave this machine: {complaints.outside}"

@@ -55,7 +55,7 @@ def process(
 
 
 def wait_for(
-    what: str, ready: Callable[[], Any], child: subprocess.Popen[bytes], log: Path, seconds: float = 60
+    what: str, ready: Callable[[], Any], child: subprocess.Popen[bytes], log: Path, seconds: float = 180
 ) -> Any:
     """Ask ``ready`` until it returns something true; fail with ``what`` and the end of ``log`` if it never does."""
     end = time.monotonic() + seconds
@@ -167,5 +167,5 @@ def wait_until_open(page: Page) -> None:
     names the kernel."""
     page.locator(".jp-NotebookPanel:visible .jp-Notebook").wait_for()
     status = page.locator("#jp-main-statusbar").get_by_text("| Idle")
-    status.wait_for(timeout=60_000)
+    status.wait_for(timeout=120_000)
     assert "No Kernel" not in status.inner_text()

@@ -1,4 +1,4 @@
-"""Every test starts alike: one thread, the same seed, grad mode on, English."""
+"""Every test, doctests too, starts alike: one thread, the same seed, grad mode on, English."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from gradkit import i18n
 
 
 def pytest_configure() -> None:
-    torch.set_num_threads(1)  # many small models at once: more threads only get in each other's way
+    """Many small models at once: more threads only get in each other's way."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

@@ -125,7 +125,7 @@ class _Card:
         """Why the box looks as it does."""
         status = self.box.status
         if self.box.kind == "loss":
-            return [] if self.picture.backward else [self.words.say("why.raises")]
+            return [] if self.picture.backward or self.words.has_history else [self.words.say("why.raises")]
         if self.box.kind in ("cut", "plate", "input"):
             return []
         if status in ("starved", "partly"):

@@ -13,7 +13,7 @@ from gradkit.records import Finding, Picture
 FIRST_GRAPH = 150
 """The largest number of nodes that is first shown in full."""
 
-_FAN = 4
+_FAN, _DENSE = 4, 60
 Link = tuple[int, int, str]
 
 
@@ -66,7 +66,7 @@ def _graph(picture: Picture) -> Chart:
         for link in dict.fromkeys((edge.source, edge.target, edge.status) for edge in picture.edges)
         if {link[0], link[1]} <= known
     ]
-    unsaid = _fans(picture, links) if len(picture.nodes) > FIRST_GRAPH else {}
+    unsaid = _fans(picture, links) if len(picture.nodes) > _DENSE else {}
     boxes = tuple(
         Box(
             node.number,
@@ -83,26 +83,28 @@ def _graph(picture: Picture) -> Chart:
 
 
 def _fans(picture: Picture, links: list[Link]) -> dict[int, list[Link]]:
-    """Links of a large graph that are counted instead of drawn, by the node that they leave.
+    """Links that are counted instead of drawn, by the node that they leave.
 
-    A mask or a table of positions feeds every layer. No parameter lies behind it, so no gradient is at stake, and a
-    layout with all of its long links takes minutes.
+    A mask feeds every layer, a recurrent weight every step: a layout with all of those long links takes minutes. One
+    link of each status stays. What lies between parameters and the loss keeps every link.
     """
     leaving: dict[int, list[Link]] = {}
     for link in links:
         leaving.setdefault(link[0], []).append(link)
-    at_stake: set[int] = set()
-    ahead = [node.number for node in picture.nodes if node.kind in ("parameter", "cut")]
+    parameters = {node.number for node in picture.nodes if node.kind == "parameter"}
+    between: set[int] = set()
+    ahead = [link[1] for number in parameters for link in leaving.get(number, ())]
     while ahead:
         number = ahead.pop()
-        if number not in at_stake:
-            at_stake.add(number)
+        if number not in between:
+            between.add(number)
             ahead += [target for _, target, _ in leaving.get(number, ())]
-    return {
-        number: sorted(fan, key=lambda link: link[1])[1:]
-        for number, fan in leaving.items()
-        if number not in at_stake and len(fan) > _FAN
-    }
+    unsaid: dict[int, list[Link]] = {}
+    for number, fan in leaving.items():
+        if number not in between and len(fan) > _FAN:
+            first = {status: link for link in sorted(fan, reverse=True) for status in (link[2],)}
+            unsaid[number] = [link for link in fan if link not in first.values()]
+    return unsaid
 
 
 def _plates(picture: Picture, boxes: tuple[Box, ...]) -> list[Box]:

@@ -15,7 +15,7 @@ CODE_COLUMNS = 64
 """How many columns of a source line a plate shows at most."""
 
 _THIN, _ROOMY = set(" ijlI.,:;'`|!/()[]{}ftr-"), set("mwMWGOQ@%")
-_CODE = 0.61
+_CODE, _LEAD = 0.61, 12
 _NBSP, _WIDE_SPACE = "\N{NO-BREAK SPACE}", "\N{IDEOGRAPHIC SPACE}"
 
 
@@ -141,7 +141,8 @@ def _window(code: str, first: int, last: int, most: int) -> tuple[int, int]:
     if columns(code) <= most:
         return 0, len(code)
     room = most - 2
-    start = max(0, min(first, len(code)) - max(0, room - columns(code[first:last])) * 2 // 3)
+    lead = max(_LEAD, (room - columns(code[first:last])) * 2 // 3)
+    start = max(0, min(first, len(code)) - lead)
     stop = start
     while stop < len(code) and columns(code[start : stop + 1]) <= room:
         stop += 1
@@ -154,11 +155,11 @@ def operation(label: str) -> str:
     """What an operation is called in Python, from autograd's name for it.
 
     Example:
-        >>> operation("UnsafeViewBackward0"), operation("log_softmax")
-        ('unsafe_view', 'log_softmax')
+        >>> operation("UnsafeViewBackward0"), operation("log_softmax"), operation("__rsub__")
+        ('unsafe_view', 'log_softmax', 'rsub')
     """
     bare = re.sub(r"Backward\d*$", "", label)
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", bare).lower() if bare[:1].isupper() else bare
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", bare).lower() if bare[:1].isupper() else bare.strip("_") or bare
 
 
 def place_name(place: Location) -> str:

@@ -13,9 +13,9 @@ from gradkit.wiring import Key, Wiring, above
 _FEW = 16
 _LAYOUT = frozenset(
     {
-        *("accumulate_grad", "view", "unsafe_view", "_unsafe_view", "reshape", "transpose", "t", "permute", "clone"),
-        *("contiguous", "expand", "unsqueeze", "squeeze", "slice", "select", "split", "chunk", "unbind", "as_strided"),
-        *("flatten", "unflatten", "to", "_to_copy", "to_copy", "alias", "lift_fresh"),
+        *("accumulate_grad", "view", "unsafe_view", "reshape", "transpose", "t", "permute", "clone", "contiguous"),
+        *("expand", "unsqueeze", "squeeze", "slice", "select", "getitem", "split", "chunk", "unbind", "as_strided"),
+        *("flatten", "unflatten", "to", "to_copy", "alias", "lift_fresh"),
     }
 )
 
@@ -64,6 +64,7 @@ class _Map:
         self._join_cuts(lambda key: frozenset(self.wires.feeds(key)))
         self._join_cuts(lambda key: frozenset(self.wires.fed(key)))
         self._leave_out()
+        self._join_twins()
         self.wires.thin()
         for cut in [key for key in self.members if key[0] == "cut"]:
             for both in self.wires.feeds(cut) & self.wires.fed(cut):
@@ -101,10 +102,27 @@ class _Map:
             if operation(self.node[number].label) in _LAYOUT:
                 self._drop(key)
                 continue
-            feeds = [feed for feed in self.wires.feeds(key) if feed[0] != "parameters"]
-            if len(feeds) == 1 and feeds[0][0] == "operations" and self._family(number) == self._family(feeds[0][1]):
-                self.wires.join(key, feeds[0])
-                self.members[feeds[0]] += self.members.pop(key)
+            into = self._last_feed(key)
+            if into is not None and self._family(number) == self._family(into[1]):
+                self._join(key, into)
+
+    def _last_feed(self, key: Key) -> Key | None:
+        """The operations that a box can be joined with: all else that feeds it must lie before them."""
+        feeds = {feed for feed in self.wires.feeds(key) if feed[0] != "parameters"}
+        for feed in feeds:
+            if feed[0] == "operations" and (len(feeds) == 1 or feeds - {feed} <= self.wires.upstream([feed])):
+                return feed
+        return None
+
+    def _join_twins(self) -> None:
+        """Operations of the same names with the same feeds and the same users, as a loop makes them, share a box."""
+        first: dict[object, Key] = {}
+        for key in [key for key in self.members if key[0] == "operations"]:
+            names = tuple(dict.fromkeys(node.label for node in self.members[key]))
+            around = frozenset(self.wires.feeds(key)), frozenset(self.wires.fed(key))
+            into = first.setdefault((names, around, self._family(key[1])), key)
+            if into != key:
+                self._join(key, into)
 
     def _join_cuts(self, place: Callable[[Key], object]) -> None:
         """Cuts of one finding that lie at the same place share a plate."""

@@ -34,6 +34,11 @@ class Phrases:
             self._below.setdefault(module.path.rpartition(".")[0], []).append(module.path)
         self._shapes = {node.label: node.shape for node in picture.nodes if node.kind == "parameter"}
 
+    @property
+    def has_history(self) -> bool:
+        """Whether the loss has a grad_fn, though ``backward()`` may still raise."""
+        return any(node.kind == "autograd" and node.status == "live" for node in self.picture.nodes)
+
     def say(self, key: str, **facts: object) -> str:
         """The sentence ``picture.<key>``."""
         return i18n.words(f"picture.{key}", self.language, **facts)
@@ -76,12 +81,13 @@ class Phrases:
             return self.say("status.frozen_passes")
         if box.status == "live":
             return self._live_state(box, trained)
-        return self.say(f"status.{box.status}") if box.status in ("starved", "frozen") else ""
+        weighty = box.status == "dead" and box.part is not None and bool(self.elements(box))
+        return self.say(f"status.{box.status}") if box.status in ("starved", "frozen") or weighty else ""
 
     def loss_line(self) -> str:
         """Whether ``backward()`` runs, and what it misses."""
         if not self.picture.backward:
-            return self.say("backward.raises")
+            return self.say("backward.raises_late" if self.has_history else "backward.raises")
         of_parameters = [node.status for node in self.picture.nodes if node.kind == "parameter"]
         starved, trained = of_parameters.count("starved"), of_parameters.count("live")
         return self.say("backward.partly", n=starved, total=starved + trained) if starved else self.say("backward.runs")
@@ -143,7 +149,7 @@ class Phrases:
         for _ in range(4):
             below = [child for parent in below for child in self._below.get(parent, ())]
             numbered = [self._info[child].kind for child in below if child.rpartition(".")[2].isdigit()]
-            if len(numbered) > 2 and len(set(numbered)) == 1:
+            if len(numbered) > 1 and len(set(numbered)) == 1:
                 return self.say("times", kind=clean(numbered[0]), n=len(numbered))
         return ""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from gradkit.lettering import frame, html, line, place_name, points, wide
+from gradkit.lettering import columns, frame, html, line, place_name, points, wide
 from gradkit.looks import AMBER, DARK_RED, GREY, INK, RED, SOFT
 from gradkit.phrases import Phrases
 from gradkit.records import Finding, Location
 
 _NEAR = 3
+_ACROSS, _LEAST = 84, 40
 
 
 def plate(finding: Finding, head: str, words: Phrases, *, in_flow: bool, again: bool = False) -> str:
@@ -50,8 +51,8 @@ def _evidence(finding: Finding, words: Phrases, color: str) -> str:
 
 
 def _source(place: Location, main: bool) -> str:
-    code, marks = frame(place)
     start = f"{place_name(place)}  "
+    code, marks = frame(place, max(_LEAST, _ACROSS - columns(start)))
     row = line(start + code, 10, color=INK if main else GREY, code=True)
     if not (main and marks):
         return row
@@ -60,13 +61,14 @@ def _source(place: Location, main: bool) -> str:
 
 
 def _lines(finding: Finding) -> list[Location]:
-    """The line of a finding, and those of its notes that stand right beside it."""
+    """The line of a finding, and those of its notes that stand right beside it; a mere caller is none of them."""
     main = finding.location
     if main is None:
         return []
+    beside = [note.location for note in finding.notes if note.kind != "called_by" and note.location is not None]
     near = {
         place.line: place
-        for place in finding.also
+        for place in beside
         if place.file == main.file and place.text and 0 < abs(place.line - main.line) <= _NEAR
     }
     return [place for _, place in sorted({**near, main.line: main}.items())]

@@ -147,7 +147,7 @@ def gpt(layers=12, cut_in=5, statuses=None):
             Finding(
                 "no_grad_block",
                 at,
-                (Note("runs_inside", inner),),
+                (Note("lost_here", inner), Note("called_by", replace(inner, line=90))),
                 "proven",
                 names,
                 77_000_000,

@@ -11,6 +11,7 @@ import html
 import os
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,17 @@ def test_no_link_that_a_gradient_could_take_is_left_out_of_a_large_graph():
     assert {(f"n{edge.source}", f"n{edge.target}") for edge in picture.edges if edge.source != mask} <= drawn
 
 
+def test_a_recurrent_weight_is_linked_once_and_its_further_uses_counted():
+    sketch = pictures.Sketch()
+    h, weight = sketch.input("x", (4,)), sketch.weight("rnn.weight", (4, 4), "live")
+    for _ in range(70):
+        h = sketch.op("addmm", "live", h, weight, module="rnn")
+    sketch.node("loss", "loss", "live", h)
+    source = dot(sketch.picture("1", True), "graph", "en").source
+    assert len([tail for tail, _ in edges(source) if tail == f"n{weight}"]) == 1
+    assert nodes(source)[f"n{weight}"][0][1] == "(4, 4) · used in 69 more places · ✓ gets a gradient"
+
+
 def test_auto_is_the_graph_up_to_150_nodes_and_the_map_above():
     assert len(pictures.mlp().nodes) <= FIRST_GRAPH < len(pictures.gpt().nodes)
     assert chart(pictures.mlp()).view == "graph"
@@ -252,6 +264,13 @@ def test_the_loss_says_its_value_and_whether_backward_runs():
     ]
 
 
+def test_a_loss_with_history_that_backward_refuses_is_not_said_to_have_none():
+    picture = replace(pictures.mlp(cut=False), backward=False, findings=(Finding("non_scalar", None),))
+    assert by_title(dot(picture, "map", "en").source, "loss")[0][1] == (
+        "backward() raises, though the loss has a grad_fn: see the plate"
+    )
+
+
 # ------------------------------------------------------------------------------------------------ what was not cut
 
 
@@ -335,6 +354,17 @@ def test_two_cuts_in_a_row_are_both_drawn_in_order():
     assert {(names["a"], names[plates[0]]), (names[plates[0]], names["b"]), (names["b"], names[plates[1]])} <= set(
         edges(source)
     )
+
+
+def test_the_rounds_of_a_loop_are_one_box():
+    sketch = pictures.Sketch()
+    x = sketch.input("x", (8, 4))
+    h = sketch.linear("fc", x, (4, 4), "live", "live")
+    rounds = [sketch.op("sigmoid", "live", sketch.op("mul", "live", h, x)) for _ in range(5)]
+    sketch.node(
+        "loss", "loss", "live", sketch.linear("head", sketch.op("cat", "live", *rounds), (4, 1), "live", "live")
+    )
+    assert titles(sketch.picture("1", True)) == ["batch", "fc", "mul · sigmoid", "cat", "head", "loss  1"]
 
 
 def test_views_and_transposes_are_no_boxes_of_the_map():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gradkit import frames, missing, sources, states
+from gradkit import frames, missing, scopes, sources, states
 from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, Cut
 from gradkit.evidence import Evidence, called_by, line_of
 from gradkit.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
@@ -118,7 +118,7 @@ def _location(region: Region | None, call: Call | None, e: Evidence) -> Location
     if region is None:
         return frames.locate(call.chain[0]) if call is not None and call.chain else None
     if region.kind == PRESET:
-        outside = (frames.around(point) for point in e.callers)
+        outside = (scopes.around(point) for point in e.callers)
         return next((spot for spot in outside if spot is not None), None) or sources.switching_off(e.files)
     if region.place is not None:
         return region.place

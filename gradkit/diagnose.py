@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from gradkit import autograd, calling, causes, cuts, frames, load, picture, reach, replay, sources
+from gradkit import autograd, calling, causes, classes, cuts, frames, inventory, load, picture, reach, replay
 from gradkit.errors import GradkitError
 from gradkit.evidence import Evidence
 from gradkit.preserve import Preserved
@@ -61,7 +61,7 @@ def diagnose(
     if lazy is not None:
         raise GradkitError("lazy_model", name=lazy)
     tell = progress or (lambda stage: None)
-    want = reach.wanted(step.model, should_train)
+    want = inventory.wanted(step.model, should_train)
     callers = frames.chain(sys._getframe(1), Preserved.__init__.__code__)
     options = _Options(optimizer, replay, should_train, callers)
     with Preserved(step.model) as preserved:
@@ -109,7 +109,7 @@ def _run(step: load.Step, preserved: Preserved, tell: Callable[[str], None]) -> 
     except Exception as error:
         raise load.explain_failure(error, step) from error
     tell("reach")
-    inner = tracer.backward_of(result)
+    inner = tracer.backwards.of(result)
     if inner is not None:
         value = _shown(result) if isinstance(result, torch.Tensor) else ""
         return _Run(tracer.trace(result), inner.graph, inner.reached, value)
@@ -117,7 +117,7 @@ def _run(step: load.Step, preserved: Preserved, tell: Callable[[str], None]) -> 
         result = calling.as_loss(result, step.label or "step")
     graph = autograd.graph([result], preserved.parameters)
     trace, reached = tracer.trace(result), reach.backward(result, preserved, tracer.begin)
-    reached = replace(reached, norms={**tracer.inner_reached, **reached.norms})
+    reached = replace(reached, norms={**tracer.backwards.reached, **reached.norms})
     return _Run(trace, graph, reached, _shown(result))
 
 
@@ -130,7 +130,7 @@ def _conclude(
     tell: Callable[[str], None],
 ) -> Report:
     trace, reached = run.trace, run.reached
-    adapters = reach.adapters(step.model)
+    adapters = inventory.adapters(step.model)
     want = tuple(want) or _ought(step.model, adapters)
     starved = [name for name in want if name not in reached.norms]
     tell("cuts")
@@ -139,10 +139,10 @@ def _conclude(
     if options.replay and verdict.cuts:
         tell("replay")
         rerun = replay.rerun(step.run, step.model, preserved, verdict.cuts)
-    rows = reach.table(step.model, want, _used(trace), reached)
+    rows = inventory.table(step.model, want, _used(trace), reached)
     tell("causes")
     evidence = Evidence(
-        trace, verdict, rows, reached, adapters, reach.unregistered(step.model, options.should_train),
+        trace, verdict, rows, reached, adapters, inventory.unregistered(step.model, options.should_train),
         *_optimizer(step.model, options.optimizer, want), _no_op_flags(step.model),
         revived=rerun.revived, reruns=rerun.runs, files=_files(step, trace, options.callers), callers=options.callers,
         classes={path: type(module) for path, module in step.model.named_modules(remove_duplicate=False)},
@@ -150,12 +150,12 @@ def _conclude(
     evidence = _spoiled(evidence, step, preserved, options)
     findings = causes.name(evidence)
     backward = reached.runs and not reached.error
-    modules = reach.modules(step.model, rows)
+    modules = inventory.modules(step.model, rows)
     drawn = picture.make(trace, verdict, run.graph, rerun, findings, rows, modules, run.value, backward)
     return Report(findings, rows, drawn, step.label, run.value, reached.runs, reached.error, 1 + evidence.reruns)
 
 
-def _ought(model: nn.Module, adapters: Iterable[reach.Adapter]) -> tuple[str, ...]:
+def _ought(model: nn.Module, adapters: Iterable[inventory.Adapter]) -> tuple[str, ...]:
     """Nothing requires grad: what ought to train is the adapter if there is one, else everything."""
     adapted = tuple(name for adapter in adapters for name in adapter.parameters)
     return adapted or tuple(name for name, _ in model.named_parameters())
@@ -200,9 +200,9 @@ def _used(trace: Trace) -> set[str]:
 def _files(step: load.Step, trace: Trace, callers: Chain) -> tuple[str, ...]:
     """The user's files: those that ran, those of the model's classes, those that called us."""
     ran = [code.co_filename for call in trace.calls for code, _ in call.chain]
-    classes = sources.class_files({type(module) for module in step.model.modules()})
+    written = classes.class_files({type(module) for module in step.model.modules()})
     called = [code.co_filename for code, _ in callers]
-    return tuple(f for f in dict.fromkeys([*step.files, *ran, *classes, *called]) if frames.is_user_file(f))
+    return tuple(f for f in dict.fromkeys([*step.files, *ran, *written, *called]) if frames.is_user_file(f))
 
 
 def _shown(loss: torch.Tensor) -> str:

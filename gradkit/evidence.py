@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from gradkit import frames
 from gradkit.cuts import Verdict
-from gradkit.reach import Adapter, Hidden, Reached
+from gradkit.inventory import Adapter, Hidden
+from gradkit.reach import Reached
 from gradkit.records import Note, Parameter
 from gradkit.traces import Call, Chain, Trace
 

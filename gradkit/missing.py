@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from gradkit import frames, sources
+from gradkit import classes, frames, sources
 from gradkit.evidence import Evidence, called_by
 from gradkit.records import LIKELY, OBSERVED, Finding, Location, Note
 from gradkit.traces import Call, Key
@@ -24,7 +24,7 @@ def name(e: Evidence, told: set[str]) -> list[Finding]:
     found, names = _escaped(e, names)
     groups: dict[Key, tuple[Location | None, str, list[str]]] = {}
     for parameter in names:
-        spot, attribute = sources.definition(e.way_to(parameter))
+        spot, attribute = classes.definition(e.way_to(parameter))
         key = (spot.file, spot.line) if spot is not None else (parameter.rpartition(".")[0],)
         groups.setdefault(key, (spot, attribute, []))[2].append(parameter)
     return [*found, *(_unused(e, spot, attribute, group) for spot, attribute, group in groups.values())]
@@ -57,7 +57,7 @@ def _cached(e: Evidence, names: Sequence[str]) -> list[Finding]:
         if not value.attribute or value.requires_grad or not value.floating:
             continue
         path, _, attribute = value.attribute.rpartition(".")
-        spot = sources.stored(e.classes[path], attribute) if path in e.classes else None
+        spot = classes.stored(e.classes[path], attribute) if path in e.classes else None
         if spot is not None:
             facts = {"attribute": value.attribute}
             found.append(Finding("cached_tensor", spot, (), LIKELY, tuple(names), module=path, facts=facts))
@@ -122,7 +122,7 @@ def _unused(e: Evidence, spot: Location | None, attribute: str, names: Sequence[
     used = any(row.used for row in e.rows if row.name in set(names))
     notes = []
     if attribute and not used:
-        places = [u for u in sources.uses(e.classes.values(), attribute) if spot is None or u.line != spot.line]
+        places = [u for u in classes.uses(e.classes.values(), attribute) if spot is None or u.line != spot.line]
         notes = [Note("not_run", place, {"attribute": attribute}) for place in places[:2]]
     if used:
         notes = _last_use(e, names)

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import math
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
-from torch.nn.parameter import is_lazy
 
-from gradkit.errors import GradkitError
 from gradkit.preserve import Preserved
-from gradkit.records import ModuleInfo, Parameter
 
 
 @dataclass(frozen=True)
@@ -36,25 +30,6 @@ class Reached:
     runs: bool = False
     error: str = ""
     elements: int = 1
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """A peft adapter that the model carries: its name, its saved or given mode, whether it runs, and its parameters."""
-
-    name: str
-    kind: str
-    inference_mode: bool
-    active: bool
-    parameters: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Hidden:
-    """A tensor that should train and is no parameter of the model: its name, and the classes on the way to it."""
-
-    name: str
-    way: tuple[tuple[type, str], ...]
 
 
 def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reached:
@@ -185,139 +160,3 @@ def _norm(grad: torch.Tensor) -> float | None:
     wide = values.to(torch.complex128 if values.is_complex() else torch.float64)
     norm = float(torch.linalg.vector_norm(wide))
     return norm if math.isfinite(norm) or not wide.numel() else float(wide.abs().max())
-
-
-def wanted(model: nn.Module, should_train: Sequence[str] | None) -> tuple[str, ...]:
-    """The names of the parameters that should train: those that match a name or glob, else all that require grad.
-
-    Raises:
-        GradkitError: a pattern that matches no parameter (``no_such_parameter``).
-
-    Example:
-        >>> wanted(nn.Linear(2, 1), ["wei*"])
-        ('weight',)
-    """
-    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
-    if should_train is None:
-        return tuple(n for n, p in model.named_parameters() if p.requires_grad)
-    for pattern in should_train:
-        if not any(_matches(name, pattern) for name in names) and not _way(model, pattern):
-            near = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-            raise GradkitError("no_such_parameter", pattern=pattern, names=near)
-    return tuple(n for n in names if any(_matches(n, pattern) for pattern in should_train))
-
-
-def unregistered(model: nn.Module, should_train: Sequence[str] | None) -> tuple[Hidden, ...]:
-    """Of the names in ``should_train``, those of tensors that the model holds but does not count among its parameters.
-
-    Example:
-        >>> model = nn.Linear(2, 1)
-        >>> model.scale = torch.ones(1)
-        >>> [hidden.name for hidden in unregistered(model, ["weight", "scale"])]
-        ['scale']
-    """
-    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    found = []
-    for pattern in should_train or ():
-        way = _way(model, pattern)
-        if way and not any(_matches(name, pattern) for name in names):
-            found.append(Hidden(pattern, way))
-    return tuple(found)
-
-
-def _way(model: nn.Module, name: str) -> tuple[tuple[type, str], ...]:
-    """Follow a dotted name through attributes, lists and dictionaries: the class and attribute of each module on it."""
-    found: list[tuple[type, str]] = []
-    at: Any = model
-    for part in name.split("."):
-        if isinstance(at, (list, tuple)):
-            at = at[int(part)] if part.isdigit() and int(part) < len(at) else None
-        elif isinstance(at, dict):
-            at = at.get(part)
-        else:
-            found.append((type(at), part))
-            at = getattr(at, part, None)
-        if at is None:
-            return ()
-    return tuple(found)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return name == pattern or fnmatch.fnmatchcase(name, pattern)
-
-
-def table(model: nn.Module, want: Iterable[str], used: Iterable[str], reached: Reached) -> tuple[Parameter, ...]:
-    """The parameter table: a row for each name."""
-    want, used, owners = set(want), set(used), dict(model.named_modules(remove_duplicate=False))
-    rows = []
-    for name, p in model.named_parameters(remove_duplicate=False):
-        owner = owners[name.rpartition(".")[0]]
-        rows.append(
-            Parameter(
-                name=name, shape=tuple(p.shape) if _has_shape(p) else (), numel=p.numel() if _has_shape(p) else 0,
-                dtype=str(p.dtype).removeprefix("torch."), requires_grad=p.requires_grad, training=owner.training,
-                should_train=name in want, used=name in used, reached=name in reached.norms,
-                grad_norm=reached.norms.get(name), module=type(owner).__name__,
-            )
-        )  # fmt: skip
-    return tuple(rows)
-
-
-def _has_shape(parameter: torch.Tensor) -> bool:
-    return not is_lazy(parameter)
-
-
-def modules(model: nn.Module, rows: Sequence[Parameter]) -> tuple[ModuleInfo, ...]:
-    """The model's modules, each with how many elements it holds, how many may train and how many are reached."""
-    counts: dict[str, list[int]] = {}
-    seen: set[int] = set()
-    for row, (_, parameter) in zip(rows, model.named_parameters(remove_duplicate=False), strict=True):
-        if id(parameter) in seen:
-            continue
-        seen.add(id(parameter))
-        parts = row.name.split(".")[:-1]
-        for depth in range(len(parts) + 1):
-            entry = counts.setdefault(".".join(parts[:depth]), [0, 0, 0])
-            entry[0] += row.numel
-            entry[1] += row.numel if row.should_train or row.requires_grad else 0
-            entry[2] += row.numel if row.reached else 0
-    infos = []
-    for path, module in model.named_modules():
-        numel, trainable, reached = counts.get(path, [0, 0, 0])
-        infos.append(ModuleInfo(path, type(module).__name__, numel, trainable, reached, module.training))
-    return tuple(infos)
-
-
-def adapters(model: nn.Module) -> tuple[Adapter, ...]:
-    """The peft adapters of a model; ``()`` where peft was never imported or the model carries none."""
-    if "peft" not in sys.modules:
-        return ()
-    found: dict[str, Adapter] = {}
-    names = [name for name, _ in model.named_parameters()]
-    for path, module in model.named_modules():
-        for key, config in _configs(module):
-            if key in found:
-                continue
-            mine = tuple(n for n in names if n.startswith(path) and (f".{key}." in n or n.endswith(f".{key}")))
-            if not mine:
-                mine = tuple(n for n in names if "prompt_encoder" in n or "lora_" in n)
-            found[key] = Adapter(key, _kind(config), bool(config.inference_mode), key in _active(module), mine)
-    return tuple(found.values())
-
-
-def _active(module: Any) -> list[str]:
-    active: Any = getattr(module, "active_adapters", None) or getattr(module, "active_adapter", ())
-    active = active() if callable(active) else active
-    return [active] if isinstance(active, str) else list(active)
-
-
-def _configs(module: nn.Module) -> list[tuple[str, Any]]:
-    table = getattr(module, "peft_config", None)
-    if not isinstance(table, dict):
-        return []
-    return [(str(key), config) for key, config in table.items() if hasattr(config, "inference_mode")]
-
-
-def _kind(config: Any) -> str:
-    kind = getattr(config, "peft_type", "")
-    return str(getattr(kind, "value", kind))

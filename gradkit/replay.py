@@ -137,7 +137,7 @@ def rerun(step: Callable[[], Any], model: nn.Module, preserved: Preserved, cuts:
     try:
         loss = replayer.run(step)
         trace = replayer.trace(loss)
-        inner = replayer.backward_of(loss)
+        inner = replayer.backwards.of(loss)
         if inner is not None:
             graph, reached = inner.graph, inner.reached
         else:
@@ -147,4 +147,4 @@ def rerun(step: Callable[[], Any], model: nn.Module, preserved: Preserved, cuts:
             )
     except Exception as error:  # noqa: BLE001  whatever the changed step raises, the first run stands
         return Rerun(None, 1, f"{type(error).__name__}: {error}")
-    return Rerun(frozenset({**replayer.inner_reached, **reached.norms}), 1, reached.error, trace, graph)
+    return Rerun(frozenset({**replayer.backwards.reached, **reached.norms}), 1, reached.error, trace, graph)

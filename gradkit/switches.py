@@ -19,7 +19,7 @@ import torch
 from torch.autograd import grad_mode
 from torch.utils import _contextlib, checkpoint
 
-from gradkit import frames
+from gradkit import frames, scopes
 from gradkit.records import Location
 from gradkit.traces import (
     BLOCK,
@@ -124,7 +124,7 @@ class Switches:
         if code is None:
             return None
         if code not in self._places:
-            self._places[code] = frames.locate_code(code, getattr(function, "__globals__", {}))
+            self._places[code] = scopes.locate_code(code, getattr(function, "__globals__", {}))
         return self._places[code]
 
     # -- inference mode -----------------------------------------------------------------------------------------

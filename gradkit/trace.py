@@ -9,10 +9,8 @@ Source of the mechanism: https://pytorch.org/docs/stable/torch.overrides.html
 from __future__ import annotations
 
 import bisect
-import contextlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -22,42 +20,18 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from gradkit import carriers, frames
-from gradkit.autograd import AutogradGraph, graph
+from gradkit import calls, carriers, frames
+from gradkit.backwards import OwnBackwards
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
-from gradkit.reach import Reached, arrivals, leaves_of, norms
 from gradkit.switches import Switches
 from gradkit.traces import Call, Trace
 
 _sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
-PROPERTIES = frozenset("data T mT H mH real imag".split())
-ESCAPES = frozenset("item tolist numpy __array__ __float__ __complex__ __int__ __index__".split())
-OVERWRITES = frozenset("zero_ fill_ normal_ uniform_ random_ exponential_ bernoulli_ geometric_ cauchy_".split())
-NO_DATA = frozenset(
-    "zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full "
-    "new_empty_strided size dim numel stride is_floating_point is_complex element_size nelement ndimension get_device "
-    "storage_offset is_contiguous untyped_storage storage data_ptr __len__ __bool__ is_inference requires_grad_ "
-    "retain_grad register_hook register_post_accumulate_grad_hook __repr__ __format__ __hash__ is_same_size equal "
-    "allclose is_nonzero _is_all_true can_cast result_type __deepcopy__ __contains__ is_shared is_pinned "
-    "__reduce_ex__ __setstate__ is_coalesced is_sparse broadcast_shapes".split()
-)
-_WRITING = frozenset(
-    "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__".split()
-)
 
 _SLOTS = frozenset(vars(nn.Module()))
 _BACKWARD: Any = torch.Tensor.backward
-
-
-@dataclass(frozen=True)
-class InnerBackward:
-    """A ``backward()`` that the step called itself: on which value, with which graph, and what was reached by then."""
-
-    number: int
-    graph: AutogradGraph
-    reached: Reached
 
 
 class Tracer(TorchFunctionMode):
@@ -87,9 +61,6 @@ class Tracer(TorchFunctionMode):
         self._ran: set[int] = set()
         self._stopped = False
         self._held = dict(model.named_parameters(remove_duplicate=False))
-        self._backwards: dict[int, InnerBackward] = {}
-        self._refused: tuple[RuntimeError, torch.Tensor] | None = None
-        self.inner_reached: dict[str, float | None] = {}
         self.begin = 0
         self._frame: FrameType | None = None
         self._modules = [path for path, _ in model.named_modules()]
@@ -98,6 +69,7 @@ class Tracer(TorchFunctionMode):
         for name, parameter in self._held.items():
             known = self.ledger.known(parameter)
             self._parameters[name] = self.ledger.old(parameter, name) if known is None else known
+        self.backwards = OwnBackwards(self.ledger, self._held, preserved)
         for name, buffer in model.named_buffers():
             self.ledger.old(buffer, buffer=name)
         for path, module in model.named_modules():
@@ -113,26 +85,23 @@ class Tracer(TorchFunctionMode):
     def run(self, step: Callable[[], Any]) -> Any:
         """Call ``step()`` once and return what it returned; whatever it raises comes through.
 
-        A ``backward()`` inside the step is carried out, and what it reached is kept in ``inner_reached``. Where it
+        A ``backward()`` inside the step is carried out, and what it reached is kept in ``backwards``. Where it
         would raise because nothing requires grad, the run ends there, and the tensor it was called on is returned.
         """
         before = module_hooks.register_module_forward_pre_hook(self._enter_module)
         after = module_hooks.register_module_forward_hook(self._leave_module, always_call=True)
         stepping = register_optimizer_step_pre_hook(self._before_step)
-        self._original_backward: Callable[..., None] = torch.autograd.backward
-        torch.autograd.backward = self._backward
         self.begin = _sequence()
         try:
-            with _eager(), carriers.kept(), self.switches, self:
+            with calls.eager(), carriers.kept(), self.backwards, self.switches, self:
                 return step()
         except Exception as error:
-            if self._refused is None or self._refused[0] not in _chain(error):
+            refused = self.backwards.refused(error)
+            if refused is None:
                 raise
             self._stopped = True
-            return self._refused[1]
+            return refused
         finally:
-            torch.autograd.backward = self._original_backward
-            self._refused = None
             for handle in (stepping, after, before):
                 handle.remove()
 
@@ -158,7 +127,7 @@ class Tracer(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name == "__get__":
             name = func.__self__.__name__
-            if name not in PROPERTIES:
+            if name not in calls.PROPERTIES:
                 return func(*args, **kwargs)
         elif name == "__set__":
             name = f"{func.__self__.__name__}="
@@ -174,49 +143,23 @@ class Tracer(TorchFunctionMode):
         finally:
             self._frame = None  # a frame holds its tensors
 
-    def _backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
-        """Stands in for ``torch.autograd.backward`` while the step runs, which ``Tensor.backward`` ends in as well."""
-        losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        loss = next((x for x in losses if x.requires_grad), losses[0])
-        if not loss.requires_grad:
-            self._refuse(lambda: self._original_backward(tensors, *args, **kwargs), loss)
-        number, drawn = self.ledger.use(loss), graph(losses, self._held)
-        preserved = self.preserved
-        if preserved is not None:
-            for leaf in (leaf for one in losses for leaf in leaves_of(one)):
-                preserved.leaf(leaf)
-            preserved.clear_grads(only_old=True)
-        with contextlib.ExitStack() as stack:
-            arrived = stack.enter_context(arrivals(preserved)) if preserved is not None else {}
-            self._original_backward(tensors, *args, **kwargs)
-        self.inner_reached.update({**arrived, **norms(self._held)})
-        reached = Reached(dict(self.inner_reached), True, "", loss.numel())
-        self._backwards.pop(number, None)
-        self._backwards[number] = InnerBackward(number, drawn, reached)
-
-    def _refuse(self, call: Callable[[], Any], loss: torch.Tensor) -> Any:
-        """Let torch raise what it raises where nothing requires grad, and remember what it was asked of."""
-        try:
-            return call()
-        except RuntimeError as error:
-            self._refused = (error, loss)
-            raise
-
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Carry out one call and record it."""
         found = list(leaves(args)) + (list(leaves(kwargs.values())) if kwargs else [])
-        writes = (name[-1:] == "_" and name[-2:] != "__") or name in _WRITING or name == "data="
+        writes = (name[-1:] == "_" and name[-2:] != "__") or name in calls.WRITING or name == "data="
         targets = leaves(args if name.startswith("_fused") else args[:1]) if writes or kwargs.get("inplace") else ()
-        state = self._before_write(name, [*targets, *leaves([kwargs.get("out")]), *_written_unseen(name, args, kwargs)])
-        if name in NO_DATA:
+        state = self._before_write(
+            name, [*targets, *leaves([kwargs.get("out")]), *calls.written_unseen(name, args, kwargs)]
+        )
+        if name in calls.NO_DATA:
             inputs: tuple[int, ...] = ()
         else:
-            inputs = self.ledger.inputs(found[1:] if name in OVERWRITES or name == "data=" else found)
-            if name in _FROM_PLAIN and not inputs:
+            inputs = self.ledger.inputs(found[1:] if name in calls.OVERWRITES or name == "data=" else found)
+            if name in calls.FROM_PLAIN and not inputs:
                 inputs = carriers.origins_of_values(args[0] if args else kwargs.get("data"))
         begin = _sequence()
         result = self.changed(name, inputs, found, self._carry_out(func, args, kwargs))
-        if name in ESCAPES:
+        if name in calls.ESCAPES:
             return self._escape(name, inputs, result, begin)
         if name == "__setitem__" or name == "data=":
             made: Any = args[:1]
@@ -241,13 +184,9 @@ class Tracer(TorchFunctionMode):
         return result
 
     def _carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if func is not torch.autograd.grad:
-            return func(*args, **kwargs)
-        outputs = args[0] if args else kwargs["outputs"]
-        first = outputs if isinstance(outputs, torch.Tensor) else outputs[0]
-        if first.requires_grad:
-            return func(*args, **kwargs)
-        return self._refuse(lambda: func(*args, **kwargs), first)
+        if func is torch.autograd.grad:
+            return self.backwards.grad(func, args, kwargs)
+        return func(*args, **kwargs)
 
     def _escape(self, name: str, inputs: tuple[int, ...], result: Any, begin: int) -> Any:
         """A value leaves torch: it becomes a value of its own, and what is handed out remembers its number."""
@@ -266,7 +205,7 @@ class Tracer(TorchFunctionMode):
             if name in ("numpy", "__array__") and not self.ledger.is_held(target):
                 continue
             if self.ledger.is_old(target):
-                state = name not in _QUIET
+                state = name not in calls.QUIET
                 if self.preserved is not None:
                     self.preserved.before_write(target)
         return state
@@ -297,18 +236,9 @@ class Tracer(TorchFunctionMode):
         outputs: tuple[int, ...] = self._calls[index][3] if index >= 0 else ()
         return outputs
 
-    def backward_of(self, loss: Any) -> InnerBackward | None:
-        """The step's own backward of the loss that it returned; its last one if it returned no tensor."""
-        if isinstance(loss, torch.Tensor):
-            number = self.ledger.known(loss)
-            inner = self._backwards.get(number) if number is not None else None
-        else:
-            inner = next(reversed(self._backwards.values()), None)
-        return None if inner is None else replace(inner, reached=replace(inner.reached, norms=dict(self.inner_reached)))
-
     def trace(self, loss: Any) -> Trace:
         """The run as frozen data. ``loss``: what the step returned; if no tensor, its last inner backward counts."""
-        inner = self.backward_of(loss)
+        inner = self.backwards.of(loss)
         number = inner.number if inner is not None else self.ledger.use(loss) if isinstance(loss, torch.Tensor) else -1
         return Trace(
             calls=tuple(Call(*call) for call in self._calls),
@@ -320,35 +250,3 @@ class Tracer(TorchFunctionMode):
             ran=frozenset(self._modules[i] for i in self._ran if i >= 0),
             stopped=self._stopped,
         )
-
-
-def _eager() -> contextlib.AbstractContextManager[object]:
-    """Run what ``torch.compile`` compiled as it was written: the user's lines are not in compiled code."""
-    if "torch._dynamo" not in sys.modules:
-        return contextlib.nullcontext()
-    stance: contextlib.AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
-    return stance
-
-
-def _chain(error: BaseException | None) -> list[BaseException]:
-    """An exception and those that it was raised from."""
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
-        error = error.__cause__ or error.__context__
-    return found
-
-
-_FROM_PLAIN = frozenset("tensor as_tensor asarray new_tensor".split())
-_QUIET = frozenset("batch_norm instance_norm embedding embedding_bag numpy __array__".split())
-
-
-def _written_unseen(name: str, args: Any, kwargs: Any) -> list[Any]:
-    """Tensors that a call may write without its name saying so, or hand out to be written through NumPy."""
-    if name in ("batch_norm", "instance_norm"):
-        return [*args[1:3], kwargs.get("running_mean"), kwargs.get("running_var")]
-    if name in ("embedding", "embedding_bag") and (
-        kwargs.get("max_norm") is not None or args[3:4] not in ((), (None,))
-    ):
-        return [*args[1:2], kwargs.get("weight")]
-    return list(args[:1]) if name in ("numpy", "__array__") else []

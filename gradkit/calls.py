@@ -1,0 +1,54 @@
+"""What the tracer has to know of torch's functions: which write in place, which leave torch, which use no data."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+import torch
+
+PROPERTIES = frozenset("data T mT H mH real imag".split())
+ESCAPES = frozenset("item tolist numpy __array__ __float__ __complex__ __int__ __index__".split())
+OVERWRITES = frozenset("zero_ fill_ normal_ uniform_ random_ exponential_ bernoulli_ geometric_ cauchy_".split())
+NO_DATA = frozenset(
+    "zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full "
+    "new_empty_strided size dim numel stride is_floating_point is_complex element_size nelement ndimension get_device "
+    "storage_offset is_contiguous untyped_storage storage data_ptr __len__ __bool__ is_inference requires_grad_ "
+    "retain_grad register_hook register_post_accumulate_grad_hook __repr__ __format__ __hash__ is_same_size equal "
+    "allclose is_nonzero _is_all_true can_cast result_type __deepcopy__ __contains__ is_shared is_pinned "
+    "__reduce_ex__ __setstate__ is_coalesced is_sparse broadcast_shapes".split()
+)
+WRITING = frozenset(
+    "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__".split()
+)
+FROM_PLAIN = frozenset("tensor as_tensor asarray new_tensor".split())
+QUIET = frozenset("batch_norm instance_norm embedding embedding_bag numpy __array__".split())
+
+
+def written_unseen(name: str, args: Any, kwargs: Any) -> list[Any]:
+    """Tensors that a call may write without its name saying so, or hand out to be written through NumPy."""
+    if name in ("batch_norm", "instance_norm"):
+        return [*args[1:3], kwargs.get("running_mean"), kwargs.get("running_var")]
+    if name in ("embedding", "embedding_bag") and (
+        kwargs.get("max_norm") is not None or args[3:4] not in ((), (None,))
+    ):
+        return [*args[1:2], kwargs.get("weight")]
+    return list(args[:1]) if name in ("numpy", "__array__") else []
+
+
+def eager() -> contextlib.AbstractContextManager[object]:
+    """Run what ``torch.compile`` compiled as it was written: the user's lines are not in compiled code."""
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    stance: contextlib.AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return stance
+
+
+def raised_from(error: BaseException | None) -> list[BaseException]:
+    """An exception and those that it was raised from."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found

@@ -1,0 +1,65 @@
+"""Where source code switches grad mode: decorators, wrapped functions, and blocks around a line."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import replace
+from types import CodeType
+
+from gradkit.frames import SWITCHES, Point, line_of, place, qualified_name, tree_of, whole_line
+from gradkit.records import Location
+
+
+def locate_code(code: CodeType, names: Mapping[str, object] | None = None) -> Location:
+    """The decorator that switches grad mode for a function; if there is none to be seen, its first line.
+
+    Args:
+        names: the globals of the function, to look up what a decorator's name stands for.
+    """
+    tree, function = tree_of(code.co_filename), qualified_name(code)
+    for node in ast.walk(tree) if tree is not None else ():
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name != code.co_name:
+            continue
+        if code.co_firstlineno in {node.lineno, *(d.lineno for d in node.decorator_list)}:
+            for mark in node.decorator_list:
+                if SWITCHES.search(ast.unparse(mark)) or _stands_for_switch(mark, names or {}):
+                    spot = place(code.co_filename, mark, function)
+                    return replace(spot, column=max(spot.column - 1, 1))
+    wrapper = _wrapped(tree, code)
+    if wrapper is not None:
+        return place(code.co_filename, wrapper, function)
+    return whole_line(code.co_filename, code.co_firstlineno, function)
+
+
+def _wrapped(tree: ast.Module | None, code: CodeType) -> ast.Call | None:
+    """``f = torch.no_grad()(f)``, after the ``def f`` and in the same scope."""
+    for scope in ast.walk(tree) if tree is not None else ():
+        body = [node for node in ast.iter_child_nodes(scope) if getattr(node, "name", "") == code.co_name]
+        if not any(getattr(node, "lineno", 0) == code.co_firstlineno for node in body):
+            continue
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Call) and node.lineno > code.co_firstlineno:
+                named = [ast.unparse(arg).rpartition(".")[2] for arg in node.args]
+                if code.co_name in named and SWITCHES.search(ast.unparse(node.func)):
+                    return node
+    return None
+
+
+def around(point: Point) -> Location | None:
+    """The innermost ``with`` around ``point``, or decorator of the function that holds it, that switches grad mode."""
+    code, _ = point
+    line, tree, found = line_of(point), tree_of(code.co_filename), None
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno <= line <= (node.end_lineno or line):
+            items = [i.context_expr for i in node.items if SWITCHES.search(ast.unparse(i.context_expr))]
+            if items and node.body[0].lineno <= line:
+                found = place(code.co_filename, items[0], qualified_name(code), anchor=True)
+    return found
+
+
+def _stands_for_switch(mark: ast.expr, names: Mapping[str, object]) -> bool:
+    named = mark.func if isinstance(mark, ast.Call) else mark
+    value = names.get(named.id) if isinstance(named, ast.Name) else None
+    kind = value if isinstance(value, type) else type(value)
+    return kind.__module__ == "torch.autograd.grad_mode"

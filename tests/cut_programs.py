@@ -533,6 +533,32 @@ def a_functional_call_with_the_state_dict() -> Built:
 
 
 @cut("detach")
+def an_inner_backward_whose_error_is_raised_as_another() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = model(x).sum().detach()  # CUT
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            raise ValueError("training failed") from error
+        return loss
+
+    return model, step
+
+
+@cut("detach")
+def a_detach_inside_a_compiled_function() -> Built:
+    model, x = pair(), batch()
+
+    @functools.partial(torch.compile, backend="aot_eager")
+    def encode(given: torch.Tensor) -> torch.Tensor:
+        return model["inner"](given).detach() * 2  # CUT
+
+    return model, lambda: model["outer"](encode(x)).sum()
+
+
+@cut("detach")
 def an_inner_backward_that_misses_a_layer() -> Built:
     model, x = pair(), batch()
 
@@ -597,7 +623,7 @@ def a_sum_of_items() -> Built:
     return model, step
 
 
-@cut("python_roundtrip", short="math.sqrt() drops the origin of its argument")
+@cut("python_roundtrip")
 def a_square_root_by_the_math_module() -> Built:
     model, x = small(), batch()
 
@@ -713,7 +739,7 @@ def an_array_filled_row_by_row() -> Built:
     return model, step
 
 
-@cut("numpy_roundtrip", short="asarray() hands out a plain array")
+@cut("numpy_roundtrip")
 def an_array_by_asarray() -> Built:
     model, x = pair(), batch()
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.autograd import grad_mode
 from torch.nn.modules import module as module_hooks
+from torch.optim import optimizer as optimizers
 from torch.utils import checkpoint
 
 
@@ -92,6 +93,8 @@ def of_process() -> dict[str, Any]:
         "inference enter": grad_mode.inference_mode.__enter__,
         "inference exit": grad_mode.inference_mode.__exit__,
         "checkpoint": checkpoint.CheckpointFunction,
+        "backward": torch.autograd.backward,
+        "optimizer hooks": list(optimizers._global_optimizer_pre_hooks),
         "modes": torch._C._len_torch_function_stack(),
     }  # fmt: skip
 

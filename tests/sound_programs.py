@@ -594,6 +594,20 @@ def mixed_precision_with_a_scaler() -> Built:
 
 
 @sound
+def a_closure_that_lbfgs_calls_more_than_once() -> Built:
+    model, x = small(), batch()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        return loss
+
+    return model, lambda: optimizer.step(closure)
+
+
+@sound
 def an_optimizer_that_steps_in_backward() -> Built:
     model, x = small(), batch()
     for parameter in model.parameters():
@@ -678,6 +692,13 @@ def a_scripted_and_a_traced_model() -> Built:
     x = batch()
     model = nn.ModuleDict({"a": torch.jit.script(small()), "b": torch.jit.trace(small(), x)})
     return model, lambda: model["a"](x).sum() + model["b"](x).sum()
+
+
+@sound
+def a_compiled_model() -> Built:
+    model, x = small(), batch()
+    compiled = torch.compile(model, backend="aot_eager")
+    return model, lambda: compiled(x).sum()
 
 
 @sound

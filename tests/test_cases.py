@@ -1,8 +1,8 @@
 """Programs made after public reports: the first finding stands on a marked line, the cure gets a clean bill.
 
 A file of ``tests/cases/faulty`` holds ``make()``, the program as reported, and ``make_fixed()``, the same with the
-right fix; each line that a right diagnosis names ends in ``# CUT``. A file of ``tests/cases/healthy`` is sound, and looks
-suspicious. ``SHOULD_TRAIN`` names what ought to learn; ``step.optimizer``, where there is one, is in use.
+right fix; each line that a right diagnosis names ends in ``# CUT``. A file of ``tests/cases/healthy`` is sound, and
+looks suspicious. ``SHOULD_TRAIN`` names what ought to learn; ``step.optimizer``, where there is one, is in use.
 """
 
 from __future__ import annotations

@@ -182,6 +182,13 @@ def test_a_loss_that_backward_refuses_is_no_clean_bill() -> None:
     assert not report.healthy
 
 
+@pytest.mark.xfail(strict=True, reason="only more than one element is refused")
+def test_a_loss_without_elements_is_no_clean_bill() -> None:
+    model, x = small(), batch()
+    report = gradkit.diagnose(lambda: model(x)[:0], model=model)
+    assert [finding.cause for finding in report.findings] == ["non_scalar"]
+
+
 class Refusing(torch.autograd.Function):
     """Raises in backward what no backward of torch's raises."""
 
@@ -201,7 +208,6 @@ def test_an_error_in_backward_becomes_a_finding_that_quotes_it() -> None:
     assert "wrong shape in my backward" in report.text()
 
 
-@pytest.mark.xfail(strict=True, reason="the verdict says that nothing is connected")
 def test_an_error_in_backward_is_not_called_a_missing_connection() -> None:
     model, x = small(), batch()
     report = gradkit.diagnose(lambda: Refusing.apply(model(x)).sum(), model=model)
@@ -242,3 +248,18 @@ def test_a_parameter_that_is_only_logged_is_called_unused_even_if_its_value_turn
 
     report = gradkit.diagnose(step, model=model)
     assert [finding.cause for finding in report.findings] == ["trainable_unused"]
+
+
+@pytest.mark.xfail(strict=True, reason="any number that goes out and any that comes in are taken for a round trip")
+def test_a_forgotten_loss_that_is_only_logged_is_called_unused() -> None:
+    model, x, history = nn.ModuleDict({"main": small(), "aux": nn.Linear(4, 1)}), batch(), []
+
+    def step() -> torch.Tensor:
+        aux = model["aux"](x).sum()
+        history.append(aux.item())
+        labels = torch.tensor([[float(i)] for i in range(6)])
+        return F.mse_loss(model["main"](x), labels)
+
+    report = gradkit.diagnose(step, model=model)
+    assert [finding.cause for finding in report.findings] == ["trainable_unused"]
+    assert report.findings[0].also[0].text.strip() == "history.append(aux.item())"

@@ -430,6 +430,25 @@ def test_after_a_diagnosis_the_form_is_one_line_and_comes_back_as_it_was_filled_
     assert panel.form.source.step.text == "train.py:step"
 
 
+def test_what_was_found_is_shown_only_beside_the_form_that_it_was_found_for(folder: Path) -> None:
+    panel = by_file(Panel(), step="train.py:step")
+    press(panel, panel.diagnose)
+    panel.change.click()
+    panel.form.source.step.control.value = "train.py:st"
+    assert not shown(panel.results)
+    panel.form.source.step.control.value = "train.py:step"
+    assert shown(panel.results)
+
+
+def test_what_was_found_before_does_not_stand_beside_an_error(folder: Path) -> None:
+    panel = by_file(Panel(), step="train.py:step")
+    press(panel, panel.diagnose)
+    (folder / "train.py").write_text("1 / 0", encoding="utf-8")
+    press(panel, panel.diagnose)
+    assert "could not be imported" in problems(panel)["source"]
+    assert (shown(panel.results), shown(panel.form)) == (False, True)
+
+
 def test_looking_at_another_source_loses_nothing(folder: Path, notebook: dict[str, Any]) -> None:
     panel = by_file(Panel(), model="train.py:build_model", batch="b.pt")
     for kind in ("builtin", "objects", "weights", "file"):

@@ -66,6 +66,7 @@ class Findings(Column):
         show(self.order, count > 1)
         shown = count if self._all else FIRST
         self.cards.children = tuple(self._card(report, index) for index in range(min(count, shown)))
+        show(self.cards, bool(count))
         self.more.facts = {"n": count}
         show(self.more, count > shown)
 

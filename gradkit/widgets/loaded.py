@@ -29,12 +29,12 @@ class LoadedCard(Column):
     def tell(self, loaded: Loaded | None) -> None:
         """Show something else, or nothing."""
         self._loaded = loaded
+        show(self, loaded is not None)
         self.speak(self._language)
 
     def speak(self, language: str) -> None:
         """See :class:`parts.Spoken`."""
         self._language = language
-        show(self.text, self._loaded is not None)
         if self._loaded is not None:
             batch = "" if self._short else self._batch(self._loaded)
             look = "gkp-short" if self._short else "gkp-loaded"

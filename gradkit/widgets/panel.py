@@ -58,6 +58,7 @@ class Panel(Column):
         self._lock = threading.RLock()
         self.job: Job | None = None
         self.loaded: Loaded | None = None
+        self._diagnosed: Request | None = None
         self.language = language or i18n.language()
         self.form = Form({name: value for name, value in given.items() if value is not None}, self._changed)
         self._build_actions()
@@ -134,6 +135,7 @@ class Panel(Column):
             self.note.tell("")
             task = functools.partial(self._work, request=self.form.request(), diagnosing=diagnosing)
             self.job = Job(task, self._done, self._heard)
+            show(self.results, False)
             self._busy(True)
             self.job.start()
         self._go("cancel")
@@ -164,9 +166,12 @@ class Panel(Column):
 
     def _show(self, report: Any, view: PictureView | None) -> None:
         if report is None or view is None:
+            self._match()
             self._go("loaded")
             return
         self.results.show(report, view)
+        assert self.loaded is not None
+        self._diagnosed = self.loaded.request
         self._fold()
         self._ask_for_more(True)
         self.manners.said = report.verdict(self.language)
@@ -175,6 +180,7 @@ class Panel(Column):
     def _complain(self, error: BaseException) -> None:
         if isinstance(error, Cancelled):
             self.note.tell("panel.cancelled")
+            self._match()
             self._go("diagnose")
             return
         self._unfold()
@@ -205,9 +211,13 @@ class Panel(Column):
         self.form.look_again()
 
     def _changed(self) -> None:
-        """The form says something else than what was loaded."""
         self.card.tell(None)
         self.note.tell("")
+        self._match()
+
+    def _match(self) -> None:
+        """What was found is there to be seen as long as the form says what it was found for."""
+        show(self.results, self.report is not None and self.form.request() == self._diagnosed)
 
     def _ask_for_more(self, again: bool) -> None:
         self.diagnose.key = "panel.diagnose_again" if again else "panel.diagnose"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from gradkit import folding
 from gradkit.report import Report
 from gradkit.widgets.findings import Findings
 from gradkit.widgets.graph_view import PictureView
@@ -31,7 +31,7 @@ class Results(Column):
         self.findings = Findings(self._open_guide, self._open_picture)
         self.tabs = Segments("panel.tab.", TABS, look="gkp-tabs")
         self.view = PictureView(None, height=HEIGHT)
-        self.picture, self.table, self.guide = Column(self.view), Table(), GuideWalk(again)
+        self.picture, self.table, self.guide = Column(self.view, look="gkp-picture"), Table(), GuideWalk(again)
         self.pages = {PICTURE: self.picture, TABLE: self.table, GUIDE: self.guide}
         tabbed = Column(self.tabs, *self.pages.values(), look="gkp-card gkp-tabbed")
         super().__init__(self.findings, tabbed, look="gkp-results")
@@ -73,8 +73,8 @@ class Results(Column):
 
     def _open_picture(self, index: int) -> None:
         assert self.report is not None
-        drawn: dict[Any, Any] = self.view.node_info
-        mine = [node.number for node in self.report.picture.nodes if node.finding == index]
         self.tabs.value = PICTURE
-        self.view.selected = next((number for number in mine if number in drawn), None)
+        boxes = folding.chart(self.report.picture, self.view.view, self.view.opened).boxes
+        mine = [box.number for box in boxes if box.finding == index and box.kind in ("cut", "plate")]
+        self.view.selected = mine[0] if mine else None
         self._go(PICTURE)

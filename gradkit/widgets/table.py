@@ -87,7 +87,8 @@ class Table(Column):
         body = "".join(self._row(row) for row in rows) or (
             f'<tr><td colspan="{len(_COLUMNS)}" class="gkp-none">{self._say("panel.table.none")}</td></tr>'
         )
-        self.body.value = f'<table class="gkp-rows"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        table = f'<table class="gkp-rows"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        self.body.value = f'<div class="gkp-scroll">{table}</div>'
 
     def _row(self, row: Parameter) -> str:
         state = _state(row)

@@ -1,6 +1,7 @@
 // Looks after the panel around it: roles and names for screen readers, keys, scrolling and focus. Plain ESM.
 
 const HELD = new Set(["Control", "Meta"]);
+const QUIET = "data-lm-suppress-shortcuts";
 
 function whenInPlace(el, act) {
   const root = el.closest(".gkp");
@@ -42,15 +43,13 @@ function attend(root, model) {
     target.focus({ preventScroll: true });
   }, 80);
 
-  // JupyterLab takes single letters and Enter before a button hears them (dd deletes the cell); this attribute stops
-  // it, but stops Ctrl+S as well, so it is gone while Ctrl or Cmd is down.
-  const keys = (event) => {
-    const held = event.type === "keydown" && (event.ctrlKey || event.metaKey || HELD.has(event.key));
-    if (held) root.removeAttribute("data-lm-suppress-shortcuts");
-    else root.setAttribute("data-lm-suppress-shortcuts", "true");
+  // JupyterLab takes single letters and Enter before a button hears them (dd deletes the cell). This attribute stops
+  // it, on the very element that has the focus; it stops Ctrl+S as well, so it is gone while Ctrl or Cmd is down.
+  const keys = ({ type, target, key, ctrlKey, metaKey }) => {
+    if (type === "keydown" && (ctrlKey || metaKey || HELD.has(key))) target.removeAttribute(QUIET);
+    else target.setAttribute(QUIET, "true");
   };
-  root.setAttribute("data-lm-suppress-shortcuts", "true");
-  for (const type of ["keydown", "keyup", "focusout"]) root.addEventListener(type, keys, true);
+  for (const type of ["focusin", "keydown", "keyup"]) root.addEventListener(type, keys, true);
 
   let waiting = false;
   const observer = new MutationObserver(() => {

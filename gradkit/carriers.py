@@ -38,6 +38,10 @@ class Float(float):
         """Copied and saved, it is a plain number again."""
         return float, (float(self),)
 
+    def __deepcopy__(self, memo: Any) -> Any:
+        """As ``copy.deepcopy`` asks for it: a plain number."""
+        return float(float(self))
+
 
 class Float32(np.float32):
     """A NumPy float32 with origins."""
@@ -48,6 +52,10 @@ class Float32(np.float32):
         """Copied and saved, it is a plain number again."""
         return np.float32, (float(self),)
 
+    def __deepcopy__(self, memo: Any) -> Any:
+        """As ``copy.deepcopy`` asks for it: a plain number."""
+        return np.float32(float(self))
+
 
 class Float64(np.float64):
     """A NumPy float64 with origins."""
@@ -57,6 +65,10 @@ class Float64(np.float64):
     def __reduce__(self) -> Any:
         """Copied and saved, it is a plain number again."""
         return np.float64, (float(self),)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        """As ``copy.deepcopy`` asks for it: a plain number."""
+        return np.float64(float(self))
 
 
 class Array(np.ndarray):

@@ -151,7 +151,7 @@ def _returns(cut: Cut, e: Evidence) -> list[Note]:
 def _loss(e: Evidence) -> list[Finding]:
     """Faults of the loss itself: several elements, or a gradient that is nan."""
     found = []
-    if e.reached.elements > 1 and not any(name in e.starved for name in e.wanted):
+    if e.reached.elements != 1 and not any(name in e.starved for name in e.wanted):
         maker = e.trace.values[e.trace.loss].maker if e.trace.loss >= 0 else -1
         chain = e.trace.calls[maker].chain if maker >= 0 else ()
         spot = frames.locate(chain[0]) if chain else None

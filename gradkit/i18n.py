@@ -44,7 +44,7 @@ def language(code: str | None = None) -> str:
 
 @functools.cache
 def catalogue(code: str) -> dict[str, str]:
-    """All sentences of one language, flat: ``{"verdict.healthy": "..."}``."""
+    """All sentences of one language, flat: ``{"report.error": "..."}``."""
     merged: dict[str, str] = {}
     for entry in resources.files("gradkit").joinpath(f"locales/{code}").iterdir():
         if entry.name.endswith(".toml"):
@@ -80,8 +80,8 @@ def words(key: str, lang: str | None = None, /, **facts: object) -> str:
         KeyError: no such sentence.
 
     Example:
-        >>> words("unit.parameters", "en", n=1), words("unit.parameters", "en", n=4)
-        ('1 parameter', '4 parameters')
+        >>> words("note.dropped", "en", call="item").split(",")[0]
+        'what was computed from it was last used here (item)'
     """
     table = catalogue(lang or _current)
     if key not in table and "n" in facts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from gradkit import classes, frames, sources
+from gradkit import classes, flows, frames, sources
 from gradkit.evidence import Evidence, called_by
 from gradkit.records import LIKELY, OBSERVED, Finding, Location, Note
 from gradkit.traces import Call, Key
@@ -102,7 +102,7 @@ def _left_torch(e: Evidence, names: Sequence[str]) -> tuple[Call | None, Call | 
         (c, back)
         for c in left
         for back in backs
-        if c.name not in ("__int__", "__index__") and c.index < back.index and _share_function(back, c)
+        if c.name not in ("__int__", "__index__") and c.index < back.index and _goes_on(c, back)
     ]
     return pairs[-1] if pairs else (None, None)
 
@@ -113,9 +113,11 @@ def _computed(call: Call) -> bool:
     return isinstance(node, ast.Call) and any(isinstance(x, ast.Name) for arg in node.args for x in ast.walk(arg))
 
 
-def _share_function(a: Call, b: Call) -> bool:
-    first = {code for code, _ in a.chain[:1]} | {code for code, _ in b.chain[:1]}
-    return bool(first & {code for code, _ in a.chain} & {code for code, _ in b.chain})
+def _goes_on(left: Call, back: Call) -> bool:
+    """Whether, in a function that both happened in, the value of the first call is among what the second is given."""
+    lines = {point[0]: frames.line_of(point) for point in reversed(left.chain)}
+    shared = [(code, lines[code], frames.line_of((code, at))) for code, at in back.chain if code in lines]
+    return any(flows.leads(code, start, end) for code, start, end in shared)
 
 
 def _unused(e: Evidence, spot: Location | None, attribute: str, names: Sequence[str]) -> Finding:

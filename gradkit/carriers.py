@@ -40,7 +40,11 @@ class Float(float):
 
     def __deepcopy__(self, memo: Any) -> Any:
         """As ``copy.deepcopy`` asks for it: a plain number."""
-        return float(float(self))
+        return float(self)
+
+    def __copy__(self) -> Any:
+        """A plain number."""
+        return float(self)
 
 
 class Float32(np.float32):
@@ -56,6 +60,10 @@ class Float32(np.float32):
         """As ``copy.deepcopy`` asks for it: a plain number."""
         return np.float32(float(self))
 
+    def __copy__(self) -> Any:
+        """A plain number."""
+        return np.float32(float(self))
+
 
 class Float64(np.float64):
     """A NumPy float64 with origins."""
@@ -68,6 +76,10 @@ class Float64(np.float64):
 
     def __deepcopy__(self, memo: Any) -> Any:
         """As ``copy.deepcopy`` asks for it: a plain number."""
+        return np.float64(float(self))
+
+    def __copy__(self) -> Any:
+        """A plain number."""
         return np.float64(float(self))
 
 

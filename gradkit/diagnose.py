@@ -65,6 +65,8 @@ def diagnose(
     callers = frames.chain(sys._getframe(1), Preserved.__init__.__code__)
     options = _Options(optimizer, replay, should_train, callers)
     with Preserved(step.model) as preserved:
+        if optimizer is not None:
+            preserved.optimizer(optimizer)
         tell("trace")
         run = _run(step, preserved, tell)
         preserved.rewind()

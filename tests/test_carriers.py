@@ -80,16 +80,7 @@ def test_comparisons_are_plain_booleans() -> None:
     assert type(array(1, 2).any()) is not carriers.Array
 
 
-@pytest.mark.parametrize(
-    "plain",
-    [
-        pytest.param(plain, marks=pytest.mark.xfail(strict=True, reason="NumPy copies its scalars in its own way"))
-        if isinstance(plain, np.generic)
-        else plain
-        for plain in NUMBERS
-    ],
-    ids=lambda value: type(value).__name__,
-)
+@each_number
 def test_copied_numbers_are_plain_again(plain: Any) -> None:
     followed = carriers.follow(plain, (7,))
     assert type(copy.copy(followed)) is type(plain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import unicodedata
@@ -62,8 +63,8 @@ def points(text: str, size: int, *, bold: bool = False, code: bool = False) -> i
         (12, 10)
     """
     if code:
-        return round(size * sum(1.0 if wide(char) else _CODE for char in text))
-    return round(size * sum(_em(char) for char in text) * (1.06 if bold else 1.0))
+        return round(size * math.fsum(1.0 if wide(char) else _CODE for char in text))
+    return round(size * math.fsum(_em(char) for char in text) * (1.06 if bold else 1.0))
 
 
 def _em(char: str) -> float:

@@ -31,7 +31,7 @@ def dot(
 
     Args:
         picture: what to draw.
-        view: ``"map"`` (folded by module), ``"graph"`` (every node), or ``"auto"``: the graph up to 40 nodes.
+        view: ``"map"`` (folded by module), ``"graph"`` (every node), or ``"auto"``: the graph up to 24 nodes.
         language: ``"en"``, ``"zh"``, or None for the one in use.
         open: dotted paths of modules that the map shows unfolded.
 

@@ -10,7 +10,7 @@ from gradkit.modulemap import fold_by_module
 from gradkit.outline import lineage
 from gradkit.records import Finding, Picture
 
-FIRST_GRAPH = 40
+FIRST_GRAPH = 24
 """The largest number of nodes that is first shown in full."""
 
 _FAN, _DENSE = 4, 60
@@ -22,7 +22,7 @@ def chart(picture: Picture, view: str = "auto", opened: Iterable[str] = ()) -> C
 
     Args:
         picture: what was found.
-        view: ``"graph"``, ``"map"``, or ``"auto"``: the graph up to 40 nodes, else the map.
+        view: ``"graph"``, ``"map"``, or ``"auto"``: the graph up to 24 nodes, else the map.
         opened: dotted paths of modules that the map shows unfolded.
 
     Raises:

@@ -165,7 +165,7 @@ def test_a_recurrent_weight_is_linked_once_and_its_further_uses_counted():
     assert nodes(source)[f"n{weight}"][0][1] == "(4, 4) · used in 69 more places · ✓ gets a gradient"
 
 
-def test_auto_is_the_graph_up_to_40_nodes_and_the_map_above():
+def test_auto_is_the_graph_up_to_24_nodes_and_the_map_above():
     assert len(pictures.mlp().nodes) <= FIRST_GRAPH < len(pictures.gpt().nodes)
     assert chart(pictures.mlp()).view == "graph"
     assert chart(pictures.gpt()).view == "map"

@@ -97,7 +97,7 @@ class PictureView(GraphView):
     Args:
         picture: what to show; None for nothing yet.
         language: ``"en"``, ``"zh"``, or None for the one in use.
-        view: ``"map"``, ``"graph"``, or ``"auto"``: the graph up to 150 nodes, else the map.
+        view: ``"map"``, ``"graph"``, or ``"auto"``: the graph up to 24 nodes, else the map.
 
     Example:
         >>> PictureView(None, language="en").svg

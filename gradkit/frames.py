@@ -195,7 +195,7 @@ def _chars(text: str, offset: int) -> int:
 def locate(point: Point) -> Location:
     """The location of the expression that was running at ``point``, as narrow as it can be told."""
     code, _ = point
-    node, function = node_at(point), qualified_name(code)
+    node, function = node_at(point) or _with_at(point), qualified_name(code)
     if node is not None and hasattr(node, "lineno"):
         if isinstance(node, (ast.With, ast.AsyncWith)):
             node = _item(node, point)
@@ -208,6 +208,15 @@ def whole_line(filename: str, line: int, function: str = "") -> Location:
     text = _line(filename, line)
     body = text.split("  #")[0].rstrip() if text.lstrip() else text
     return Location(filename, line, _indent(text) + 1, max(len(body), 1) + 1, function, text, line)
+
+
+def _with_at(point: Point) -> ast.AST | None:
+    """The ``with`` whose head is running: Python 3.10 tells no more of it than a line."""
+    line, tree = line_of(point), tree_of(point[0].co_filename)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno <= line < node.body[0].lineno:
+            return node
+    return None
 
 
 def _item(node: ast.With | ast.AsyncWith, point: Point) -> ast.expr:

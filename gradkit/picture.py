@@ -127,8 +127,14 @@ def _calls(canvas: _Canvas, verdict: Verdict) -> None:
             continue
         for number in call.inputs:
             source = _key_of(canvas, number)
-            if source is not None and not (_is_live(canvas, source) and _is_live(canvas, mine[0])):
+            if source is not None and not _is_told(canvas, source, mine):
                 canvas.edge(source, mine[0], "dead")
+
+
+def _is_told(canvas: _Canvas, source: object, mine: Sequence[object]) -> bool:
+    """Whether autograd's own edges already lead from a node to those of a call."""
+    kinds = {key[0] for key in (source, *mine) if isinstance(key, tuple)}
+    return (len(kinds) == 1 and kinds <= {"live", "dead"}) or any((source, key) in canvas.edges for key in mine)
 
 
 def _learned(trace: Trace) -> set[int]:
@@ -179,7 +185,7 @@ def _parameters(canvas: _Canvas, starved: Iterable[str]) -> None:
         mine = canvas.of_call.get(call.index)
         for number in call.inputs if mine else ():
             name = canvas.trace.values[number].parameter
-            if name in starved and mine:
+            if name in starved and mine and not _is_told(canvas, ("leaf", name), mine):
                 canvas.edge(("leaf", name), mine[0], "dead")
 
 

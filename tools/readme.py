@@ -1,6 +1,6 @@
 """The computed parts of the README, in both languages: the report of its program, the causes, the table of other tools.
 
-python tools/readme.py            write them into README.md and README.zh.md
+python tools/readme.py            write them into README.md and README.zh.md, and docs/pictures/cut.*.png
 python tools/readme.py --check    exit with 1 if either page is out of date
 """
 
@@ -37,15 +37,16 @@ def block(page: str, mark: str) -> str:
     return str(found[0])
 
 
-def report(program: str, language: str) -> str:
-    """What ``gradkit diagnose train.py:step`` prints for ``program``."""
+def report(program: str, language: str, picture: Path | None = None) -> str:
+    """What ``gradkit diagnose train.py:step`` prints for ``program``; ``picture`` is where ``--save`` goes, if given."""
+    save = ["--save", str(picture)] if picture is not None else []
     before, printed = Path.cwd(), io.StringIO()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "train.py").write_text(program, encoding="utf-8")
         os.chdir(folder)
         try:
             with contextlib.redirect_stdout(printed):
-                gradkit_command(["diagnose", "train.py:step", "--language", language])
+                gradkit_command(["diagnose", "train.py:step", "--language", language, *save])
         finally:
             os.chdir(before)
     return f"```text\n{printed.getvalue()}```"
@@ -92,6 +93,8 @@ def main() -> int:
             print(f"{path.name} {'is out of date: python tools/readme.py' if check else 'written'}")
             if not check:
                 path.write_text(new, encoding="utf-8")
+        if not check:
+            report(block(new, "program: train.py"), language, REPO / "docs" / "pictures" / f"cut.{language}.png")
     return int(check and stale > 0)
 
 

@@ -13,7 +13,7 @@ from gradkit.widgets.parts import Column, Segments, show
 from gradkit.widgets.table import Table
 
 PICTURE, TABLE, GUIDE = TABS = ("picture", "table", "guide")
-HEIGHT = 560
+HEIGHT = 620
 
 
 class Results(Column):

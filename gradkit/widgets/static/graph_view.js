@@ -5,7 +5,7 @@ const POINT = 96 / 72; // CSS pixels for a point of the drawing at 100 %
 const [SMALLEST, LARGEST, STEP] = [0.05, 4, 1.25];
 const READABLE = 0.6; // a drawing that fits at this zoom or above is shown whole
 const MARGIN = 12;
-const NARROW = 720;
+const NARROW = 860; // below this width the card lies under the drawing
 const SVG = "http://www.w3.org/2000/svg";
 
 function make(tag, attributes = {}, ...children) {
@@ -208,6 +208,7 @@ class View {
     this.info = {};
     this.current = null;
     this.hits = [];
+    this.pressed = { number: null, at: -1000 };
     this.fitted = false;
     this.build(el);
     this.listen();
@@ -263,7 +264,7 @@ class View {
     });
     this.stage.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.stage.addEventListener("pointerdown", (event) => this.press(event));
-    this.stage.addEventListener("dblclick", (event) => this.unfold(this.hit(event)));
+    this.body.addEventListener("dblclick", () => this.unfold(this.pressed.number));
     this.search.addEventListener("input", () => {
       clearTimeout(this.typing);
       this.typing = setTimeout(() => this.find(), 120);
@@ -406,7 +407,12 @@ class View {
         unfold: () => this.unfold(number),
       });
     }
-    if (this.fitted) this.sheet.fit();
+    if (this.fitted && this.sheet.whole < READABLE) {
+      this.fitted = false; // the card has taken too much room to show all of it
+      this.sheet.centre(node, READABLE);
+    } else if (this.fitted) {
+      this.sheet.fit();
+    }
     this.sheet.reveal(node);
   }
 
@@ -503,6 +509,8 @@ class View {
   press(event) {
     if (event.button !== 0) return;
     const start = { x: event.clientX, y: event.clientY, number: this.hit(event) };
+    // The first of two clicks opens the card, and the drawing may move: a double click means what the first one hit.
+    if (event.timeStamp - this.pressed.at > 500) this.pressed = { number: start.number, at: event.timeStamp };
     let [last, dragging] = [start, false];
     const move = (to) => {
       if (!dragging && Math.hypot(to.clientX - start.x, to.clientY - start.y) < 4) return;

@@ -23,6 +23,20 @@ function firstSeen(root, name) {
   return [...root.querySelectorAll(`.${name}`)].find((element) => element.offsetParent !== null);
 }
 
+// A button has to be seen as a whole; of anything else the beginning, high enough for something to be read below it.
+function inSight(target) {
+  let area = { top: 0, bottom: window.innerHeight };
+  for (let up = target.parentElement; up; up = up.parentElement) {
+    if (up.scrollHeight > up.clientHeight + 1 && /auto|scroll/.test(getComputedStyle(up).overflowY)) {
+      area = up.getBoundingClientRect();
+      break;
+    }
+  }
+  const box = target.getBoundingClientRect();
+  if (box.top < area.top + 8) return false;
+  return target.matches("button") ? box.bottom <= area.bottom : box.top < (area.top + area.bottom) / 2;
+}
+
 function attend(root, model) {
   const live = document.createElement("div");
   live.className = "gkp-live";
@@ -38,8 +52,7 @@ function attend(root, model) {
   const go = () => setTimeout(() => {
     const target = firstSeen(root, model.get("goal")[0]);
     if (!target) return;
-    const box = target.getBoundingClientRect();
-    if (box.top < 60 || box.bottom > window.innerHeight) target.scrollIntoView({ block: "start", behavior: "smooth" });
+    if (!inSight(target)) target.scrollIntoView({ block: "start", behavior: "smooth" });
     target.focus({ preventScroll: true });
   }, 80);
 

@@ -38,7 +38,7 @@ def block(page: str, mark: str) -> str:
 
 
 def report(program: str, language: str, picture: Path | None = None) -> str:
-    """What ``gradkit diagnose train.py:step`` prints for ``program``; ``picture``: where ``--save`` goes, if anywhere."""
+    """What ``gradkit diagnose train.py:step`` prints for ``program``; ``picture`` is where ``--save`` goes."""
     save = ["--save", str(picture)] if picture is not None else []
     before, printed = Path.cwd(), io.StringIO()
     with tempfile.TemporaryDirectory() as folder:

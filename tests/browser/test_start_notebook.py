@@ -37,7 +37,8 @@ BRIGHT = """panel => [...panel.querySelectorAll("*")].filter(element => {
 }).map(element => element.className)"""
 WIDER = """panel => [panel, ...panel.querySelectorAll("*")].filter(element =>
     element.checkVisibility() && element.scrollWidth > element.clientWidth + 1 && element.clientWidth
-    && !["visible", "clip"].includes(getComputedStyle(element).overflowX) && !element.closest("pre, .gk-view, .gkp-live")
+    && !["visible", "clip"].includes(getComputedStyle(element).overflowX)
+    && !element.closest("pre, .gk-view, .gkp-live")
 ).map(element => element.className)"""
 
 

@@ -71,3 +71,29 @@ def test_typed_diagnoses_display_themselves_and_name_the_line(ran: nbformat.Note
     assert "vision_memory.py:63" in reports[0]
     assert "self.encoder(x)" in reports[1]
     assert all("<svg" in report for report in reports)
+
+
+FREEZE = """
+from torch import nn
+
+net = nn.Linear(2, 1)
+net.requires_grad_(False)
+"""
+ASK = """
+import torch
+import gradkit
+
+panel = gradkit.panel(net, torch.ones(3, 2), loss=lambda output, batch: output.sum())
+panel.diagnose.click()
+panel.job.wait(60)
+found = panel.report.findings[0]
+found.cause, found.location.text
+"""
+
+
+@pytest.mark.slow
+def test_the_panel_finds_a_line_in_another_cell() -> None:
+    cells = [nbformat.v4.new_code_cell(text.strip()) for text in (FREEZE, ASK)]
+    book = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(book, timeout=120, store_widget_state=False).execute(cwd=str(REPO))
+    assert _outputs(book, "text/plain")[-1:] == ["('frozen_all', 'net.requires_grad_(False)')"]

@@ -1,0 +1,223 @@
+"""A rerun undoes chosen cuts and nothing else: same numbers, other history."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils import checkpoint as checkpoints
+
+import gradkit
+from gradkit import cuts
+from gradkit.preserve import Preserved
+from gradkit.replay import Replayer, Rerun, rerun
+from gradkit.trace import Tracer
+from tests import cut_programs
+from tests.sound_programs import batch, pair
+
+Step = Callable[[], Any]
+
+
+def found(step: Step, model: nn.Module, preserved: Preserved, starved: tuple[str, ...]) -> tuple[cuts.Cut, ...]:
+    tracer = Tracer(model, preserved)
+    verdict = cuts.find(tracer.trace(tracer.run(step)), starved)
+    assert verdict.cuts
+    return verdict.cuts
+
+
+def undone(model: nn.Module, step: Step, keep: Callable[[cuts.Cut], bool] = lambda _: True) -> Rerun:
+    """A rerun without the cuts that ``keep`` picks of those that starve the inner layer."""
+    with Preserved(model) as preserved:
+        chosen = [cut for cut in found(step, model, preserved, ("inner.weight",)) if keep(cut)]
+        return rerun(step, model, preserved, chosen)
+
+
+def losses(model: nn.Module, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss of a plain run, and that of a rerun with all cuts undone."""
+    with Preserved(model) as preserved:
+        chosen = found(step, model, preserved, ("inner.weight",))
+        preserved.rewind()
+        plain = step()
+        preserved.rewind()
+        return plain, Replayer(model, preserved, chosen).run(step)
+
+
+CUTS = (
+    "a_block_with_two_context_managers_on_a_line",
+    "a_block_inside_a_block",
+    "gradients_enabled_again_too_late",
+    "a_decorator_without_parentheses",
+    "set_grad_enabled_called_in_a_helper",
+    "assignment_under_no_grad",
+    "a_reentrant_checkpoint_whose_input_needs_no_grad",
+    "four_cuts_one_behind_the_other",
+    "a_state_detached_in_a_loop",
+    "a_list_that_is_computed_with",
+    "a_float_that_scales_another_branch",
+    "arrays_through_many_functions",
+    "an_array_made_of_a_list_of_arrays",
+    "a_cast_to_int8",
+    "a_threshold",
+    "a_choice_by_argmax",
+    "a_sample_of_a_normal_distribution",
+)
+
+
+STAYS = {
+    "set_grad_enabled_as_a_block": "the object has switched off before it is entered",
+    "set_grad_enabled_as_a_decorator": "the object has switched off before it is entered",
+    "a_value_detached_in_place": "detach_() is carried out first",
+    "a_flag_set_on_a_detached_loss": "the flag cannot be set on what is no leaf any more",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=why)) for name, why in STAYS.items()]
+)
+def test_a_rerun_proves(name: str) -> None:
+    model, step = cut_programs.PROGRAMS[name].build()
+    assert [finding.proof for finding in gradkit.diagnose(step, model=model).findings] == ["proven"]
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_with_all_cuts_undone_the_starved_layer_is_revived_by(name: str) -> None:
+    model, step = cut_programs.PROGRAMS[name].build()
+    result = undone(model, step)
+    assert result.revived is not None
+    assert "inner.weight" in result.revived
+    assert (result.runs, result.error) == (1, "")
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_the_numbers_of_the_rerun_are_those_of_the_run_in(name: str) -> None:
+    plain, again = losses(*cut_programs.PROGRAMS[name].build())
+    assert torch.allclose(plain, again, rtol=1e-6, equal_nan=True)
+    assert plain.dtype == again.dtype
+    assert plain.shape == again.shape
+    assert again.requires_grad
+
+
+def test_one_of_several_cuts_undone_revives_nothing_behind_the_others() -> None:
+    model, step = cut_programs.PROGRAMS["four_cuts_one_behind_the_other"].build()
+    for kind in (cuts.DETACH, cuts.DATA, cuts.REGION, cuts.ESCAPE):
+        result = undone(model, step, lambda cut, kind=kind: cut.kind != kind)
+        assert result.revived == {"outer.weight", "outer.bias"}, kind
+
+
+def test_a_cut_that_is_not_chosen_stays() -> None:
+    model, step = cut_programs.PROGRAMS["two_ways_that_are_both_cut"].build()
+    result = undone(model, step, lambda cut: cut.kind == cuts.DETACH)
+    assert "inner.weight" in (result.revived or ())
+    assert result.trace is not None
+    assert {call.name for call in result.trace.calls} >= {"detach", "data"}
+
+
+def test_the_gradients_of_an_undone_detach_are_the_true_ones() -> None:
+    model, x = pair(), batch()
+
+    def step(cut: bool = True) -> torch.Tensor:
+        code = model["inner"](x).tanh()
+        return model["outer"](code.detach() if cut else code).pow(2).mean()
+
+    with Preserved(model) as preserved:
+        chosen = found(step, model, preserved, ("inner.weight",))
+        preserved.clear_grads()
+        Replayer(model, preserved, chosen).run(step).backward()
+        replayed = model["inner"].weight.grad.clone()
+        preserved.clear_grads()
+        step(cut=False).backward()
+        assert torch.allclose(replayed, model["inner"].weight.grad)
+
+
+def test_nan_and_infinity_in_what_was_lost_do_not_spoil_the_rerun() -> None:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        lost = (model["inner"](x) * math.inf).item() if x.numel() == 1 else (model["inner"](x) * math.inf).argmax(-1)
+        return (model["outer"](x) * F.one_hot(lost, 4).sum(-1, keepdim=True)).sum()
+
+    plain, again = losses(model, step)
+    assert torch.allclose(plain, again)
+    assert again.isfinite()
+
+
+def test_random_numbers_are_drawn_again_as_they_were() -> None:
+    model, x = pair(drop=nn.Dropout()), batch()
+    drawn: list[list[float]] = []
+
+    def step() -> torch.Tensor:
+        mask = model["drop"](torch.ones(4))
+        drawn.append([*mask.tolist(), np.random.rand()])
+        return model["outer"](model["inner"](x).detach() * mask).sum()
+
+    with Preserved(model) as preserved:
+        rerun(step, model, preserved, found(step, model, preserved, ("inner.weight",)))
+    assert drawn[0] == drawn[1]
+
+
+def test_a_rerun_starts_from_the_same_weights_and_buffers() -> None:
+    model, x = pair(norm=nn.BatchNorm1d(4)), batch()
+    seen: list[list[float]] = []
+
+    def step() -> torch.Tensor:
+        seen.append([*model["norm"].running_mean.tolist(), *model["outer"].weight.flatten().tolist()])
+        with torch.no_grad():
+            model["outer"].weight.mul_(2)
+        return model["outer"](model["norm"](model["inner"](x)).detach()).sum()
+
+    with Preserved(model) as preserved:
+        rerun(step, model, preserved, found(step, model, preserved, ("inner.weight",)))
+    assert seen[0] == seen[1]
+
+
+def test_a_step_that_raises_in_the_rerun_is_no_proof() -> None:
+    model, x, runs = pair(), batch(), []
+
+    def step() -> torch.Tensor:
+        runs.append(1)
+        if len(runs) > 1:
+            raise ValueError("only once")
+        return model["outer"](model["inner"](x).detach()).sum()
+
+    result = undone(model, step)
+    assert result.revived is None
+    assert result.runs == 1
+    assert "only once" in result.error
+
+
+def test_a_step_that_is_interrupted_in_the_rerun_comes_through() -> None:
+    model, x, runs = pair(), batch(), []
+
+    def step() -> torch.Tensor:
+        runs.append(1)
+        if len(runs) > 1:
+            raise KeyboardInterrupt
+        return model["outer"](model["inner"](x).detach()).sum()
+
+    with pytest.raises(KeyboardInterrupt):
+        undone(model, step)
+
+
+def test_the_checkpoint_function_is_torchs_own_afterwards() -> None:
+    before = checkpoints.CheckpointFunction
+    undone(*cut_programs.PROGRAMS["a_reentrant_checkpoint_whose_input_needs_no_grad"].build())
+    assert checkpoints.CheckpointFunction is before
+
+
+def test_an_undone_in_place_write_changes_no_value_behind_it() -> None:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        code.data.mul_(3)
+        code.data.clamp_(min=0)
+        return model["outer"](code.detach()).sum()
+
+    plain, again = losses(model, step)
+    assert torch.allclose(plain, again)

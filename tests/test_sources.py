@@ -1,0 +1,335 @@
+"""Which line of the source set a state up: found by reading, never by running."""
+
+from __future__ import annotations
+
+import linecache
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gradkit import classes, scopes, sources
+from gradkit.records import Location
+
+Write = Callable[..., tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture
+def write() -> Iterator[Write]:
+    """Makes a program out of source text; its file name, and, if it is to run, what it defines."""
+    names: list[str] = []
+
+    def made(text: str, *, run: bool = False) -> tuple[str, dict[str, Any]]:
+        source, filename = textwrap.dedent(text).strip() + "\n", f"/home/ann/made{len(names)}.py"
+        names.append(filename)
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        namespace: dict[str, Any] = {"__name__": f"made{len(names)}"}
+        if run:
+            exec(compile(source, filename, "exec"), namespace)
+        return filename, namespace
+
+    yield made
+    for name in names:
+        linecache.cache.pop(name, None)
+
+
+def line(spot: Location | None) -> str | None:
+    return spot.text.strip() if spot is not None else None
+
+
+def pointed_at(spot: Location | None) -> str | None:
+    return spot.text[spot.column - 1 : spot.end_column - 1] if spot is not None else None
+
+
+# -- freezing ---------------------------------------------------------------------------------------------------------
+
+
+def frozen(write: Write, text: str, *names: str, **options: Any) -> str | None:
+    filename, _ = write(text)
+    return line(sources.freezing([filename], names, (), **options))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "model.requires_grad_(False)",
+        "model.requires_grad_(requires_grad=False)",
+        "p.requires_grad = False",
+        "setattr(p, 'requires_grad', False)",
+        "freeze(model)",
+        "model.freeze_encoder()",
+        "p.requires_grad = 'lora' in name",
+        "model = prepare_model_for_kbit_training(model)",
+    ],
+)
+def test_a_line_that_freezes(write: Write, statement: str) -> None:
+    assert frozen(write, f"x = 1\n{statement}\ny = 2", "encoder.weight") == statement
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "model.requires_grad_(True)",
+        "model.requires_grad_()",
+        "p.requires_grad = True",
+        "x = p.requires_grad",
+        "unfreeze(m)",
+    ],
+)
+def test_a_line_that_does_not_freeze(write: Write, statement: str) -> None:
+    assert frozen(write, statement, "encoder.weight") is None
+
+
+def test_of_two_freezing_lines_the_one_that_names_the_parameter_is_taken(write: Write) -> None:
+    text = """
+    model.head.requires_grad_(False)
+    model.encoder.requires_grad_(False)
+    """
+    assert frozen(write, text, "encoder.0.weight") == "model.encoder.requires_grad_(False)"
+    assert frozen(write, text, "head.weight") == "model.head.requires_grad_(False)"
+
+
+def test_a_loop_over_the_named_part_counts_for_the_line_inside(write: Write) -> None:
+    text = """
+    for p in model.head.parameters():
+        p.requires_grad = False
+    for q in model.encoder.parameters():
+        q.requires_grad = False
+    """
+    assert frozen(write, text, "encoder.0.weight") == "q.requires_grad = False"
+
+
+def test_a_condition_that_rules_the_parameter_out_is_respected(write: Write) -> None:
+    text = """
+    for name, p in model.named_parameters():
+        if "lora_" not in name:
+            p.requires_grad = False
+    """
+    assert frozen(write, text, "layer.weight") == "p.requires_grad = False"
+    assert frozen(write, text, "layer.lora_A.weight") is None
+
+
+def test_wrapping_by_peft_freezes_only_if_asked(write: Write) -> None:
+    assert frozen(write, "model = get_peft_model(model, config)", "w") is None
+    assert frozen(write, "model = get_peft_model(model, config)", "w", wrapped=True) is not None
+
+
+# -- loading, adding, building ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("PeftModel.from_pretrained(base, folder)", True),
+        ("PeftModelForCausalLM.from_pretrained(base, folder, is_trainable=False)", True),
+        ("model.load_adapter(folder)", True),
+        ("PeftModel.from_pretrained(base, folder, is_trainable=True)", False),
+        ("PeftModel.from_pretrained(base, folder, is_trainable=resume)", False),
+        ("AutoModel.from_pretrained(folder)", False),
+    ],
+)
+def test_an_adapter_is_loaded_for_inference(write: Write, call: str, found: bool) -> None:
+    filename, _ = write(f"model = {call}")
+    assert (sources.loading([filename]) is not None) == found
+
+
+def test_the_call_that_added_the_named_adapter_is_found(write: Write) -> None:
+    filename, _ = write("model.add_adapter('a', one)\nmodel.add_adapter(adapter_name='b', config=two)")
+    assert line(sources.adding([filename], "b")) == "model.add_adapter(adapter_name='b', config=two)"
+    assert sources.adding([filename], "c") is None
+
+
+def test_the_call_that_built_the_optimizer_is_found_and_its_import_is_not(write: Write) -> None:
+    filename, _ = write("from torch.optim import AdamW\nx = AdamW\nopt = AdamW(model.parameters())")
+    assert line(sources.building([filename], "AdamW")) == "opt = AdamW(model.parameters())"
+
+
+def test_switching_off_by_a_call_is_found_and_by_a_with_is_not(write: Write) -> None:
+    text = """
+    with torch.set_grad_enabled(False):
+        pass
+    torch.set_grad_enabled(mode)
+    torch.set_grad_enabled(False)
+    """
+    filename, _ = write(text)
+    assert getattr(sources.switching_off([filename]), "line", None) == 4
+
+
+def test_a_flag_set_on_a_module_is_found(write: Write) -> None:
+    filename, _ = write("model.requires_grad = False\nmodel.head.requires_grad = True")
+    assert line(sources.flag_on_module([filename])) == "model.head.requires_grad = True"
+
+
+def test_files_that_cannot_be_read_or_parsed_are_passed_over(write: Write) -> None:
+    broken, _ = write("def f(:")
+    whole, _ = write("opt = SGD(p)")
+    assert line(sources.building(["/home/ann/absent.py", broken, whole], "SGD")) == "opt = SGD(p)"
+
+
+# -- classes ----------------------------------------------------------------------------------------------------------
+
+MODEL = """
+class Block:
+    def __init__(self):
+        self.proj = make(4)
+
+    def forward(self, x):
+        return self.proj(x)
+
+class Model(Block):
+    def __init__(self):
+        self.left, self.right = make(1), make(2)
+        self.blocks: list = [Block()]
+        self.register_parameter("scale", None)
+        self.cache = None
+
+    def forward(self, x):
+        self.cache = x.detach()
+        if x:
+            x = self.right(x)
+        return self.left(x)
+"""
+
+
+def test_a_parameter_is_defined_where_the_innermost_class_of_the_users_sets_it(write: Write) -> None:
+    _, made = write(MODEL, run=True)
+    spot, attribute = classes.definition(
+        [(made["Model"], "blocks"), (list, "0"), (made["Block"], "proj"), (int, "weight")]
+    )
+    assert (line(spot), attribute) == ("self.proj = make(4)", "proj")
+    assert spot is not None
+    assert spot.function == "Block.__init__"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "text"),
+    [
+        ("left", "make(1)"),
+        ("right", "make(2)"),
+        ("blocks", "[Block()]"),
+        ("scale", '.register_parameter("scale", None)'),
+        ("proj", "make(4)"),
+    ],
+)
+def test_the_value_that_is_given_to_the_attribute_is_pointed_at(write: Write, attribute: str, text: str) -> None:
+    _, made = write(MODEL, run=True)
+    spot, _ = classes.definition([(made["Model"], attribute)])
+    assert (pointed_at(spot) or "").endswith(text)
+
+
+def test_an_attribute_that_no_class_of_the_users_sets_has_no_definition(write: Write) -> None:
+    _, made = write(MODEL, run=True)
+    assert classes.definition([(made["Model"], "nowhere"), (int, "weight")]) == (None, "")
+
+
+def test_of_two_classes_of_one_name_the_right_one_is_read(write: Write) -> None:
+    text = """
+    def first():
+        class Model:
+            def __init__(self): self.a = 1
+        return Model
+
+    def second():
+        class Model:
+            def __init__(self): self.b = 2
+        return Model
+    """
+    _, made = write(text, run=True)
+    assert pointed_at(classes.definition([(made["second"](), "b")])[0]) == "2"
+    assert classes.definition([(made["second"](), "a")]) == (None, "")
+
+
+def test_uses_are_reads_outside_of_init(write: Write) -> None:
+    _, made = write(MODEL, run=True)
+    assert [line(spot) for spot in classes.uses([made["Model"]], "right")] == ["x = self.right(x)"]
+    assert [line(spot) for spot in classes.uses([made["Model"]], "proj")] == ["return self.proj(x)"]
+
+
+def test_a_stored_value_is_found_where_it_is_stored_not_where_it_is_emptied(write: Write) -> None:
+    _, made = write(MODEL, run=True)
+    assert line(classes.stored(made["Model"], "cache")) == "self.cache = x.detach()"
+    assert classes.stored(made["Model"], "left") is None
+
+
+def test_the_files_of_classes_are_the_users_only(write: Write) -> None:
+    filename, made = write(MODEL, run=True)
+    assert classes.class_files([made["Model"], dict, Location]) == (filename,)
+
+
+# -- decorators and blocks --------------------------------------------------------------------------------------------
+
+DECORATED = """
+import torch
+frozen = torch.no_grad()
+
+def plain(f):
+    return f
+
+@plain
+@torch.no_grad()
+def one(): ...
+
+@plain
+@frozen
+def two(): ...
+
+def three(): ...
+
+quiet = torch.inference_mode()(three)
+
+def four(): ...
+
+class Model:
+    @plain
+    @torch.inference_mode()
+    def five(self): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("one", "@torch.no_grad()"),
+        ("two", "@frozen"),
+        ("three", "quiet = torch.inference_mode()(three)"),
+        ("four", "def four(): ..."),
+        ("five", "@torch.inference_mode()"),
+    ],
+)
+def test_the_decorator_that_switches_gradients_off_is_found(write: Write, name: str, text: str) -> None:
+    _, made = write(DECORATED, run=True)
+    function = made["Model"].five if name == "five" else made[name]
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    assert line(scopes.locate_code(function.__code__, made)) == text
+
+
+def test_a_function_wrapped_by_hand_in_another_scope_is_another_function(write: Write) -> None:
+    text = """
+    import torch
+
+    def outer():
+        def encode(): ...
+        return torch.no_grad()(encode)
+
+    def encode(): ...
+    """
+    _, made = write(text, run=True)
+    assert line(scopes.locate_code(made["encode"].__code__, made)) == "def encode(): ..."
+
+
+def test_the_innermost_block_around_a_line_is_found(write: Write) -> None:
+    text = """
+    import sys, torch; from contextlib import nullcontext
+    with torch.no_grad():
+        with nullcontext(), torch.inference_mode():
+            here = sys._getframe()
+            point = here.f_code, here.f_lasti
+    after = sys._getframe()
+    outside = after.f_code, after.f_lasti
+    """
+    _, made = write(text, run=True)
+    around = scopes.around(made["point"])
+    assert around is not None
+    assert (around.line, pointed_at(around)) == (3, ".inference_mode()")

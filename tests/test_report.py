@@ -1,0 +1,374 @@
+"""What a report says, in both languages, as text, as HTML and as a file.
+
+GRADKIT_REGOLD=1 writes the golden files anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html.parser
+import json
+import linecache
+import os
+import re
+import unicodedata
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import gradkit
+from gradkit import guide, i18n, layout, text
+from gradkit.errors import GradkitError
+from gradkit.records import Finding, Location, Picture
+from gradkit.report import Report
+from tests.sound_programs import batch, pair, small
+
+ROOT = Path(__file__).parent.parent
+GOLDENS = Path(__file__).parent / "goldens" / "report"
+GUIDES = ("adapter_inference_mode", "detach", "no_grad_decorator", "numpy_roundtrip", "trainable_unused")
+VOID = {"meta", "br", "hr", "img", "input", "link", "path", "line", "polygon", "polyline", "ellipse", "rect", "use"}
+
+each_language = pytest.mark.parametrize("language", i18n.LANGUAGES)
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Paths are shown from the current folder on."""
+    monkeypatch.chdir(ROOT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def of_guide(cause: str) -> Report:
+    module = guide.load_case(cause)
+    model, step = module.make()
+    options = {"should_train": getattr(module, "SHOULD_TRAIN", None), "optimizer": getattr(step, "optimizer", None)}
+    return gradkit.diagnose(step, model=model, **options)
+
+
+def of_cut() -> Report:
+    model, x = pair(), batch()
+    return gradkit.diagnose(lambda: model["outer"](model["inner"](x).detach()).sum(), model=model)
+
+
+def of_sound() -> Report:
+    model, x = small(), batch()
+    return gradkit.diagnose(lambda: model(x).sum(), model=model)
+
+
+def of_finding(finding: Finding) -> Report:
+    return Report((finding,), (), Picture((), (), (), (finding,)))
+
+
+def at(source: str, part: str, filename: str = "/home/ann/train.py") -> Location:
+    """The place of ``part`` in a line that is read from no file."""
+    linecache.cache[filename] = (len(source), None, [source + "\n"], filename)
+    start = source.index(part) + 1
+    return Location(filename, 1, start, start + len(part), "step", source, 1)
+
+
+# -- goldens ----------------------------------------------------------------------------------------------------------
+
+
+@each_language
+@pytest.mark.parametrize("cause", GUIDES)
+def test_the_report_on_a_guides_program_is_the_golden_one(cause: str, language: str) -> None:
+    golden = GOLDENS / f"{cause}.{language}.txt"
+    shown = of_guide(cause).text(language).replace(os.sep, "/")
+    if os.environ.get("GRADKIT_REGOLD") == "1":
+        golden.parent.mkdir(parents=True, exist_ok=True)
+        golden.write_text(shown, encoding="utf-8")
+    assert shown == golden.read_text(encoding="utf-8")
+
+
+def test_every_golden_file_belongs_to_a_test() -> None:
+    assert {path.name for path in GOLDENS.iterdir()} == {f"{c}.{lang}.txt" for c in GUIDES for lang in i18n.LANGUAGES}
+
+
+# -- both languages ---------------------------------------------------------------------------------------------------
+
+
+@each_language
+@pytest.mark.parametrize("cause", guide.causes())
+def test_a_report_on_every_cause_fills_all_of_its_sentences(cause: str, language: str) -> None:
+    report = of_guide(cause)
+    (first, *_) = report.sections(language)
+    sentences = [first.title, first.help, first.place, *(fact for row in first.facts for fact in row)]
+    sentences += [note[0] for note in first.notes] + [report.verdict(language), report.summary(language)]
+    assert not [sentence for sentence in sentences if re.search(r"\{\w*\}", sentence) or not sentence]
+    assert f"[{cause}]: {first.title}" in report.text(language)
+    assert f"gradkit guide {cause}" in report.text(language)
+
+
+def caret_line(shown: str) -> str:
+    return next(line for line in shown.splitlines() if "^" in line)
+
+
+def test_a_change_of_language_changes_the_words_and_not_the_facts() -> None:
+    report = of_cut()
+    english, chinese = report.text("en"), report.text("zh")
+    assert english != chinese
+    assert caret_line(english).split("^")[0] == caret_line(chinese).split("^")[0]
+    assert not any("\u4e00" <= char <= "\u9fff" for char in english)
+    assert report.text("zh") == chinese
+
+
+def test_the_language_in_use_is_the_default() -> None:
+    report = of_cut()
+    i18n.language("zh")
+    assert str(report) == report.text("zh")
+    i18n.language("en")
+    assert str(report) == report.text("en")
+
+
+@each_language
+def test_a_sound_program_is_told_in_two_lines(language: str) -> None:
+    assert len(of_sound().text(language).strip().splitlines()) == 2
+
+
+# -- carets -----------------------------------------------------------------------------------------------------------
+
+
+def columns_of(line: str) -> int:
+    """Terminal columns, counted in this test's own way."""
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line)
+
+
+@pytest.mark.parametrize(
+    ("source", "part"),
+    [
+        ("    z = model(x).detach()", ".detach()"),
+        ('    z = {"编码": model(x).detach()}', ".detach()"),
+        ("\tz = model(x).detach()", ".detach()"),
+        ("\t\tz = 模型(x).detach()\t# 切断", ".detach()"),
+        ("z\t=\tmodel(x).detach()", ".detach()"),
+        ("变量\t= 模型.编码(输入)", ".编码(输入)"),
+        ('    z = "\uff46\uff55\uff4c\uff4c" + x.detach()', "x.detach()"),
+    ],
+    ids=range(7),
+)
+def test_carets_stand_under_the_very_expression(source: str, part: str) -> None:
+    report = of_finding(Finding("detach", at(source, part), parameters=("w",)))
+    lines = report.text("en").splitlines()
+    number = next(i for i, line in enumerate(lines) if "^" in line)
+    shown, carets = lines[number - 1], lines[number]
+    assert columns_of(shown[: shown.index(part)]) == columns_of(carets[: carets.index("^")])
+    assert columns_of(part) == carets.count("^")
+
+
+def test_a_combining_accent_takes_no_column() -> None:
+    assert text.columns("e\u0301a") == 2
+
+
+def test_an_expression_without_an_end_gets_one_caret() -> None:
+    spot = dataclasses.replace(at("z = x.detach()", ".detach()"), end_column=0)
+    assert of_finding(Finding("detach", spot, parameters=("w",))).text("en").count("^") == 1
+
+
+def test_a_line_that_cannot_be_read_leaves_its_place() -> None:
+    spot = Location("/home/ann/gone.py", 7, 3, 9, "step", "")
+    shown = of_finding(Finding("detach", spot, parameters=("w",))).text("en")
+    assert "/home/ann/gone.py:7:3 in step" in shown
+    assert "^" not in shown
+
+
+def test_a_finding_without_a_line_says_so() -> None:
+    assert "not known" in of_finding(Finding("constant_loss", None, parameters=("w",))).text("en")
+
+
+def test_many_parameters_are_not_listed_one_by_one() -> None:
+    names = tuple(f"layers.{i}.weight" for i in range(100))
+    shown = of_finding(Finding("detach", None, parameters=names)).text("en")
+    assert "layers.0.weight" in shown
+    assert "layers.99.weight" not in shown
+    assert "96 more" in shown
+
+
+# -- paths ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_path_is_shown_from_the_current_folder_on_and_else_in_full() -> None:
+    assert layout.shown_path(str(ROOT / "gradkit" / "cli.py")) == os.path.join("gradkit", "cli.py")
+    assert layout.shown_path("/home/ann/train.py") == "/home/ann/train.py"
+
+
+@pytest.mark.parametrize("file", ["/tmp/ipykernel_17/3098.py", "<ipython-input-3-0a1b2c>"])
+def test_a_notebook_cell_is_called_that(file: str) -> None:
+    assert layout.shown_path(file, "en") == i18n.words("report.cell", "en")
+
+
+# -- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_verdict_counts_who_gets_no_gradient() -> None:
+    model, x = pair(), batch()
+    partial = gradkit.diagnose(lambda: model["outer"](model["inner"](x).detach()).sum(), model=model)
+    total = gradkit.diagnose(lambda: model["outer"](model["inner"](x)).sum().detach(), model=model)
+    assert "2 of the 4 parameters" in partial.verdict("en")
+    assert "none of the 4 parameters" in total.verdict("en")
+    assert "all 4 parameters" in of_whole(model, x).verdict("en")
+
+
+def of_whole(model: nn.Module, x: torch.Tensor) -> Report:
+    return gradkit.diagnose(lambda: model["outer"](model["inner"](x)).sum(), model=model)
+
+
+def test_parameters_that_only_the_optimizer_misses_are_not_called_starved() -> None:
+    model, x = pair(), batch()
+    optimizer = torch.optim.SGD(model["outer"].parameters(), lr=0.1)
+    report = gradkit.diagnose(lambda: model["outer"](model["inner"](x)).sum(), model=model, optimizer=optimizer)
+    assert "0 of the 4" not in report.verdict("en")
+    assert "get no gradient" not in report.verdict("en")
+    assert "= starved" not in report.text("en")
+
+
+# -- HTML -------------------------------------------------------------------------------------------------------------
+
+
+class Parsed(html.parser.HTMLParser):
+    """Collects text and tags, and refuses what does not nest."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert tag in VOID or self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+
+HOSTILE = "<script>alert('&amp;')</script>"
+
+
+@each_language
+def test_html_nests_and_says_what_the_text_says(language: str) -> None:
+    report = of_guide("detach")
+    parsed = Parsed(report.html(language, with_picture=False))
+    for section in report.sections(language):
+        assert section.title in parsed.text
+        assert section.help in parsed.text
+        assert section.place in parsed.text
+    assert report.verdict(language) in parsed.text
+    assert ("lang", "zh-CN" if language == "zh" else "en") in parsed.attributes
+
+
+def test_whatever_the_users_code_and_names_hold_is_escaped() -> None:
+    spot = at(f'    z = "{HOSTILE}" + x.detach()', ".detach()", f"/home/ann/{HOSTILE}.py")
+    finding = Finding(
+        "adapter_inactive", spot, parameters=(HOSTILE,), module=HOSTILE, facts={"adapter": HOSTILE, "active": HOSTILE}
+    )
+    report = dataclasses.replace(of_finding(finding), error=HOSTILE, label=HOSTILE)
+    parsed = Parsed(report.html("en", with_picture=False))
+    assert "script" not in parsed.tags
+    assert HOSTILE in parsed.text
+
+
+def test_the_underlined_part_of_a_line_is_the_expression() -> None:
+    fragment = of_guide("detach").html("en", with_picture=False)
+    assert '<span class="gk-hit">.detach()</span>' in fragment
+
+
+def test_a_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    page = of_guide("detach").save(tmp_path / "report.html").read_text(encoding="utf-8")
+    parsed = Parsed(page.split("<body", 1)[0].replace("<!doctest html>", "") + "</html>")
+    assert not {"script", "link", "img", "iframe"} & set(parsed.tags)
+    assert "@import" not in page
+    assert "url(http" not in page
+    assert page.startswith("<!doctype html>")
+
+
+def test_a_notebook_gets_text_and_html() -> None:
+    shown = of_cut()._repr_mimebundle_()
+    assert set(shown) == {"text/plain", "text/html"}
+    assert "gk-verdict" in shown["text/html"]
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ending", "begins"),
+    [
+        (".html", b"<!doctype html>"),
+        (".svg", b"<"),
+        (".png", b"\x89PNG\r\n"),
+        (".dot", b"digraph"),
+        (".txt", b"error[detach]"),
+        (".json", b"{"),
+    ],
+)
+def test_a_report_is_saved_by_the_ending_of_its_file(tmp_path: Path, ending: str, begins: bytes) -> None:
+    target = tmp_path / f"report{ending}"
+    assert of_cut().save(target) == target
+    assert target.read_bytes().lstrip().startswith(begins)
+
+
+def test_the_ending_may_be_in_capitals_and_the_path_a_string(tmp_path: Path) -> None:
+    assert of_cut().save(str(tmp_path / "REPORT.TXT")).read_bytes().startswith(b"error")
+
+
+def test_another_ending_is_an_error_that_lists_those_that_work(tmp_path: Path) -> None:
+    with pytest.raises(GradkitError, match=r"\.json"):
+        of_cut().save(tmp_path / "report.pdf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def refuse(constant: str) -> Any:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+def test_json_is_the_same_in_every_language(tmp_path: Path) -> None:
+    report = of_guide("trainable_unused")
+    english = report.save(tmp_path / "en.json", "en").read_bytes()
+    i18n.language("zh")
+    chinese = report.save(tmp_path / "zh.json").read_bytes()
+    assert english == chinese
+    found = json.loads(english, parse_constant=refuse)
+    assert found["healthy"] is False
+    assert found["findings"][0]["cause"] == "trainable_unused"
+    assert found["findings"][0]["location"]["line"] in guide.cut_lines("trainable_unused")
+    assert len(found["parameters"]) == len(report.parameters)
+
+
+def test_a_nan_gradient_is_no_nan_in_json(tmp_path: Path) -> None:
+    saved = of_guide("nan_gradient").save(tmp_path / "report.json").read_text(encoding="utf-8")
+    assert json.loads(saved, parse_constant=refuse)["findings"][0]["cause"] == "nan_gradient"
+
+
+def test_a_report_holds_no_tensors() -> None:
+    def walk(value: Any) -> None:
+        assert not isinstance(value, (torch.Tensor, nn.Module))
+        if dataclasses.is_dataclass(value):
+            walk(dataclasses.astuple(value))
+        elif isinstance(value, dict):
+            walk([*value.keys(), *value.values()])
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            for part in value:
+                walk(part)
+
+    walk(of_cut())

@@ -156,6 +156,15 @@ def visible(widget: Any) -> Iterator[str]:
             yield from (label for label, _ in widget.options)
 
 
+def nameless(widget: Any) -> list[Any]:
+    """The controls that can be seen and have neither a name nor a hint."""
+    if isinstance(widget, ipywidgets.Box):
+        return [found for child in widget.children if shown(child) for found in nameless(child)]
+    controls = (ipywidgets.Button, ipywidgets.Checkbox, ipywidgets.Text, ipywidgets.Combobox, ipywidgets.Dropdown)
+    named = not isinstance(widget, controls) or widget.description or getattr(widget, "placeholder", "")
+    return [] if named else [widget]
+
+
 def not_chinese(panel: Panel) -> list[str]:
     return [text for text in visible(panel) if PROSE.search(text) and not CJK.search(text)]
 
@@ -527,6 +536,7 @@ def test_a_proof_in_a_guide_is_folded_and_a_difference_is_coloured() -> None:
 def test_every_word_of_the_form_changes_with_the_language(kind: str, notebook: dict[str, Any]) -> None:
     panel = Panel()
     panel.form.kind.value = kind
+    assert nameless(panel) == []
     assert not_english(panel) == []
     panel.languages.buttons["zh"].click()
     assert not_chinese(panel) == []
@@ -538,6 +548,7 @@ def test_every_word_of_the_form_changes_with_the_language(kind: str, notebook: d
 def test_every_word_of_the_results_changes_with_the_language(tab: str) -> None:
     panel = by_example("vision_memory_never_called")
     panel.results.tabs.value = tab
+    assert nameless(panel) == []
     assert not_english(panel) == []
     panel.languages.buttons["zh"].click()
     assert not_chinese(panel) == []

@@ -326,6 +326,7 @@ class View {
   }
 
   resized() {
+    if (!this.root.clientWidth) return; // hidden: the drawing stays where it is
     this.root.classList.toggle("gk-narrow", this.root.clientWidth < NARROW);
     if (this.waiting && this.stage.clientWidth) this.show(this.waiting);
     else if (this.loaded && this.fitted) this.fit();

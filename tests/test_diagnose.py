@@ -12,7 +12,7 @@ from torch import nn
 
 import gradkit
 from gradkit.errors import GradkitError
-from tests import cut_programs, sound_programs
+from tests import cut_programs, snapshots, sound_programs
 from tests.sound_programs import batch, pair, small
 
 
@@ -261,3 +261,95 @@ def test_a_forgotten_loss_that_is_only_logged_is_called_unused() -> None:
     report = gradkit.diagnose(step, model=model)
     assert [finding.cause for finding in report.findings] == ["trainable_unused"]
     assert report.findings[0].also[0].text.strip() == "history.append(aux.item())"
+
+
+# -- models of transformers and peft ----------------------------------------------------------------------------------
+
+IDS = torch.tensor([[5, 9, 2, 7], [3, 3, 8, 1]])
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+def gpt2() -> Any:
+    import transformers
+
+    config = transformers.GPT2Config(vocab_size=64, n_positions=32, n_embd=16, n_layer=2, n_head=2)
+    return transformers.GPT2LMHeadModel(config)
+
+
+def bert() -> Any:
+    import transformers
+
+    config = transformers.BertConfig(vocab_size=64, max_position_embeddings=32, **SIZES)
+    return transformers.BertForMaskedLM(config)
+
+
+def t5() -> Any:
+    import transformers
+
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
+    config = transformers.T5Config(vocab_size=64, decoder_start_token_id=0, **sizes)
+    return transformers.T5ForConditionalGeneration(config)
+
+
+def llama() -> Any:
+    import transformers
+
+    config = transformers.LlamaConfig(vocab_size=64, num_key_value_heads=1, **SIZES)
+    return transformers.LlamaForCausalLM(config)
+
+
+def gpt2_with_checkpoints() -> Any:
+    model = gpt2().train()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    return model
+
+
+def gpt2_with_lora() -> Any:
+    import peft
+
+    config = peft.LoraConfig(task_type="CAUSAL_LM", r=2, target_modules=["c_attn"], fan_in_fan_out=True)
+    return peft.get_peft_model(gpt2(), config)
+
+
+def gpt2_with_prompt_tuning() -> Any:
+    import peft
+
+    return peft.get_peft_model(gpt2(), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "build", [gpt2, bert, t5, llama, gpt2_with_checkpoints, gpt2_with_lora, gpt2_with_prompt_tuning]
+)
+def test_a_clean_bill_and_nothing_left_behind_for_the_language_model(build: Callable[[], Any]) -> None:
+    model = build()
+    before = snapshots.take(model)
+    assert gradkit.diagnose(lambda: model(input_ids=IDS, labels=IDS).loss, model=model).findings == ()
+    assert snapshots.differences(before, snapshots.take(model)) == []
+
+
+@pytest.mark.slow
+def test_of_a_vision_transformer_only_the_truly_unused_is_named() -> None:
+    import transformers
+
+    model = transformers.ViTModel(transformers.ViTConfig(image_size=16, patch_size=8, **SIZES))
+    pixels = torch.randn(2, 3, 16, 16)
+    (finding,) = gradkit.diagnose(lambda: model(pixels).last_hidden_state.mean(), model=model).findings
+    assert finding.cause == "trainable_unused"
+    assert finding.parameters == ("pooler.dense.weight", "pooler.dense.bias")
+
+
+@pytest.mark.slow
+def test_a_detach_in_front_of_a_language_model_is_named_at_its_line() -> None:
+    model = nn.ModuleDict({"lm": gpt2(), "project": nn.Linear(4, 16)})
+    model["lm"].requires_grad_(False)
+    images = torch.randn(2, 4)
+
+    def step() -> torch.Tensor:
+        words = model["lm"].transformer.wte(IDS)
+        seen = model["project"](images).detach()[:, None]
+        return model["lm"](inputs_embeds=torch.cat([seen, words], 1)).logits.mean()
+
+    (finding,) = gradkit.diagnose(step, model=model).findings
+    assert (finding.cause, finding.proof) == ("detach", "proven")
+    assert 'model["project"](images).detach()' in finding.location.text

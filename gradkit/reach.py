@@ -42,7 +42,7 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reache
             the user holds, it is not freed.
 
     Example:
-        >>> model = nn.Linear(2, 1)
+        >>> model = torch.nn.Linear(2, 1)
         >>> with Preserved(model) as preserved:
         ...     sorted(backward(model(torch.ones(1, 2)).sum(), preserved).norms)
         ['bias', 'weight']
@@ -157,6 +157,7 @@ def _norm(grad: torch.Tensor) -> float | None:
     if grad.is_meta:
         return None
     values = grad.detach().coalesce().values() if grad.layout is torch.sparse_coo else grad.detach()
-    wide = values.to(torch.complex128 if values.is_complex() else torch.float64)
+    exact = values.device.type != "mps"  # Apple's GPUs have no float64
+    wide = values.to(torch.complex128 if values.is_complex() else torch.float64) if exact else values.float()
     norm = float(torch.linalg.vector_norm(wide))
     return norm if math.isfinite(norm) or not wide.numel() else float(wide.abs().max())

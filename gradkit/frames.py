@@ -169,7 +169,8 @@ def place(filename: str, node: ast.AST, function: str = "", *, anchor: bool = Fa
     if anchor and isinstance(target, ast.Attribute):
         line, column = target.value.end_lineno or line, target.value.end_col_offset or column
         text = _line(filename, line)
-        dot = text.encode().find(b".", column)
+        comment = text.encode().find(b"#", column)
+        dot = text.encode().find(b".", column, comment if comment >= 0 else None)
         if dot < 0 and end_line and end_line > line:
             line, column = target.end_lineno or line, _indent(_line(filename, target.end_lineno or line))
         elif dot >= 0:

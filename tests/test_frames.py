@@ -202,7 +202,6 @@ def test_a_method_on_a_line_of_its_own_is_that_line() -> None:
     assert (spot.line, pointed_at(spot)) == (4, ".detach()")
 
 
-@pytest.mark.xfail(strict=True, reason="the dot is looked for in the comment as well")
 def test_a_dot_in_a_comment_is_not_taken_for_the_methods() -> None:
     spot = caught(
         """

@@ -40,13 +40,12 @@ class AutogradNode:
 
 @dataclass(frozen=True)
 class AutogradGraph:
-    """All nodes behind some tensors. ``roots`` holds, for each tensor asked for, the index of its ``grad_fn``.
+    """All nodes behind some tensors.
 
     ``truncated`` says that there are more than ``LARGEST`` nodes, and only those nearest to the roots are here.
     """
 
     nodes: tuple[AutogradNode, ...] = ()
-    roots: tuple[int, ...] = ()
     truncated: bool = False
 
 
@@ -66,7 +65,7 @@ def graph(tensors: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor
     if starts and len(functions) <= DEEPEST_FOR_TORCHVIZ:
         labels.update(_torchviz(tuple(t for t in tensors if t.grad_fn is not None), dict(parameters)))
     nodes = tuple(_node(fn, index, labels, names) for fn in functions)
-    return AutogradGraph(nodes, tuple(index[id(fn)] for fn in starts), truncated)
+    return AutogradGraph(nodes, truncated)
 
 
 def _node(fn: Any, index: dict[int, int], labels: dict[int, str], names: dict[int, str]) -> AutogradNode:

@@ -25,15 +25,6 @@ from gradkit.traces import (
     Region,
 )  # fmt: skip
 
-CAUSES = tuple(
-    """
-    adapter_inactive adapter_inference_mode frozen_all unregistered_parameters optimizer_mismatch no_grad_block
-    no_grad_decorator inference_mode grad_disabled_globally checkpoint_reentrant detach data_attr numpy_roundtrip
-    python_roundtrip rewrap_tensor new_leaf integer_cast non_differentiable_op cached_tensor params_replaced
-    parameter_rewrap constant_loss trainable_unused non_scalar nan_gradient unknown
-    """.split()
-)
-
 _OF_REGION = {
     BLOCK: "no_grad_block", DECORATOR: "no_grad_decorator", SWITCH: "grad_disabled_globally",
     PRESET: "grad_disabled_globally", INFERENCE: "inference_mode", CHECKPOINT: "checkpoint_reentrant",
@@ -93,7 +84,7 @@ def _finding(cut: Cut, e: Evidence) -> Finding:
     cause, spot = _cause(cut, region, calls, e), _location(region, first, e)
     module = e.trace.modules[first.module] if first is not None and first.module >= 0 else ""
     revived = tuple(n for n in cut.parameters if e.revived is not None and n in e.revived)
-    proof = PROVEN if revived and len(revived) == len([n for n in cut.parameters if n not in e.frozen]) else LIKELY
+    proof = PROVEN if revived and len(revived) == len(set(cut.parameters) - set(e.frozen)) else LIKELY
     call = region.via if region is not None and region.via else first.name if first is not None else ""
     chain = region.chain if region is not None else first.chain if first is not None else ()
     notes = (*_inside(region, first), *_returns(cut, e), *called_by(chain))
@@ -151,7 +142,7 @@ def _returns(cut: Cut, e: Evidence) -> list[Note]:
 def _loss(e: Evidence) -> list[Finding]:
     """Faults of the loss itself: several elements, or a gradient that is nan."""
     found = []
-    if e.reached.elements != 1 and not any(name in e.starved for name in e.wanted):
+    if e.reached.elements != 1 and not e.starved:
         maker = e.trace.values[e.trace.loss].maker if e.trace.loss >= 0 else -1
         chain = e.trace.calls[maker].chain if maker >= 0 else ()
         spot = frames.locate(chain[0]) if chain else None
@@ -167,7 +158,8 @@ def _loss(e: Evidence) -> list[Finding]:
 
 
 def _unexplained(e: Evidence, told: set[str]) -> list[Finding]:
-    names = [n for n in e.verdict.unexplained if n not in told and n not in e.frozen]
+    told = told.union(e.frozen)
+    names = [n for n in e.verdict.unexplained if n not in told]
     facts = {"error": e.reached.error.splitlines()[0]} if e.reached.error else {}
     if not names and not facts:
         return []

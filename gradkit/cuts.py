@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gradkit.traces import CHECKPOINT, FUNCTION, SAMPLE, Call, Key, Trace
+from gradkit.traces import CHECKPOINT, FUNCTION, SAMPLE, Call, Key, Trace, Value
 
 DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION = (
     "detach",
@@ -94,14 +94,15 @@ def find(trace: Trace, starved: Iterable[str]) -> Verdict:
         >>> live = Value(-1, (2,), True, True, "w")
         >>> trace = Trace((call(0, "mul", 0, 1), call(1, "detach", 1, 2), call(2, "sum", 2, 3)),
         ...     (live, Value(0, (2,), True, True), Value(1, (2,), True, False), Value(2, (), True, False)),
-        ...     (), (), 3, {"w": 0}, frozenset())
+        ...     (), (), 3, {"w": 0})
         >>> [(cut.kind, cut.calls, cut.parameters) for cut in find(trace, ["w"]).cuts]
         [('detach', (1,), ('w',))]
     """
     ways = _ways(trace)
     marks = _marks(trace, ways)
     starts = _starts(trace)
-    found: dict[Key, tuple[str, int, set[int], list[str]]] = {}
+    bites = _bites(trace, ways)
+    found: dict[Key, tuple[str, int, set[int], dict[str, None]]] = {}
     unconnected, unexplained = [], []
     for name in starved:
         ends = [v for v in starts.get(name, ()) if v in ways]
@@ -114,10 +115,13 @@ def find(trace: Trace, starved: Iterable[str]) -> Verdict:
             unexplained.append(name)
         for kind, index in on_way:
             key = trace.regions[index].key if kind == REGION else (kind, *trace.calls[index].key)
-            entry = found.setdefault(key, (kind, index if kind == REGION else -1, set(), []))
-            entry[2].update(_bites(trace, ways, index) if kind == REGION else {index})
-            if name not in entry[3]:
-                entry[3].append(name)
+            region = index if kind == REGION else -1
+            _, _, calls, names = found.setdefault(key, (kind, region, set(), {}))
+            names[name] = None
+            if kind != REGION:
+                calls.add(index)
+            elif not bites[index] <= calls:
+                calls.update(bites[index])
     cuts = [
         Cut(kind, key, tuple(sorted(calls)), region, tuple(names))
         for key, (kind, region, calls, names) in found.items()
@@ -157,47 +161,32 @@ def _toll(trace: Trace, call: Call, source: int, output: int, following: Call | 
                 continue
             marks.append((REGION, index))
             cost += _SAMPLE_COST if region.kind == SAMPLE else 1.0
-    kind = _cutting(
-        call, u.python, u.floating, u.requires_grad, w.python, w.floating, w.requires_grad, u.shape == w.shape
-    )
+    kind = _cutting(call, u, w)
     if kind:
         marks.append((kind, call.index))
         cost += _COST[kind]
     elif not u.floating and not u.python and call.name in _INDEXED:
         cost += _INDEX_COST
-    if not u.parameter and _elements(u.shape) == 1 < _elements(w.shape):
+    if not u.parameter and math.prod(u.shape) == 1 < math.prod(w.shape):
         cost += _SPREAD_COST
     return tuple(marks), cost
 
 
-def _elements(shape: tuple[int, ...]) -> int:
-    return math.prod(shape)
-
-
-def _cutting(
-    call: Call,
-    u_python: bool,
-    u_floating: bool,
-    u_live: bool,
-    w_python: bool,
-    w_floating: bool,
-    w_live: bool,
-    same: bool,
-) -> str:
+def _cutting(call: Call, u: Value, w: Value) -> str:
     """The kind of cut that a call is by itself, whatever the grad mode; ``""`` if the gradient can follow."""
     if call.name in ("detach", "detach_"):
         return DETACH
     if call.name == "data":
         return DATA
-    if w_python:
+    if w.python:
         return ESCAPE
-    if u_python:
+    if u.python:
         return ""
-    if call.name in _NEW or (call.name in _MAYBE_NEW and not same):
+    if call.name in _NEW or (call.name in _MAYBE_NEW and u.shape != w.shape):
         return REWRAP
-    if u_floating and not w_floating:
+    if u.floating and not w.floating:
         return CAST if call.name in _CASTS else OPERATION
-    if call.grad_on and u_floating and w_floating and u_live and not w_live:
+    if call.grad_on and u.floating and w.floating and u.requires_grad and not w.requires_grad:
         return OPERATION
     return ""
 
@@ -220,6 +209,11 @@ def _starts(trace: Trace) -> dict[str, list[int]]:
     return {name: versions.get(trace.values[number].parameter, [number]) for name, number in trace.parameters.items()}
 
 
-def _bites(trace: Trace, ways: dict[int, _Way], region: int) -> set[int]:
-    """The calls of a region that something on a way to the loss passed through."""
-    return {c.index for c in trace.calls if region in c.regions and any(o in ways for o in c.outputs)}
+def _bites(trace: Trace, ways: dict[int, _Way]) -> dict[int, set[int]]:
+    """Of every region, the calls that something on a way to the loss passed through."""
+    found: dict[int, set[int]] = {index: set() for index in range(len(trace.regions))}
+    for call in trace.calls:
+        if call.regions and any(output in ways for output in call.outputs):
+            for region in call.regions:
+                found[region].add(call.index)
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from gradkit import frames
 from gradkit.cuts import Verdict
@@ -53,7 +54,7 @@ class Evidence:
         wanted = set(names)
         return sum(row.numel for row in self.rows if row.name in wanted)
 
-    @property
+    @cached_property
     def frozen(self) -> tuple[str, ...]:
         """Parameters that should train and do not require grad, at the start of the step or while it ran."""
         values = self.trace.values

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradkit import fixes, i18n
-from gradkit.records import PROVEN, Finding, Location, Note
+from gradkit.records import Finding, Location, Note
 
 _REACHED = ("optimizer_mismatch", "unregistered_parameters", "nan_gradient")
 MOST_NAMES, MOST_LETTERS = 4, 150
@@ -177,11 +177,6 @@ def verdict(
     else:
         head = _words("verdict.partial", language, starved=starved, n=wanted)
     return _words("verdict.join", language, head=head, where=where)
-
-
-def is_proven(finding: Finding) -> bool:
-    """Whether a rerun showed it."""
-    return finding.proof == PROVEN
 
 
 def _words(key: str, language: str | None, **facts: object) -> str:

@@ -99,14 +99,14 @@ class Replayer(Tracer):
 
     _next_lost: list[torch.Tensor] | None = None
 
-    def _append(self, name: str, inputs: Any, outputs: Any, begin: int, state: bool, followed: bool) -> None:
+    def _append(self, name: str, inputs: Any, outputs: Any, begin: int, state: bool) -> None:
         lost, self._next_lost = self._next_lost, None
         if lost is None and name == "from_numpy":
             lost = [x for number in inputs for x in self._lost.get(number, ())]
         if lost:
             for number in outputs:
                 self._lost[number] = lost
-        super()._append(name, inputs, outputs, begin, state, followed)
+        super()._append(name, inputs, outputs, begin, state)
 
 
 def _nothing(lost: Sequence[torch.Tensor]) -> torch.Tensor:

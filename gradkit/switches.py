@@ -59,11 +59,9 @@ class Switches:
         self._known: dict[Region, int] = {}
         self._thread = 0
         self._places: dict[CodeType, Location] = {}
-        self._preset = False
 
     def __enter__(self) -> Switches:
         self._thread = threading.get_ident()
-        self._preset = not torch.is_grad_enabled() or torch.is_inference_mode_enabled()
         self._enter, self._exit = grad_mode.inference_mode.__enter__, grad_mode.inference_mode.__exit__
         grad_mode.inference_mode.__enter__ = self._wrap_enter(self._enter)  # type: ignore[method-assign]
         grad_mode.inference_mode.__exit__ = self._wrap_exit(self._exit)  # type: ignore[method-assign]

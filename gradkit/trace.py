@@ -28,8 +28,6 @@ from gradkit.switches import Switches
 from gradkit.traces import Call, Trace
 
 _sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
-
-
 _SLOTS = frozenset(vars(nn.Module()))
 _BACKWARD: Any = torch.Tensor.backward
 
@@ -58,8 +56,6 @@ class Tracer(TorchFunctionMode):
         self._calls: list[tuple[Any, ...]] = []
         self._begins: list[int] = []
         self._stack: list[int] = []
-        self._ran: set[int] = set()
-        self._stopped = False
         self._held = dict(model.named_parameters(remove_duplicate=False))
         self.begin = 0
         self._frame: FrameType | None = None
@@ -99,7 +95,6 @@ class Tracer(TorchFunctionMode):
             refused = self.backwards.refused(error)
             if refused is None:
                 raise
-            self._stopped = True
             return refused
         finally:
             for handle in (stepping, after, before):
@@ -114,7 +109,6 @@ class Tracer(TorchFunctionMode):
         if number < 0 and self.preserved is not None:
             self.preserved.watch(module)
         self._stack.append(number)
-        self._ran.add(number)
 
     def _leave_module(self, _module: nn.Module, _args: Any, _output: Any) -> None:
         if self._stack:
@@ -175,8 +169,7 @@ class Tracer(TorchFunctionMode):
         if made and name != "requires_grad_":
             index = len(self._calls)
             outputs = tuple(self.ledger.made(x, index, writes) for x in made)
-            followed = any(not isinstance(x, torch.Tensor) and type(x) is not float for x in found)
-            self._append(name, inputs, outputs, begin, state, followed)
+            self._append(name, inputs, outputs, begin, state)
         return result
 
     def changed(self, name: str, inputs: tuple[int, ...], found: list[Any], result: Any) -> Any:
@@ -191,7 +184,7 @@ class Tracer(TorchFunctionMode):
     def _escape(self, name: str, inputs: tuple[int, ...], result: Any, begin: int) -> Any:
         """A value leaves torch: it becomes a value of its own, and what is handed out remembers its number."""
         number = self.ledger.left(len(self._calls))
-        self._append(name, inputs, (number,), begin, False, False)
+        self._append(name, inputs, (number,), begin, False)
         if name not in ("__int__", "__index__", "__complex__"):
             carriers.note(result, (number,))
         return result if name == "__float__" else carriers.follow(result, (number,))
@@ -212,19 +205,17 @@ class Tracer(TorchFunctionMode):
 
     # -- records ------------------------------------------------------------------------------------------------
 
-    def _append(self, name: str, inputs: Any, outputs: Any, begin: int, state: bool, followed: bool) -> None:
+    def _append(self, name: str, inputs: Any, outputs: Any, begin: int, state: bool) -> None:
         on = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         frame = self._frame
         regions = () if on or frame is None else self.switches.active(frame)
         chain = frames.chain(frame, Tracer.run.__code__)
         module = self._stack[-1] if self._stack else -1
         self._begins.append(begin)
-        self._calls.append(
-            (len(self._calls), name, inputs, outputs, on, regions, module, chain, begin, state, followed)
-        )
+        self._calls.append((len(self._calls), name, inputs, outputs, on, regions, module, chain, begin, state))
 
     def _unseen(self, name: str, inputs: tuple[int, ...], number: int) -> int:
-        self._append(name, inputs, (number,), _sequence(), False, name == "from_numpy")
+        self._append(name, inputs, (number,), _sequence(), False)
         return len(self._calls) - 1
 
     def index_at(self, sequence: int) -> int:
@@ -247,6 +238,4 @@ class Tracer(TorchFunctionMode):
             modules=tuple(self._modules),
             loss=number,
             parameters=dict(self._parameters),
-            ran=frozenset(self._modules[i] for i in self._ran if i >= 0),
-            stopped=self._stopped,
         )

@@ -52,7 +52,6 @@ class Call:
         chain: the user's frames, innermost first.
         sequence: autograd's sequence number when the call began.
         writes_state: it wrote in place into a tensor that existed before the step.
-        attached: it was handed values whose history was followed through Python or NumPy.
     """
 
     index: int
@@ -65,7 +64,6 @@ class Call:
     chain: Chain
     sequence: int
     writes_state: bool = False
-    attached: bool = False
 
     @property
     def key(self) -> Key:
@@ -111,8 +109,6 @@ class Trace:
         modules: dotted paths of the model's modules that ran.
         loss: number of the value that the step returned; -1 if its making was not seen.
         parameters: number of the value of each parameter of the model, by name.
-        ran: dotted paths of the modules whose forward ran.
-        stopped: the step asked for a gradient where nothing requires grad, and the run ended there.
     """
 
     calls: tuple[Call, ...]
@@ -121,5 +117,3 @@ class Trace:
     modules: tuple[str, ...]
     loss: int
     parameters: dict[str, int]
-    ran: frozenset[str]
-    stopped: bool = False

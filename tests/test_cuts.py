@@ -43,9 +43,7 @@ class Recorder:
         return output
 
     def find(self, loss: int, *starved: str) -> Verdict:
-        trace = Trace(
-            tuple(self.calls), tuple(self.values), tuple(self.regions), (), loss, self.parameters, frozenset()
-        )
+        trace = Trace(tuple(self.calls), tuple(self.values), tuple(self.regions), (), loss, self.parameters)
         return cuts.find(trace, starved or tuple(self.parameters))
 
 

@@ -89,6 +89,17 @@ class Evidence:
                 found.append(call)
         return found
 
+    def behind(self, calls: Iterable[Call]) -> set[str]:
+        """The parameters that flow into any of these calls."""
+        needed = {number for call in calls for number in call.inputs}
+        for call in reversed(self.trace.calls):
+            if needed.intersection(call.outputs):
+                needed.update(call.inputs)
+        tensors = {self.trace.values[number].parameter for number in needed} - {""}
+        return {
+            name for name, number in self.trace.parameters.items() if self.trace.values[number].parameter in tensors
+        }
+
 
 def called_by(chain: Chain) -> list[Note]:
     """The user's frame around the innermost one, as a note."""

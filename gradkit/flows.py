@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import ast
+import functools
 from types import CodeType
 
 from gradkit import frames
 
 
+@functools.lru_cache(maxsize=512)
 def leads(code: CodeType, start: int, end: int) -> bool:
     """Whether what the statement at line ``start`` computes is among what the statement at line ``end`` uses.
 
     Names are followed through assignments, loops, and method calls such as ``history.append(value)``. Both lines belong
-    to the function ``code``. A statement that holds both lines leads to itself.
+    to the function ``code``. Within one statement, lines cannot tell: False.
     """
     body = _statements(code)
     first, last = _at(body, start), _at(body, end)
     if first is None or last is None or first is last:
-        return first is last
+        return False
     carrying = _written(first)
     for _ in range(len(body)):
         before = len(carrying)

@@ -110,6 +110,12 @@ def node_at(point: Point) -> ast.AST | None:
     return found.node if isinstance(found.node, ast.AST) else None
 
 
+def holds(outer: Point, inner: Point) -> bool:
+    """Whether the expression running at ``inner`` is part of the one running at ``outer``, in the same function."""
+    whole, part = node_at(outer), node_at(inner)
+    return whole is not None and part is not None and any(node is part for node in ast.walk(whole))
+
+
 def line_of(point: Point) -> int:
     """The line that was running at ``point``."""
     code, lasti = point

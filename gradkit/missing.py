@@ -32,15 +32,12 @@ def name(e: Evidence, told: set[str]) -> list[Finding]:
 
 def _escaped(e: Evidence, names: Sequence[str]) -> tuple[list[Finding], list[str]]:
     """Parameters whose value left torch in a way that cannot be followed, while the loss takes in numbers."""
-    used = {row.name for row in e.rows if row.used}
+    trips = {name: trip for trip in _trips(e) for name in trip[2].intersection(names)}
     groups: dict[int, tuple[Call, Call, list[str]]] = {}
-    for name in used.intersection(names) if _origins(e) else ():
-        left, back = _left_torch(e, [name])
-        if left is not None and back is not None:
-            groups.setdefault(left.index, (left, back, []))[2].append(name)
+    for name, (left, back, _) in trips.items():
+        groups.setdefault(left.index, (left, back, []))[2].append(name)
     found = [_round_trip(left, back, sorted(group)) for left, back, group in groups.values()]
-    told = {name for finding in found for name in finding.parameters}
-    return found, [name for name in names if name not in told]
+    return found, [name for name in names if name not in trips]
 
 
 def _round_trip(left: Call, back: Call, names: Sequence[str]) -> Finding:
@@ -76,9 +73,9 @@ def _replaced(e: Evidence, names: Sequence[str]) -> list[Finding]:
 
 
 def _constant(e: Evidence, names: Sequence[str]) -> Finding:
-    left, back = _left_torch(e, names)
-    if left is not None and back is not None:
-        return _round_trip(left, back, names)
+    trips = [trip for trip in _trips(e) if trip[2].intersection(names)]
+    if trips:
+        return _round_trip(*trips[-1][:2], names)
     origin = next(iter(_origins(e)), None)
     spot = frames.locate(origin.chain[0]) if origin is not None and origin.chain else None
     notes = called_by(origin.chain) if origin is not None else []
@@ -92,19 +89,22 @@ def _origins(e: Evidence) -> list[Call]:
     return [call for call in e.trace.calls if not call.inputs and reaching.intersection(call.outputs)]
 
 
-def _left_torch(e: Evidence, names: Sequence[str]) -> tuple[Call | None, Call | None]:
-    """The last call at which something computed from ``names`` left torch, and the one that may have taken it in."""
+def _trips(e: Evidence) -> list[tuple[Call, Call, set[str]]]:
+    """Where something may have left torch and come in again: both calls, and the parameters that it was computed from.
+
+    Calls at one place of the code count as one, with the last of them.
+    """
     backs = [c for c in _origins(e) if c.name in ("tensor", "as_tensor", "asarray") and _computed(c)]
-    if not backs:
-        return None, None
-    left = [c for c in e.flow_from(names) if any(e.trace.values[o].python for o in c.outputs)]
-    pairs = [
-        (c, back)
-        for c in left
-        for back in backs
-        if c.name not in ("__int__", "__index__") and c.index < back.index and _goes_on(c, back)
-    ]
-    return pairs[-1] if pairs else (None, None)
+    places: dict[tuple[object, ...], list[Call]] = {}
+    for call in e.trace.calls if backs else ():
+        if call.name not in ("__int__", "__index__") and any(e.trace.values[o].python for o in call.outputs):
+            places.setdefault(call.chain, []).append(call)
+    found = []
+    for lefts in places.values():
+        after = [back for back in backs if lefts[0].index < back.index and _goes_on(lefts[0], back)]
+        if after:
+            found.append((lefts[-1], after[-1], e.behind(lefts)))
+    return found
 
 
 def _computed(call: Call) -> bool:
@@ -114,14 +114,18 @@ def _computed(call: Call) -> bool:
 
 
 def _goes_on(left: Call, back: Call) -> bool:
-    """Whether, in a function that both happened in, the value of the first call is among what the second is given."""
-    lines = {point[0]: frames.line_of(point) for point in reversed(left.chain)}
-    shared = [(code, lines[code], frames.line_of((code, at))) for code, at in back.chain if code in lines]
-    return any(flows.leads(code, start, end) for code, start, end in shared)
+    """Whether, in the innermost function that both happened in, the first call's value is given to the second."""
+    points = dict(reversed(left.chain))
+    shared = next((point for point in back.chain if point[0] in points), None)
+    if shared is None:
+        return False
+    mine = (shared[0], points[shared[0]])
+    return flows.leads(shared[0], frames.line_of(mine), frames.line_of(shared)) or frames.holds(shared, mine)
 
 
 def _unused(e: Evidence, spot: Location | None, attribute: str, names: Sequence[str]) -> Finding:
-    used = any(row.used for row in e.rows if row.name in set(names))
+    mine = set(names)
+    used = any(row.used for row in e.rows if row.name in mine)
     notes = []
     if attribute and not used:
         places = [u for u in classes.uses(e.classes.values(), attribute) if spot is None or u.line != spot.line]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -261,6 +262,50 @@ def test_a_forgotten_loss_that_is_only_logged_is_called_unused() -> None:
     report = gradkit.diagnose(step, model=model)
     assert [finding.cause for finding in report.findings] == ["trainable_unused"]
     assert report.findings[0].also[0].text.strip() == "history.append(aux.item())"
+
+
+class LogsInside(nn.Module):
+    """Logs one branch for the eye, and weighs the other by a number from a setting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.main, self.aux = nn.Linear(4, 1), nn.Linear(4, 1)
+        self.seen: list[float] = []
+
+    def forward(self, x: torch.Tensor, weight: float) -> torch.Tensor:
+        self.seen.append(self.aux(x).mean().item())
+        return self.main(x).sum() * torch.tensor(weight + 0.5)
+
+
+def test_a_module_that_logs_a_branch_is_not_taken_for_a_round_trip_because_one_line_called_it() -> None:
+    model, x = LogsInside(), batch()
+    report = gradkit.diagnose(lambda: model(x, 1.0), model=model)
+    assert [finding.cause for finding in report.findings] == ["trainable_unused"]
+
+
+def test_a_number_logged_in_a_callee_is_not_what_the_same_line_makes_a_tensor_of() -> None:
+    model, x, weight = LogsInside(), batch(), 2.0
+
+    def step() -> torch.Tensor:
+        return model(x, 1.0) * torch.tensor(weight)
+
+    report = gradkit.diagnose(step, model=model)
+    assert [finding.cause for finding in report.findings] == ["trainable_unused"]
+
+
+def test_a_number_from_a_callee_inside_of_tensor_is_a_round_trip() -> None:
+    model, x = small(), batch()
+
+    def score(row: torch.Tensor) -> float:
+        return round(math.sqrt(abs(model(row).sum().item())), 9)
+
+    def step() -> torch.Tensor:
+        return torch.tensor([score(row) for row in x]).mean()
+
+    (finding,) = gradkit.diagnose(step, model=model).findings
+    assert finding.cause == "python_roundtrip"
+    assert finding.location is not None
+    assert finding.location.text.strip().endswith(".item())), 9)")
 
 
 # -- models of transformers and peft ----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 
@@ -34,6 +35,7 @@ def _codes(cls: type) -> Iterator[CodeType]:
                 yield code
 
 
+@functools.lru_cache(maxsize=256)
 def _class_node(cls: type) -> tuple[str, ast.ClassDef | None]:
     file = _file_of(cls)
     tree = frames.tree_of(file) if file else None

@@ -59,7 +59,7 @@ def graph(tensors: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor
     """
     names = {id(p): name for name, p in reversed(list(parameters.items()))}
     starts = [t.grad_fn for t in tensors if t.grad_fn is not None]
-    functions, truncated = _walk(starts)
+    functions, truncated = walk(starts, LARGEST)
     index = {id(fn): i for i, fn in enumerate(functions)}
     labels = {id(fn): type(fn).__name__ for fn in functions}
     if starts and len(functions) <= DEEPEST_FOR_TORCHVIZ:
@@ -76,19 +76,20 @@ def _node(fn: Any, index: dict[int, int], labels: dict[int, str], names: dict[in
     return AutogradNode(labels[id(fn)], fn._sequence_nr(), False, (), parents)
 
 
-def _walk(starts: Sequence[Any]) -> tuple[list[Any], bool]:
+def walk(starts: Sequence[Any], most: int | None = None) -> tuple[list[Any], bool]:
+    """Every node behind some, found without recursion, and whether more than ``most`` of them were left out."""
     found: list[Any] = []
     seen: set[int] = set()
     todo = list(reversed(starts))
     while todo:
-        fn = todo.pop()
-        if id(fn) in seen:
+        node = todo.pop()
+        if id(node) in seen:
             continue
-        if len(found) >= LARGEST:
+        if most is not None and len(found) >= most:
             return found, True
-        seen.add(id(fn))
-        found.append(fn)
-        todo.extend(parent for parent, _ in reversed(fn.next_functions) if parent is not None)
+        seen.add(id(node))
+        found.append(node)
+        todo.extend(parent for parent, _ in reversed(node.next_functions) if parent is not None)
     return found, False
 
 

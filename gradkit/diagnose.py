@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from gradkit import autograd, calling, causes, classes, cuts, frames, inventory, load, picture, reach, replay
+from gradkit import autograd, calling, causes, cells, classes, cuts, frames, inventory, load, picture, reach, replay
 from gradkit.errors import GradkitError
 from gradkit.evidence import Evidence
 from gradkit.preserve import Preserved
@@ -200,11 +200,13 @@ def _used(trace: Trace) -> set[str]:
 
 
 def _files(step: load.Step, trace: Trace, callers: Chain) -> tuple[str, ...]:
-    """The user's files: those that ran, those of the model's classes, those that called us."""
+    """The user's files: those that ran, those of the model's classes, those that called us, and notebook cells."""
     ran = [code.co_filename for call in trace.calls for code, _ in call.chain]
     written = classes.class_files({type(module) for module in step.model.modules()})
     called = [code.co_filename for code, _ in callers]
-    return tuple(f for f in dict.fromkeys([*step.files, *ran, *written, *called]) if frames.is_user_file(f))
+    return tuple(
+        f for f in dict.fromkeys([*step.files, *ran, *written, *called, *cells.files()]) if frames.is_user_file(f)
+    )
 
 
 def _shown(loss: torch.Tensor) -> str:

@@ -9,6 +9,7 @@ import unicodedata
 from html import escape as _entities
 
 from gradkit.records import Location
+from gradkit.text import columns
 
 SANS = "Helvetica,Arial,Liberation Sans,Noto Sans CJK SC,Microsoft YaHei,PingFang SC,sans-serif"
 MONO = "DejaVu Sans Mono,Menlo,Consolas,Noto Sans Mono CJK SC,Microsoft YaHei,PingFang SC,monospace"
@@ -48,11 +49,6 @@ def html(text: str) -> str:
 def wide(char: str) -> bool:
     """Whether the character takes a full em, as Chinese ones do."""
     return unicodedata.east_asian_width(char) in "WF"
-
-
-def columns(text: str) -> int:
-    """Width in terminal columns: two for a wide character, one for any other."""
-    return sum(2 if wide(char) else 1 for char in text)
 
 
 def points(text: str, size: int, *, bold: bool = False, code: bool = False) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gradkit.lettering import columns, frame, html, line, place_name, points, wide
+from gradkit.lettering import frame, html, line, place_name, points, wide
 from gradkit.looks import AMBER, DARK_RED, GREY, INK, RED, SOFT
 from gradkit.phrases import Phrases
 from gradkit.records import Finding, Location
+from gradkit.text import columns
 
 _NEAR = 3
 _ACROSS, _LEAST = 84, 40

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from gradkit.autograd import walk
 from gradkit.preserve import Preserved
 
 
@@ -105,16 +106,8 @@ def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
 
 
 def nodes_of(loss: torch.Tensor) -> list[Any]:
-    """Every node of the autograd graph behind ``loss``, found without recursion."""
-    found, seen, todo = [], set(), [loss.grad_fn]
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        found.append(node)
-        todo.extend(parent for parent, _ in node.next_functions)
-    return found
+    """Every node of the autograd graph behind ``loss``."""
+    return walk([loss.grad_fn])[0] if loss.grad_fn is not None else []
 
 
 def not_finite(norms: dict[str, float | None], names: Iterable[str]) -> tuple[str, ...]:

@@ -97,3 +97,20 @@ def test_the_panel_finds_a_line_in_another_cell() -> None:
     book = nbformat.v4.new_notebook(cells=cells)
     nbclient.NotebookClient(book, timeout=120, store_widget_state=False).execute(cwd=str(REPO))
     assert _outputs(book, "text/plain")[-1:] == ["('frozen_all', 'net.requires_grad_(False)')"]
+
+
+TYPED = """
+import torch
+import gradkit
+
+found = gradkit.diagnose(net, torch.ones(3, 2), loss=lambda output, batch: output.sum()).findings[0]
+found.cause, found.location and found.location.text
+"""
+
+
+@pytest.mark.slow
+def test_a_typed_diagnosis_finds_a_line_in_another_cell_too() -> None:
+    cells = [nbformat.v4.new_code_cell(text.strip()) for text in (FREEZE, TYPED)]
+    book = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(book, timeout=120, store_widget_state=False).execute(cwd=str(REPO))
+    assert _outputs(book, "text/plain")[-1:] == ["('frozen_all', 'net.requires_grad_(False)')"]

@@ -1,9 +1,8 @@
-"""What a notebook holds: its models, batches and functions by name, and its cells as source files."""
+"""What a notebook holds: its models, batches and functions by name."""
 
 from __future__ import annotations
 
 import inspect
-import linecache
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from gradkit import cells
 from gradkit.batches import describe
 from gradkit.signatures import accepts
 
@@ -22,7 +22,7 @@ _NOT_THEIRS = frozenset("gradkit IPython ipykernel builtins".split())
 
 def variables() -> Mapping[str, Any]:
     """The variables of the notebook, or of the program if there is no notebook."""
-    shell = _shell()
+    shell = cells.shell()
     return vars(sys.modules["__main__"]) if shell is None else shell.user_ns
 
 
@@ -54,25 +54,6 @@ def steps(names: Mapping[str, Any]) -> list[str]:
 def optimizers(names: Mapping[str, Any]) -> list[str]:
     """Names of the optimizers, latest first."""
     return [name for name, value in _theirs(names) if isinstance(value, torch.optim.Optimizer)]
-
-
-def cells() -> tuple[str, ...]:
-    """The notebook's cells as names of source files (``linecache`` has their text), the last executed first."""
-    shell = _shell()
-    if shell is None:
-        return ()
-    found: dict[str, None] = {}
-    for number, text in reversed(list(enumerate(shell.history_manager.input_hist_raw))):
-        name = shell.compile.get_code_name(text, text, number)
-        if name in linecache.cache:
-            found[name] = None
-    return tuple(found)
-
-
-def _shell() -> Any:
-    from IPython import get_ipython
-
-    return get_ipython()  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def _theirs(names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +107,7 @@ def _from_notebook(request: Request) -> tuple[load.Step, Any]:
         step = load.from_objects(given["model"], given.get("batch"), given.get("loss"), label=request.named["model"])
     else:
         raise GradkitError("panel_nothing_chosen")
-    files = tuple(dict.fromkeys([*step.files, *namespace.cells()]))
-    return replace(step, files=files), given.get("optimizer")
+    return step, given.get("optimizer")
 
 
 def _variable(name: str, names: Mapping[str, Any]) -> Any:

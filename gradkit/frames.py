@@ -134,6 +134,15 @@ def qualified_name(code: CodeType) -> str:
     return name.replace("<locals>.", "")
 
 
+_NAMELESS = {
+    ast.Lambda: "<lambda>",
+    ast.ListComp: "<listcomp>",
+    ast.SetComp: "<setcomp>",
+    ast.DictComp: "<dictcomp>",
+    ast.GeneratorExp: "<genexpr>",
+}
+
+
 @functools.lru_cache(maxsize=64)
 def _names(filename: str) -> dict[tuple[int, str], str]:
     found: dict[tuple[int, str], str] = {}
@@ -145,6 +154,10 @@ def _names(filename: str) -> dict[tuple[int, str], str]:
                 inner = f"{prefix}{child.name}."
                 first = min([child.lineno, *(d.lineno for d in child.decorator_list)])
                 found[(first, child.name)] = f"{prefix}{child.name}"
+            elif type(child) in _NAMELESS:
+                name = _NAMELESS[type(child)]
+                inner = f"{prefix}{name}."
+                found.setdefault((child.lineno, name), f"{prefix}{name}")  # type: ignore[attr-defined]
             visit(child, inner)
 
     tree = tree_of(filename)

@@ -112,8 +112,12 @@ def node_at(point: Point) -> ast.AST | None:
 
 def holds(outer: Point, inner: Point) -> bool:
     """Whether the expression running at ``inner`` is part of the one running at ``outer``, in the same function."""
-    whole, part = node_at(outer), node_at(inner)
-    return whole is not None and part is not None and any(node is part for node in ast.walk(whole))
+    whole, part, line = node_at(outer), node_at(inner), line_of(inner)
+    if part is not None:
+        return whole is not None and any(node is part for node in ast.walk(whole))
+    # Python 3.10 does not tell a comprehension from its line.
+    parts = [node for node in ast.walk(whole) if type(node) in _NAMELESS] if whole is not None else []
+    return any(node.lineno <= line <= (node.end_lineno or line) for node in parts if isinstance(node, ast.expr))
 
 
 def line_of(point: Point) -> int:

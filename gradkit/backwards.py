@@ -16,7 +16,7 @@ from gradkit import calls
 from gradkit.autograd import AutogradGraph, graph
 from gradkit.ledger import Ledger
 from gradkit.preserve import Preserved
-from gradkit.reach import Reached, arrivals, leaves_of, norms
+from gradkit.reach import Reached, arrivals, leaves_of, nodes_of, norms
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,19 @@ class OwnBackward:
     number: int
     graph: AutogradGraph
     reached: Reached
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A gradient that was asked for and not given: the error, the tensor it was asked of, and for which values.
+
+    ``refused``: the tensor has no history at all, so that nothing was tried.
+    """
+
+    error: BaseException
+    tensor: torch.Tensor | None
+    inputs: tuple[int, ...] = ()
+    refused: bool = False
 
 
 class OwnBackwards:
@@ -38,6 +51,7 @@ class OwnBackwards:
 
     Attributes:
         reached: the norm of every gradient that any of them handed to a parameter.
+        passes: for each that freed its graph, the sequence numbers of the nodes behind it.
     """
 
     def __init__(
@@ -46,7 +60,8 @@ class OwnBackwards:
         self.reached: dict[str, float | None] = {}
         self._ledger, self._parameters, self._preserved = ledger, parameters, preserved
         self._found: dict[int, OwnBackward] = {}
-        self._refused: tuple[BaseException, torch.Tensor] | None = None
+        self._asked: Asked | None = None
+        self.passes: list[frozenset[int]] = []
 
     def __enter__(self) -> OwnBackwards:
         self._original: Callable[..., None] = torch.autograd.backward
@@ -65,19 +80,31 @@ class OwnBackwards:
             own = next(reversed(self._found.values()), None)
         return None if own is None else replace(own, reached=replace(own.reached, norms=dict(self.reached)))
 
-    def refused(self, error: BaseException) -> torch.Tensor | None:
-        """The tensor that a gradient was asked of and that has none, if that is what ``error`` came from."""
-        refused, self._refused = self._refused, None
-        return refused[1] if refused is not None and refused[0] in calls.raised_from(error) else None
+    def asked(self, error: BaseException) -> Asked | None:
+        """What ``error`` came from, if a gradient was asked for."""
+        asked, self._asked = self._asked, None
+        return asked if asked is not None and asked.error in calls.raised_from(error) else None
 
     def grad(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Carry out ``torch.autograd.grad``."""
-        outputs = args[0] if args else kwargs["outputs"]
-        first = outputs if isinstance(outputs, torch.Tensor) else outputs[0]
-        return func(*args, **kwargs) if first.requires_grad else self._refuse(func, first, args, kwargs)
+        outputs = _tensors(args[0] if args else kwargs["outputs"])
+        if outputs and not outputs[0].requires_grad:
+            return self._refuse(func, outputs[0], args, kwargs)
+        behind = frozenset() if _keeps(args[3:5], kwargs) else _sequences(outputs)
+        try:
+            result = func(*args, **kwargs)
+        except Exception as error:
+            inputs = _tensors(args[1] if len(args) > 1 else kwargs.get("inputs", ()))
+            self._asked = Asked(error, outputs[0] if outputs else None, tuple(self._ledger.use(x) for x in inputs))
+            raise
+        self.passes.append(behind)
+        return result
 
     def _backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
-        losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        losses = _tensors(tensors)
+        if not losses:
+            self._original(tensors, *args, **kwargs)
+            return
         loss = next((x for x in losses if x.requires_grad), losses[0])
         if not loss.requires_grad:
             self._refuse(self._original, loss, (tensors, *args), kwargs)
@@ -89,7 +116,13 @@ class OwnBackwards:
                     self._preserved.leaf(leaf)
                 self._preserved.clear_grads(only_old=True)
                 arrived = stack.enter_context(arrivals(self._preserved))
-            self._original(tensors, *args, **kwargs)
+            try:
+                self._original(tensors, *args, **kwargs)
+            except Exception as error:
+                self._asked = Asked(error, loss)
+                raise
+        if not _keeps(args[1:3], kwargs):
+            self.passes.append(frozenset(node.sequence for node in drawn.nodes if not node.leaf))
         self.reached.update({**arrived, **norms(self._parameters)})
         self._found.pop(number, None)
         self._found[number] = OwnBackward(number, drawn, Reached(dict(self.reached), True, "", loss.numel()))
@@ -99,5 +132,23 @@ class OwnBackwards:
         try:
             return func(*args, **kwargs)
         except RuntimeError as error:
-            self._refused = (error, loss)
+            self._asked = Asked(error, loss, refused=True)
             raise
+
+
+def _tensors(given: Any) -> list[torch.Tensor]:
+    """The tensors among what a gradient is asked of; edges of the graph, which name no tensor, are left out."""
+    if isinstance(given, torch.Tensor):
+        return [given]
+    many = given.values() if isinstance(given, dict) else given
+    return [x for x in many if isinstance(x, torch.Tensor)]
+
+
+def _keeps(given: Any, named: Any) -> bool:
+    """Whether ``retain_graph`` or ``create_graph`` keeps the graph: ``given`` holds them by position."""
+    retain, create = [*given, None, None][:2]
+    return bool(retain or create or named.get("retain_graph") or named.get("create_graph"))
+
+
+def _sequences(outputs: list[torch.Tensor]) -> frozenset[int]:
+    return frozenset(n._sequence_nr() for one in outputs for n in nodes_of(one) if not hasattr(n, "variable"))

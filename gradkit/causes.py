@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gradkit import frames, missing, scopes, sources, states
-from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, Cut
+from gradkit import cuts, frames, missing, raised, scopes, sources, states
+from gradkit.calls import GRAD
+from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REWRAP, UNDECLARED, Cut
 from gradkit.evidence import Evidence, called_by, line_of
 from gradkit.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
 from gradkit.traces import (
     BLOCK,
     CHECKPOINT,
     DECORATOR,
+    FUNCTION,
     INFERENCE,
     PRESET,
     SAMPLE,
@@ -28,18 +30,23 @@ from gradkit.traces import (
 _OF_REGION = {
     BLOCK: "no_grad_block", DECORATOR: "no_grad_decorator", SWITCH: "grad_disabled_globally",
     PRESET: "grad_disabled_globally", INFERENCE: "inference_mode", CHECKPOINT: "checkpoint_reentrant",
-    SAMPLE: "non_differentiable_op",
+    SAMPLE: "non_differentiable_op", FUNCTION: "custom_function",
 }  # fmt: skip
 _OF_CALL = {
     DETACH: "detach", DATA: "data_attr", REWRAP: "rewrap_tensor", CAST: "integer_cast",
-    OPERATION: "non_differentiable_op",
+    OPERATION: "non_differentiable_op", UNDECLARED: "custom_function",
 }  # fmt: skip
 
 
 def name(evidence: Evidence) -> tuple[Finding, ...]:
     """The findings, most blocking first; ``()`` for a sound program."""
+    if evidence.mishap is not None:
+        told = raised.name(evidence)
+        if told or evidence.trace.loss < 0:
+            return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in told or _unexplained(evidence, set()))
     found = [*states.name(evidence), *_cut(evidence)]
     found += missing.name(evidence, {p for f in found for p in f.parameters})
+    found += _dropped(evidence)
     found += _loss(evidence)
     found += _unexplained(evidence, {p for f in found for p in f.parameters})
     return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in found)
@@ -49,9 +56,8 @@ def name(evidence: Evidence) -> tuple[Finding, ...]:
 
 
 def _cut(e: Evidence) -> list[Finding]:
-    cuts = [cut for cut in e.verdict.cuts if not _swallowed(cut, e)]
     found: dict[tuple[object, ...], Finding] = {}
-    for cut in cuts:
+    for cut in (cut for cut in e.verdict.cuts if not _swallowed(cut, e)):
         finding = _finding(cut, e)
         spot = finding.location
         place = (finding.cause, spot.file, spot.line) if spot is not None else (finding.cause, cut.key)
@@ -79,8 +85,8 @@ def _calls(cut: Cut, e: Evidence) -> list[Call]:
 
 def _finding(cut: Cut, e: Evidence) -> Finding:
     calls = _calls(cut, e)
-    first = calls[0] if calls else None
-    region = e.trace.regions[cut.region] if cut.kind == REGION else None
+    region = e.trace.regions[cut.region] if cut.region >= 0 else None
+    first = calls[-1 if region is not None and region.kind == FUNCTION else 0] if calls else None
     cause, spot = _cause(cut, region, calls, e), _location(region, first, e)
     module = e.trace.modules[first.module] if first is not None and first.module >= 0 else ""
     revived = tuple(n for n in cut.parameters if e.revived is not None and n in e.revived)
@@ -98,6 +104,8 @@ def _cause(cut: Cut, region: Region | None, calls: Sequence[Call], e: Evidence) 
         return "numpy_roundtrip" if any(c.name in ("numpy", "__array__") for c in calls) else "python_roundtrip"
     if cut.kind == REWRAP and any(e.trace.values[o].leaf for c in calls for o in c.outputs):
         return "new_leaf"
+    if cut.kind == OPERATION and any(c.name == GRAD for c in calls):
+        return "create_graph_missing"
     return _OF_CALL[cut.kind]
 
 
@@ -111,6 +119,9 @@ def _location(region: Region | None, call: Call | None, e: Evidence) -> Location
     if region.kind == PRESET:
         outside = (scopes.around(point) for point in e.callers)
         return next((spot for spot in outside if spot is not None), None) or sources.switching_off(e.files)
+    if region.kind == FUNCTION and call is not None:
+        spot = cuts.inside(e.trace, call, e.trace.regions.index(region))
+        return frames.locate(spot[0]) if spot else None
     if region.place is not None:
         return region.place
     return frames.locate(region.chain[0]) if region.chain else None
@@ -137,6 +148,17 @@ def _returns(cut: Cut, e: Evidence) -> list[Note]:
 
 
 # -- the rest -------------------------------------------------------------------------------------------------------
+
+
+def _dropped(e: Evidence) -> list[Finding]:
+    """Custom Functions whose backward returns None for what should learn."""
+    found = []
+    for one in e.dropped:
+        names = tuple(n for n in e.verdict.unexplained if n in one.parameters)
+        if names:
+            spot = sources.returned(one.code, one.position)
+            found.append(Finding("custom_function", spot, (), OBSERVED, names, call=one.name))
+    return found
 
 
 def _loss(e: Evidence) -> list[Finding]:

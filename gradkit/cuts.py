@@ -13,17 +13,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gradkit.traces import CHECKPOINT, FUNCTION, SAMPLE, Call, Key, Trace, Value
+from gradkit.traces import CHECKPOINT, FUNCTION, SAMPLE, Call, Chain, Key, Trace, Value
 
-DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION = (
-    "detach",
-    "data",
-    "escape",
-    "rewrap",
-    "cast",
-    "operation",
-    "region",
-)
+DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION, UNDECLARED = (
+    "detach", "data", "escape", "rewrap", "cast", "operation", "region", "undeclared",
+)  # fmt: skip
 
 _CASTS = frozenset("long int short char byte bool to type type_as cast view_as_int half_int".split())
 _INDEXED = frozenset(
@@ -47,7 +41,8 @@ class Cut:
 
     Attributes:
         kind: ``"detach"``, ``"data"``, ``"escape"`` (leaves torch), ``"rewrap"`` (a new tensor made of tensors),
-            ``"cast"`` (to an integer dtype), ``"operation"`` (has no derivative) or ``"region"`` (grad mode off).
+            ``"cast"`` (to an integer dtype), ``"operation"`` (has no derivative), ``"region"`` (grad mode off) or
+            ``"undeclared"`` (used inside a custom Function that it was not handed to).
         key: equal for the same place in every run.
         calls: indices of the calls at this place that lost the gradient, in order.
         region: index of the region, -1 if it is a call.
@@ -114,8 +109,10 @@ def find(trace: Trace, starved: Iterable[str]) -> Verdict:
         if not on_way:
             unexplained.append(name)
         for kind, index in on_way:
+            region = index if kind == REGION else _function(trace, trace.calls[index]) if kind == UNDECLARED else -1
             key = trace.regions[index].key if kind == REGION else (kind, *trace.calls[index].key)
-            region = index if kind == REGION else -1
+            if kind == UNDECLARED:
+                key = (kind, trace.regions[region].key, *inside(trace, trace.calls[index], region))
             _, _, calls, names = found.setdefault(key, (kind, region, set(), {}))
             names[name] = None
             if kind != REGION:
@@ -158,10 +155,13 @@ def _toll(trace: Trace, call: Call, source: int, output: int, following: Call | 
         for index in call.regions:
             region = trace.regions[index]
             if region.key in paid or (w.requires_grad and not w.leaf and region.kind in (FUNCTION, CHECKPOINT)):
+                if region.kind == FUNCTION and _undeclared(trace, source, index):
+                    marks.append((UNDECLARED, call.index))
+                    cost += 1.0
                 continue
             marks.append((REGION, index))
             cost += _SAMPLE_COST if region.kind == SAMPLE else 1.0
-    kind = _cutting(call, u, w)
+    kind = "" if _function(trace, call) >= 0 else _cutting(call, u, w)
     if kind:
         marks.append((kind, call.index))
         cost += _COST[kind]
@@ -170,6 +170,24 @@ def _toll(trace: Trace, call: Call, source: int, output: int, following: Call | 
     if not u.parameter and math.prod(u.shape) == 1 < math.prod(w.shape):
         cost += _SPREAD_COST
     return tuple(marks), cost
+
+
+def _function(trace: Trace, call: Call) -> int:
+    """The custom Function that a call ran in."""
+    return next((index for index in reversed(call.regions) if trace.regions[index].kind == FUNCTION), -1)
+
+
+def inside(trace: Trace, call: Call, region: int) -> Chain:
+    """Where the ``forward`` of a custom Function was, when it came to ``call``."""
+    around = len(trace.regions[region].chain)
+    return call.chain[len(call.chain) - around - 1 :][:1] if len(call.chain) > around else call.chain[:1]
+
+
+def _undeclared(trace: Trace, source: int, region: int) -> bool:
+    """Whether a value from outside of a custom Function is used in it without having been handed to it."""
+    maker = trace.values[source].maker
+    made_inside = maker >= 0 and region in trace.calls[maker].regions
+    return not made_inside and source not in trace.regions[region].given
 
 
 def _cutting(call: Call, u: Value, w: Value) -> str:

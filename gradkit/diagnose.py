@@ -11,9 +11,27 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from gradkit import autograd, calling, causes, cells, classes, cuts, frames, inventory, load, picture, reach, replay
+from gradkit import (
+    autograd,
+    calling,
+    causes,
+    cells,
+    classes,
+    cuts,
+    frames,
+    inventory,
+    load,
+    mending,
+    mishaps,
+    picture,
+    questions,
+    reach,
+    replay,
+)  # fmt: skip
 from gradkit.errors import GradkitError
 from gradkit.evidence import Evidence
+from gradkit.mending import Mended
+from gradkit.mishaps import Mishap
 from gradkit.preserve import Preserved
 from gradkit.report import Report
 from gradkit.trace import Tracer
@@ -89,6 +107,8 @@ class _Run:
     graph: autograd.AutogradGraph
     reached: reach.Reached
     value: str
+    mishap: Mishap | None = None
+    freed: frozenset[int] = frozenset()
 
 
 def _step(given: Any, batch: Any, model: nn.Module | None, loss: Callable[..., Any] | None) -> load.Step:
@@ -108,8 +128,8 @@ def _run(step: load.Step, preserved: Preserved, tell: Callable[[str], None]) -> 
         result = tracer.run(step.run)
     except GradkitError:
         raise
-    except Exception as error:
-        raise load.explain_failure(error, step) from error
+    except Exception as error:  # noqa: BLE001  whatever it is, it is explained or raised anew
+        return _failed(error, tracer, step, preserved)
     tell("reach")
     inner = tracer.backwards.of(result)
     if inner is not None:
@@ -120,7 +140,28 @@ def _run(step: load.Step, preserved: Preserved, tell: Callable[[str], None]) -> 
     graph = autograd.graph([result], preserved.parameters)
     trace, reached = tracer.trace(result), reach.backward(result, preserved, tracer.begin)
     reached = replace(reached, norms={**tracer.backwards.reached, **reached.norms})
-    return _Run(trace, graph, reached, _shown(result))
+    mishap = reached.mishap
+    if tracer.asked is not None:
+        mishap = mishaps.of(tracer.asked.error, in_step=True, asked=trace.loss)
+    return _Run(trace, graph, reached, _shown(result), mishap, tracer.freed() if mishap is not None else frozenset())
+
+
+def _failed(error: Exception, tracer: Tracer, step: load.Step, preserved: Preserved) -> _Run:
+    """The step raised: if it is one of autograd's errors, that is what there is to be explained."""
+    asked = tracer.asked
+    tensor = asked.tensor if asked is not None else None
+    number = tracer.ledger.known(tensor) if tensor is not None else None
+    mishap = mishaps.of(
+        error, in_step=True, asked=-1 if number is None else number, inputs=asked.inputs if asked is not None else ()
+    )
+    if mishap is None:
+        raise load.explain_failure(error, step) from error
+    graph = autograd.graph([tensor], preserved.parameters) if tensor is not None else autograd.AutogradGraph()
+    names = {node.label for node in graph.nodes if node.leaf}
+    norms = {**dict.fromkeys(names & set(preserved.parameters)), **tracer.backwards.reached}
+    reached = reach.Reached(norms, tensor is not None, mishap.message)
+    value = _shown(tensor) if tensor is not None else ""
+    return _Run(tracer.trace(tensor), graph, reached, value, mishap, tracer.freed())
 
 
 def _conclude(
@@ -137,7 +178,10 @@ def _conclude(
     starved = [name for name in want if name not in reached.norms]
     tell("cuts")
     verdict = cuts.find(trace, starved)
-    rerun = replay.Rerun()
+    rerun, mended = replay.Rerun(), Mended()
+    crossing = mending.crossings(trace, run.freed) if run.mishap is not None else ()
+    if options.replay and run.mishap is not None:
+        mended = mending.mend(run.mishap, [call for call, _ in crossing], step.run, step.model, preserved)
     if options.replay and verdict.cuts:
         tell("replay")
         rerun = replay.rerun(step.run, step.model, preserved, verdict.cuts)
@@ -146,10 +190,12 @@ def _conclude(
     evidence = Evidence(
         trace, verdict, rows, reached, adapters, inventory.unregistered(step.model, options.should_train),
         *_optimizer(step.model, options.optimizer, want), _no_op_flags(step.model),
-        revived=rerun.revived, reruns=rerun.runs, files=_files(step, trace, options.callers), callers=options.callers,
+        revived=rerun.revived, reruns=rerun.runs + mended.runs, files=_files(step, trace, options.callers),
+        callers=options.callers,
         classes={path: type(module) for path, module in step.model.named_modules(remove_duplicate=False)},
+        mishap=run.mishap, mended=mended, crossing=crossing,
     )  # fmt: skip
-    evidence = _spoiled(evidence, step, preserved, options)
+    evidence = _asked(evidence, run, step, preserved, options)
     findings = causes.name(evidence)
     backward = reached.runs and not reached.error
     modules = inventory.modules(step.model, rows)
@@ -179,18 +225,17 @@ def _no_op_flags(model: nn.Module) -> bool:
     return any("requires_grad" in vars(module) for module in model.modules())
 
 
-def _spoiled(e: Evidence, step: load.Step, preserved: Preserved, options: _Options) -> Evidence:
-    """Where a gradient is nan or inf: run the step once more and watch which node of the backward makes it so."""
-    names = reach.not_finite(e.reached.norms, e.wanted)
-    if not names or not options.replay:
-        return replace(e, not_finite=names)
-    preserved.rewind()
-    tracer = Tracer(step.model, preserved)
-    loss = tracer.run(step.run)
-    sequence = reach.first_not_finite(loss, preserved) if isinstance(loss, torch.Tensor) else -1
-    spoiler = tracer.index_at(sequence) if sequence >= 0 else -1
-    preserved.rewind()
-    return replace(e, not_finite=names, spoiler=spoiler, reruns=e.reruns + 1)
+def _asked(e: Evidence, run: _Run, step: load.Step, preserved: Preserved, options: _Options) -> Evidence:
+    """What the first run left open, answered by further runs where those are allowed."""
+    not_finite = reach.not_finite(e.reached.norms, e.wanted)
+    behind = {node.label for node in run.graph.nodes if node.leaf}
+    lost = [n for n in e.verdict.unexplained if n in behind and not e.reached.error]
+    if not options.replay or not (not_finite or lost):
+        return replace(e, not_finite=not_finite)
+    answers = questions.ask(step.run, step.model, preserved, not_finite=not_finite, lost=lost)
+    return replace(
+        e, not_finite=not_finite, spoiler=answers.spoiler, dropped=answers.dropped, reruns=e.reruns + answers.runs
+    )
 
 
 def _used(trace: Trace) -> set[str]:

@@ -9,7 +9,9 @@ from functools import cached_property
 from gradkit import frames
 from gradkit.cuts import Verdict
 from gradkit.inventory import Adapter, Hidden
-from gradkit.reach import Reached
+from gradkit.mending import Mended
+from gradkit.mishaps import Mishap
+from gradkit.reach import Dropped, Reached
 from gradkit.records import Note, Parameter
 from gradkit.traces import Call, Chain, Trace
 
@@ -30,6 +32,10 @@ class Evidence:
         files: the user's source files that take part.
         callers: the user's frames around the call of ``diagnose``, innermost first.
         classes: class of every module of the model, by path.
+        mishap: an error of autograd's that the step or the backward raised.
+        mended: what a rerun without it showed.
+        dropped: custom Functions whose backward let the gradient end.
+        crossing: the calls that used a history which is freed, and the value that brought it.
     """
 
     trace: Trace
@@ -48,6 +54,10 @@ class Evidence:
     files: tuple[str, ...] = ()
     callers: Chain = ()
     classes: dict[str, type] = field(default_factory=dict)
+    mishap: Mishap | None = None
+    mended: Mended = field(default_factory=Mended)
+    dropped: tuple[Dropped, ...] = ()
+    crossing: tuple[tuple[Call, int], ...] = ()
 
     def numel(self, names: Sequence[str]) -> int:
         """How many elements the named parameters hold."""

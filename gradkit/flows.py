@@ -7,6 +7,7 @@ import functools
 from types import CodeType
 
 from gradkit import frames
+from gradkit.traces import Point
 
 
 @functools.lru_cache(maxsize=512)
@@ -29,6 +30,18 @@ def leads(code: CodeType, start: int, end: int) -> bool:
         if len(carrying) == before:
             break
     return bool(_read(last) & carrying)
+
+
+def making(point: Point) -> int | None:
+    """Of a call ``torch.autograd.grad(y, x)`` or ``y.backward()``, the last line before it that makes ``y``."""
+    code, node = point[0], frames.node_at(point)
+    if not isinstance(node, ast.Call):
+        return None
+    owner = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "backward" else None
+    asked = owner or (node.args[0] if node.args else None)
+    names = {x.id for x in ast.walk(asked) if isinstance(x, ast.Name)} if asked is not None else set()
+    before = [s for s in _statements(code) if s.lineno < frames.line_of(point) and _written(s) & names]
+    return max((s.lineno for s in before), default=None)
 
 
 def _statements(code: CodeType) -> list[ast.stmt]:

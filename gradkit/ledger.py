@@ -40,12 +40,16 @@ class Ledger:
         unseen: called with (name, inputs, number) when a tensor turns up that an unseen call made from known values;
             returns the index of the call that stands in for it.
         behind: given a sequence number of autograd's, the outputs of the recorded call that made that node.
+        past: whether a node with this sequence number was made before the step began.
     """
 
     def __init__(
-        self, unseen: Callable[[str, tuple[int, ...], int], int], behind: Callable[[int], tuple[int, ...]]
+        self,
+        unseen: Callable[[str, tuple[int, ...], int], int],
+        behind: Callable[[int], tuple[int, ...]],
+        past: Callable[[int], bool],
     ) -> None:
-        self._unseen, self._outputs_at = unseen, behind
+        self._unseen, self._outputs_at, self._is_past = unseen, behind, past
         self.makers: list[int] = []
         self._facts: list[list[Any]] = []  # in the order of Value's fields, from shape
         self._ids: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
@@ -62,6 +66,7 @@ class Ledger:
         """Enter a tensor that existed before the step."""
         number = self._enter(tensor, -1, parameter, buffer)
         self._facts[number][7] = attribute
+        self._facts[number][9] = tensor.grad_fn is not None
         self._facts[number][8] = not parameter and isinstance(tensor, torch.nn.Parameter)
         self._old.add(storage_key(tensor))
         if parameter or buffer or attribute:
@@ -79,7 +84,7 @@ class Ledger:
 
     def left(self, maker: int) -> int:
         """Enter a number, list or array that came out of a tensor."""
-        return self._new(maker, [(), None, False, "", "", True, False, "", False])
+        return self._new(maker, [(), None, False, "", "", True, False, "", False, False])
 
     def use(self, tensor: torch.Tensor) -> int:
         """The number of a tensor that is being used; its ``requires_grad`` counts as it is now."""
@@ -121,7 +126,7 @@ class Ledger:
 
     def _enter(self, tensor: torch.Tensor, maker: int, parameter: str, buffer: str) -> int:
         flag = tensor.requires_grad
-        facts = [tensor.shape, tensor.dtype, flag, parameter, buffer, False, flag and tensor.is_leaf, "", False]
+        facts = [tensor.shape, tensor.dtype, flag, parameter, buffer, False, flag and tensor.is_leaf, "", False, False]
         number = self._new(maker, facts)
         self._ids[id(tensor)] = (weakref.ref(tensor), number)
         return number
@@ -144,6 +149,7 @@ class Ledger:
         if not sources:
             return self.old(tensor)
         number = self._enter(tensor, -1, "", "")
+        self._facts[number][9] = tensor.grad_fn is not None and self._is_past(tensor.grad_fn._sequence_nr())
         self.makers[number] = self._unseen(name, sources, number)
         return number
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import CodeType
 from typing import Any
 
 import torch
 
+from gradkit import mishaps
 from gradkit.autograd import walk
+from gradkit.mishaps import Mishap
 from gradkit.preserve import Preserved
 
 
@@ -25,12 +28,14 @@ class Reached:
         runs: whether ``loss.backward()`` has something to start from.
         error: what it raised, ``""`` if nothing.
         elements: number of elements of the loss; 1 for a scalar.
+        mishap: that error, if it is one of autograd's or was raised inside a custom Function's backward or a hook.
     """
 
     norms: dict[str, float | None] = field(default_factory=dict)
     runs: bool = False
     error: str = ""
     elements: int = 1
+    mishap: Mishap | None = None
 
 
 def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reached:
@@ -54,18 +59,18 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reache
         preserved.leaf(leaf)
     preserved.clear_grads()
     with torch.enable_grad(), arrivals(preserved) as arrived:
-        error = ""
+        error, mishap = "", None
         try:
             start = None if loss.numel() == 1 else torch.ones_like(loss)
             loss.backward(start, retain_graph=_older(loss, since))  # type: ignore[no-untyped-call]
         except Exception as raised:  # noqa: BLE001  a hook or a custom Function may raise anything
-            error = str(raised) or type(raised).__name__
+            error, mishap = str(raised) or type(raised).__name__, mishaps.of(raised)
     found = {**arrived, **norms(preserved.parameters)}
     if error:
         behind = {id(leaf) for leaf in leaves_of(loss)}
         found = {name: found.get(name) for name, p in preserved.parameters.items() if name in found or id(p) in behind}
     preserved.clear_grads()
-    return Reached(found, True, error, loss.numel())
+    return Reached(found, True, error, loss.numel(), mishap)
 
 
 def _older(loss: torch.Tensor, since: int) -> bool:
@@ -123,20 +128,66 @@ def first_not_finite(loss: torch.Tensor, preserved: Preserved) -> int:
     """
     found: list[int] = []
 
-    def watch(node: Any) -> Any:
-        def hook(handed_on: Any, handed: Any) -> None:
-            if not found and _finite(handed) and not _finite(handed_on):
-                found.append(node._sequence_nr())
+    def watch(node: Any, handed_on: Any, handed: Any) -> None:
+        if not found and _finite(handed) and not _finite(handed_on):
+            found.append(node._sequence_nr())
 
-        return hook
-
-    handles = [node.register_hook(watch(node)) for node in nodes_of(loss) if not hasattr(node, "variable")]
-    try:
+    with _watched(loss, watch):
         backward(loss, preserved)
+    return found[0] if found else -1
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A node of a custom Function that was handed a gradient and handed none on.
+
+    Attributes:
+        name: the Function's name.
+        code: of its ``backward``.
+        position: which of the inputs of ``apply`` gets none, among those that are tensors.
+        parameters: those behind that input.
+    """
+
+    name: str
+    code: CodeType
+    position: int
+    parameters: tuple[str, ...]
+
+
+def dropped(loss: torch.Tensor, preserved: Preserved) -> tuple[Dropped, ...]:
+    """Run a backward and find the custom Functions that let a gradient end."""
+    found: dict[tuple[int, int], Any] = {}
+
+    def watch(node: Any, handed_on: Any, handed: Any) -> None:
+        if getattr(node, "_forward_cls", None) is None or not any(g is not None for g in handed):
+            return
+        for position, ((parent, _), grad) in enumerate(zip(node.next_functions, handed_on, strict=False)):
+            if parent is not None and grad is None:
+                found[(id(node), position)] = (node._forward_cls, parent)  # noqa: SLF001
+
+    with _watched(loss, watch):
+        backward(loss, preserved)
+    names = {id(p): name for name, p in reversed(list(preserved.parameters.items()))}
+    made = []
+    for (_, position), (cls, parent) in found.items():
+        leaves = [node.variable for node in walk([parent])[0] if hasattr(node, "variable")]
+        behind = tuple(names[id(leaf)] for leaf in leaves if id(leaf) in names)
+        code = getattr(cls.backward, "__code__", None)
+        if behind and code is not None:
+            made.append(Dropped(cls.__name__, code, position, behind))
+    return tuple(made)
+
+
+@contextlib.contextmanager
+def _watched(loss: torch.Tensor, watch: Callable[[Any, Any, Any], None]) -> Iterator[None]:
+    """While the block runs, ``watch(node, handed_on, handed)`` is called for every node that backward comes to."""
+    nodes = [node for node in nodes_of(loss) if not hasattr(node, "variable")]
+    handles = [node.register_hook(partial(watch, node)) for node in nodes]
+    try:
+        yield
     finally:
         for handle in handles:
             handle.remove()
-    return found[0] if found else -1
 
 
 def _finite(grads: Any) -> bool:

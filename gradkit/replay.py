@@ -14,14 +14,16 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd import Function
 from torch.utils import checkpoint as checkpoints
 
 from gradkit import autograd, frames, reach
 from gradkit.autograd import AutogradGraph
-from gradkit.cuts import DATA, DETACH, REGION, Cut
+from gradkit.calls import GRAD
+from gradkit.cuts import DATA, DETACH, REGION, UNDECLARED, Cut
 from gradkit.preserve import Preserved
 from gradkit.trace import Tracer
-from gradkit.traces import CHECKPOINT, PRESET, Trace
+from gradkit.traces import CHECKPOINT, FUNCTION, PRESET, Trace
 
 
 @dataclass(frozen=True)
@@ -49,24 +51,30 @@ class Replayer(Tracer):
     def __init__(self, model: nn.Module, preserved: Preserved, cuts: Iterable[Cut]) -> None:
         super().__init__(model, preserved)
         cuts = tuple(cuts)
-        self.switches.skip = frozenset(cut.key for cut in cuts if cut.kind == REGION)
-        self._undo = {cut.key[1:]: cut.kind for cut in cuts if cut.kind != REGION}
+        self.switches.skip = frozenset(
+            cut.key if cut.kind == REGION else cut.key[1] for cut in cuts if cut.kind in (REGION, UNDECLARED)
+        )
+        self._undo = {cut.key[1:]: cut.kind for cut in cuts if cut.kind not in (REGION, UNDECLARED)}
         self._names = {str(key[0]) for key in self._undo}
         self._lost: dict[int, list[torch.Tensor]] = {}
 
     def run(self, step: Callable[[], Any]) -> Any:
         """Run the step with the cuts undone; what torch's modules hold is put back afterwards."""
-        original = checkpoints.CheckpointFunction
+        original, applied = checkpoints.CheckpointFunction, Function.__dict__["apply"]
         checkpoints.CheckpointFunction = _plain(original, self.switches.skip)  # type: ignore[misc]
+        Function.apply = _without_function(applied, self.switches.skip)  # type: ignore[method-assign]
         try:
             with torch.set_grad_enabled(torch.is_grad_enabled() or (PRESET,) in self.switches.skip):
                 return super().run(step)
         finally:
             checkpoints.CheckpointFunction = original  # type: ignore[misc]
+            Function.apply = applied  # type: ignore[method-assign]
 
     def changed(self, name: str, inputs: tuple[int, ...], found: list[Any], result: Any) -> Any:
         """Undo the cut if this call is one; else join on what an earlier one lost."""
         kind = self._kind(name)
+        if kind and name == GRAD:
+            return result
         if kind in (DETACH, DATA):
             return found[0] if name == "detach_" else found[0].view_as(found[0])
         lost = [x for number in inputs for x in self._lost.get(number, ())]
@@ -82,9 +90,14 @@ class Replayer(Tracer):
         return result
 
     def _carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """``numpy()`` refuses what requires grad, which it did not before the cut in front of it was undone."""
+        """``numpy()`` refuses what requires grad, which it did not before the cut in front of it was undone.
+
+        A derivative keeps its own history if that was what it lacked.
+        """
         if getattr(func, "__name__", "") in ("numpy", "__array__") and args[0].requires_grad:
             args = (args[0].detach(), *args[1:])
+        if func is torch.autograd.grad and self._kind(GRAD):
+            args, kwargs = args[:3], {**kwargs, "create_graph": True}
         return super()._carry_out(func, args, kwargs)
 
     def _kind(self, name: str) -> str:
@@ -128,6 +141,31 @@ def _plain(original: Any, skip: frozenset[Any]) -> Any:
             return original.apply(function, preserve, *args)
 
     return CheckpointFunction
+
+
+class _Context:
+    """Stands for ``ctx`` where the forward of a custom Function runs as a plain function."""
+
+    def __init__(self, needs: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs
+
+    def _ignore(self, *_: Any, **__: Any) -> None: ...
+
+    save_for_backward = save_for_forward = mark_dirty = mark_non_differentiable = set_materialize_grads = _ignore
+
+
+def _without_function(applied: Any, skip: frozenset[Any]) -> Any:
+    """``Function.apply``, which leaves the differentiating to autograd where a cut in the Function is undone."""
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        chain = frames.chain(sys._getframe(1), Tracer.run.__code__)
+        if (FUNCTION, cls.__name__, *chain[:1]) not in skip:
+            return applied.__get__(None, cls)(*args, **kwargs)
+        if cls.setup_context is not Function.setup_context:
+            return cls.forward(*args, **kwargs)
+        return cls.forward(_Context(tuple(getattr(x, "requires_grad", False) for x in args)), *args, **kwargs)
+
+    return classmethod(apply)
 
 
 def rerun(step: Callable[[], Any], model: nn.Module, preserved: Preserved, cuts: Iterable[Cut]) -> Rerun:

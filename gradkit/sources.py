@@ -6,6 +6,7 @@ Every answer is a guess with evidence, and is reported as likely or observed, ne
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -139,6 +140,68 @@ def switching_off(files: Iterable[str]) -> Location | None:
             name == "set_grad_enabled" and bool(node.args) and ast.unparse(node.args[0]) == "False"
         ),
     )
+
+
+def halving(files: Iterable[str]) -> Location | None:
+    """The first ``model.half()`` or ``.to(torch.float16)``: the weights themselves become fp16."""
+
+    def halves(node: ast.Call, name: str, _owner: str) -> bool:
+        told = [ast.unparse(value) for value in [*node.args, *(k.value for k in node.keywords)]]
+        return (name == "half" and not told) or (name == "to" and any(t.endswith(("float16", ".half")) for t in told))
+
+    return _first_call(files, halves)
+
+
+def inferring(files: Iterable[str], function: str) -> Location | None:
+    """The use of ``torch.inference_mode``, as a block or as a decorator, that stands nearest to ``function``.
+
+    None if there is none, or if several stand equally near.
+    """
+    found = [spot for file in files for node, around in _statements(file) for spot in _inferring(file, node, around)]
+    near = [_shared(spot.function, function) for spot in found]
+    best = [spot for spot, shared in zip(found, near, strict=True) if shared == max(near)]
+    return best[0] if len(best) == 1 else None
+
+
+def _inferring(file: str, node: ast.AST, around: Sequence[ast.AST]) -> list[Location]:
+    heads = [item.context_expr for item in node.items] if isinstance(node, (ast.With, ast.AsyncWith)) else []
+    marks = node.decorator_list if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else []
+    function = _function([*around, *([node] if marks else [])])
+    return [frames.place(file, one, function) for one in [*heads, *marks] if "inference_mode" in _words_in(one)]
+
+
+def _words_in(node: ast.AST) -> set[str]:
+    parts = [part for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute))]
+    return {part.id if isinstance(part, ast.Name) else part.attr for part in parts}
+
+
+def _shared(one: str, other: str) -> int:
+    """How many outer names two qualified names have in common."""
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.split("."), other.split("."), strict=False))
+    return len(list(same))
+
+
+def returning(files: Iterable[str], owner: str, method: str) -> Location | None:
+    """The first ``return`` in a method of a class."""
+    for file in files:
+        for node, around in _statements(file):
+            if isinstance(node, ast.Return) and _function(around).endswith(f"{owner}.{method}"):
+                return frames.place(file, node, _function(around))
+    return None
+
+
+def returned(code: CodeType, position: int) -> Location | None:
+    """The ``return`` of a function that gives None at a position of its tuple; if none plainly does, its last one."""
+    lines = {line for *_, line in code.co_lines() if line}
+    nodes = [n for n, _ in _statements(code.co_filename) if isinstance(n, ast.Return) and n.lineno in lines]
+    plain = [n for n in nodes if _is_none(n.value, position)]
+    best = (plain or nodes)[-1:]
+    return frames.place(code.co_filename, best[0], frames.qualified_name(code)) if best else None
+
+
+def _is_none(value: ast.expr | None, position: int) -> bool:
+    at = value.elts[position] if isinstance(value, ast.Tuple) and position < len(value.elts) else value
+    return at is None or (isinstance(at, ast.Constant) and at.value is None)
 
 
 def flag_on_module(files: Iterable[str]) -> Location | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -20,6 +21,7 @@ from torch.autograd import grad_mode
 from torch.utils import _contextlib, checkpoint
 
 from gradkit import frames, scopes
+from gradkit.ledger import leaves
 from gradkit.records import Location
 from gradkit.traces import (
     BLOCK,
@@ -49,9 +51,11 @@ class Switches:
 
     Args:
         stop: the code object at which the user's frames end.
+        numbers: the numbers of the values among what was given to a call.
     """
 
-    def __init__(self, stop: CodeType) -> None:
+    def __init__(self, stop: CodeType, numbers: Callable[[Iterable[Any]], tuple[int, ...]] = lambda _: ()) -> None:
+        self._numbers = numbers
         self.skip: frozenset[Any] = frozenset()
         self._stop = stop
         self._open: list[_Open] = []
@@ -175,7 +179,8 @@ class Switches:
             if outer.f_code is _APPLY:
                 name = getattr(outer.f_locals.get("cls"), "__name__", "Function")
                 chain = frames.chain(outer, self._stop)
-                return Region(FUNCTION, (FUNCTION, name, *chain[:1]), chain, via=name)
+                given = self._numbers(leaves(outer.f_locals.get("args", ())))
+                return Region(FUNCTION, (FUNCTION, name, *chain[:1]), chain, via=name, given=given)
             outer = outer.f_back
         return Region(PRESET, (PRESET,), ())
 

@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from gradkit import calls, carriers, frames
-from gradkit.backwards import OwnBackwards
+from gradkit.backwards import Asked, OwnBackwards
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
 from gradkit.switches import Switches
@@ -51,13 +51,14 @@ class Tracer(TorchFunctionMode):
     def __init__(self, model: nn.Module, preserved: Preserved | None = None) -> None:
         super().__init__()
         self.preserved = preserved
-        self.switches = Switches(Tracer.run.__code__)
-        self.ledger = Ledger(self._unseen, self._outputs_at)
+        self.ledger = Ledger(self._unseen, self._outputs_at, lambda sequence: sequence < self.begin)
+        self.switches = Switches(Tracer.run.__code__, self.ledger.inputs)
         self._calls: list[tuple[Any, ...]] = []
         self._begins: list[int] = []
         self._stack: list[int] = []
         self._held = dict(model.named_parameters(remove_duplicate=False))
         self.begin = 0
+        self.asked: Asked | None = None
         self._frame: FrameType | None = None
         self._modules = [path for path, _ in model.named_modules()]
         self._numbers = {id(module): i for i, module in enumerate(model.modules())}
@@ -92,10 +93,10 @@ class Tracer(TorchFunctionMode):
             with calls.eager(), carriers.kept(), self.backwards, self.switches, self:
                 return step()
         except Exception as error:
-            refused = self.backwards.refused(error)
-            if refused is None:
+            self.asked = self.backwards.asked(error)
+            if self.asked is None or not self.asked.refused:
                 raise
-            return refused
+            return self.asked.tensor
         finally:
             for handle in (stepping, after, before):
                 handle.remove()
@@ -151,6 +152,8 @@ class Tracer(TorchFunctionMode):
             inputs = self.ledger.inputs(found[1:] if name in calls.OVERWRITES or name == "data=" else found)
             if name in calls.FROM_PLAIN and not inputs:
                 inputs = carriers.origins_of_values(args[0] if args else kwargs.get("data"))
+        if func is torch.autograd.grad and (kwargs.get("create_graph") or args[4:5] == (True,)):
+            name = calls.GRAD_KEPT
         begin = _sequence()
         result = self.changed(name, inputs, found, self._carry_out(func, args, kwargs))
         if name in calls.ESCAPES:
@@ -221,6 +224,10 @@ class Tracer(TorchFunctionMode):
     def index_at(self, sequence: int) -> int:
         """The index of the call during which autograd's node with this sequence number was made, -1 if before all."""
         return bisect.bisect_right(self._begins, sequence) - 1
+
+    def freed(self) -> frozenset[int]:
+        """The calls whose history a backward of the step's own, or ``torch.autograd.grad``, has freed."""
+        return frozenset(self.index_at(sequence) for one in self.backwards.passes for sequence in one) - {-1}
 
     def _outputs_at(self, sequence: int) -> tuple[int, ...]:
         index = self.index_at(sequence)

@@ -29,6 +29,7 @@ class Region:
         place: of a decorated function of the user's, where its decorator stands.
         via: name of the library function that opened it, ``""`` if the user's own code did.
         decorated: it was opened by a decorator (of a user's or a library's function).
+        given: of a custom Function, the numbers of the values that were handed to its ``apply``.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Region:
     place: Location | None = None
     via: str = ""
     decorated: bool = False
+    given: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Value:
         leaf: it is a leaf that requires grad.
         attribute: the plain attribute of a module that held it when the step began (``"encoder._cache"``), else ``""``.
         stray: it is an ``nn.Parameter`` that the model does not have.
+        past: its history was recorded before the step began.
     """
 
     maker: int
@@ -98,6 +101,7 @@ class Value:
     leaf: bool = False
     attribute: str = ""
     stray: bool = False
+    past: bool = False
 
 
 @dataclass(frozen=True)

@@ -942,3 +942,304 @@ def labels_chosen_by_a_teacher_that_should_train() -> Built:
         return main + model["outer"](model["inner"](x)).sum()
 
     return model, step
+
+
+# -- errors that backward raises --------------------------------------------------------------------------------------
+
+
+@cut("double_backward")
+def a_hidden_state_carried_over_in_a_list() -> Built:
+    model, x = pair(cell=nn.GRUCell(4, 4)), batch()
+    kept = [torch.zeros(6, 4)]
+
+    def step() -> torch.Tensor:
+        kept[0] = model["cell"](x, kept[0])  # CUT
+        return model["outer"](model["inner"](kept[0])).sum()
+
+    step().backward()
+    model.zero_grad()
+    return model, step
+
+
+@cut("double_backward")
+def a_hidden_state_kept_by_the_model() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.out = nn.GRUCell(4, 4), nn.Linear(4, 1)
+            self.state = torch.zeros(6, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            new = self.cell(x, self.state)
+            self.state = new  # CUT
+            return self.out(new).sum()
+
+    model, x = Model(), batch()
+    model(x).backward()
+    model.zero_grad()
+    return model, lambda: model(x)
+
+
+@cut("double_backward")
+def a_running_mean_of_losses_with_its_graph() -> Built:
+    model, x = small(), batch()
+    total = [torch.zeros(())]
+
+    def step() -> torch.Tensor:
+        total[0] = 0.9 * total[0] + model(x).pow(2).mean()  # CUT
+        return total[0]
+
+    step().backward()
+    model.zero_grad()
+    return model, step
+
+
+@cut("double_backward")
+def features_computed_once_before_the_loop() -> Built:
+    model, x = pair(), batch()
+    features = model["inner"](x).tanh()
+
+    def step() -> torch.Tensor:
+        return model["outer"](features).sum()  # CUT
+
+    step().backward()
+    model.zero_grad()
+    return model, step
+
+
+@cut("inplace_modified")
+def an_activation_that_is_scaled_in_place() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        hidden = torch.sigmoid(model["inner"](x))
+        hidden *= 2  # CUT
+        return model["outer"](hidden).sum()
+
+    return model, step
+
+
+@cut("inplace_modified")
+def a_mask_written_into_saved_scores() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        scores = model["inner"](x).softmax(-1)
+        scores[:, 0] = 0.0  # CUT
+        return model["outer"](scores).sum()
+
+    return model, step
+
+
+@cut("inplace_modified")
+def weights_that_an_inner_optimizer_moves() -> Built:
+    model, x = pair(), batch()
+    optimizer = torch.optim.SGD(model["outer"].parameters(), lr=0.1)
+
+    def step() -> torch.Tensor:
+        first = model["outer"](model["inner"](x)).pow(2).mean()
+        critic = model["outer"](x).pow(2).mean()
+        critic.backward()
+        optimizer.step()  # CUT
+        return first
+
+    return model, step
+
+
+@cut("inplace_modified")
+def a_buffer_that_is_updated_after_it_was_used() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.register_buffer("scale", torch.ones(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out = self.layer(x) * self.scale
+            with torch.no_grad():
+                self.scale.mul_(0.9)  # CUT
+            return out.sum()
+
+    model, x = Model(), batch()
+    return model, lambda: model(x)
+
+
+@cut("inplace_modified")
+def a_parameter_that_is_written_without_no_grad() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        model[0].weight.clamp_(-1, 1)  # CUT
+        return model(x).sum()
+
+    return model, step
+
+
+@cut("unused_input")
+def a_noise_that_the_closure_leaves_aside() -> Built:
+    model, x = small(), batch()
+
+    def attack(evaluate: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        noise = torch.zeros_like(x).requires_grad_()
+        loss = evaluate(x + noise)
+        (slope,) = torch.autograd.grad(loss, noise)
+        return evaluate(x + slope.sign())
+
+    def evaluate(_moved: torch.Tensor) -> torch.Tensor:
+        return model(x).sum()  # CUT
+
+    return model, lambda: attack(evaluate)
+
+
+@cut("unused_input")
+def a_gradient_of_an_image_that_was_copied_before() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        out = model(x.clone().requires_grad_()).sum()
+        image = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(out, image, create_graph=True)  # CUT
+        return slope.pow(2).sum()
+
+    return model, step
+
+
+@cut("create_graph_missing")
+def a_gradient_penalty_without_its_own_graph() -> Built:
+    model, x = small(), batch().requires_grad_()
+
+    def step() -> torch.Tensor:
+        (slope,) = torch.autograd.grad(model(x).sum(), x)  # CUT
+        return (slope.norm(dim=1) - 1).pow(2).mean()
+
+    model[2] = nn.Linear(8, 1, bias=False)
+    return model, step
+
+
+@cut("custom_function")
+def a_backward_that_asks_for_a_gradient_while_nothing_is_recorded() -> Built:
+    class Swish(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x * x.sigmoid()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            (x,) = ctx.saved_tensors
+            again = x.detach().requires_grad_()
+            out = again * again.sigmoid()  # CUT
+            out.backward(grad)
+            return again.grad
+
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](Swish.apply(model["inner"](x))).sum()
+
+
+@cut("custom_function")
+def a_function_that_uses_a_weight_it_was_not_handed() -> Built:
+    model, x = pair(), batch()
+
+    class Through(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x @ model["inner"].weight.T  # CUT
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad @ model["inner"].weight
+
+    model["inner"].bias = None
+    return model, lambda: model["outer"](Through.apply(x.requires_grad_())).sum()
+
+
+@cut("custom_function")
+def a_backward_that_returns_none_for_what_should_learn() -> Built:
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(by)
+            return x * by
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            (by,) = ctx.saved_tensors
+            return grad * by, None  # CUT
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.gain = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return Scale.apply(self.layer(x), self.gain).sum()
+
+    model, x = Model(), batch()
+    return model, lambda: model(x)
+
+
+@cut("custom_function")
+def a_backward_that_returns_too_little() -> Built:
+    class Add(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x + y
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad  # CUT
+
+    model, x = pair(), batch()
+    return model, lambda: Add.apply(model["outer"](x), model["outer"](model["inner"](x))).sum()
+
+
+@cut("custom_function")
+def a_backward_with_a_bug_of_its_own() -> Built:
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            (x, _) = ctx.saved_tensors  # CUT
+            return 2 * x * grad
+
+    model, x = pair(), batch()
+    return model, lambda: Square.apply(model["outer"](model["inner"](x))).sum()
+
+
+@cut("library_bug")
+def a_second_derivative_of_what_is_linear() -> Built:
+    model, x = small(), batch().requires_grad_()
+
+    def step() -> torch.Tensor:
+        (first,) = torch.autograd.grad((3 * x).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)  # CUT
+        return (model(x) * second).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def an_array_asked_of_a_tensor_that_requires_grad() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x).numpy()  # CUT
+        return model["outer"](torch.from_numpy(code)).sum()
+
+    return model, step
+
+
+@cut("inference_mode")
+def a_tensor_kept_from_inference_mode() -> Built:
+    model, x = pair(), batch()
+
+    def warm_up() -> torch.Tensor:
+        with torch.inference_mode():  # CUT
+            return torch.ones(4) * 2
+
+    scale = warm_up()
+    return model, lambda: model["outer"](model["inner"](x) * scale).sum()

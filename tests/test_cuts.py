@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradkit import cuts
-from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, Verdict
+from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, UNDECLARED, Verdict
 from gradkit.traces import BLOCK, CHECKPOINT, FUNCTION, SAMPLE, Call, Region, Trace, Value
 
 
@@ -27,8 +27,8 @@ class Recorder:
         """A value that exists before the step, a batch for example."""
         return self._value(-1, shape, **{"requires_grad": False, **facts})
 
-    def region(self, kind: str, key: str) -> int:
-        self.regions.append(Region(kind, (key,), ()))
+    def region(self, kind: str, key: str, given: tuple[int, ...] = ()) -> int:
+        self.regions.append(Region(kind, (key,), (), given=given))
         return len(self.regions) - 1
 
     def call(
@@ -110,10 +110,17 @@ def test_two_regions_around_one_call_are_two_cuts() -> None:
 
 def test_a_custom_function_whose_output_is_live_is_no_cut() -> None:
     r = Recorder(w=(2,))
-    inside = r.region(FUNCTION, "Square")
+    inside = r.region(FUNCTION, "Square", given=(r.parameters["w"],))
     made = r.call("mul", r.parameters["w"], under=(inside,), requires_grad=True)
     cut = r.call("detach", made, requires_grad=False)
     assert kinds(r.find(r.call("sum", cut))) == [(DETACH, ("w",))]
+
+
+def test_a_parameter_that_a_custom_function_uses_unasked_is_cut_where_it_is_used() -> None:
+    r = Recorder(w=(2,))
+    inside = r.region(FUNCTION, "Square")
+    made = r.call("mul", r.parameters["w"], under=(inside,), requires_grad=True)
+    assert kinds(r.find(r.call("sum", made))) == [(UNDECLARED, ("w",))]
 
 
 def test_a_reentrant_checkpoint_whose_output_is_dead_is_a_cut() -> None:

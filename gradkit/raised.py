@@ -1,0 +1,240 @@
+"""Errors of autograd's that are no cut: where a value was overwritten, a graph was kept, or something was not used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from gradkit import classes, flows, frames, mishaps, sources
+from gradkit.calls import GRAD_KEPT
+from gradkit.evidence import Evidence, called_by
+from gradkit.mishaps import Mishap
+from gradkit.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
+from gradkit.traces import CHECKPOINT, INFERENCE, Call, Chain
+
+
+def name(e: Evidence) -> list[Finding]:
+    """What the error that was raised means; ``[]`` if it means what the cuts say, or nothing that is known here."""
+    mishap = e.mishap
+    if mishap is None:
+        return []
+    if mishap.inside == mishaps.IN_FUNCTION:
+        return [_finding("custom_function", e, mishap, _in_function(mishap))]
+    if mishap.inside == mishaps.IN_HOOK:
+        return [_finding("hook_misuse", e, mishap, _spot(mishap.chain))]
+    rule = _RULES.get(mishap.kind)
+    return rule(e, mishap) if rule is not None else []
+
+
+def _finding(
+    cause: str, e: Evidence, mishap: Mishap, spot: Location | None, *, call: str = "", proof: str = OBSERVED,
+    names: Sequence[str] = (), chain: Chain | None = None, **facts: str,
+) -> Finding:  # fmt: skip
+    notes = called_by(mishap.chain if chain is None else chain)
+    told = {"error": mishap.message.splitlines()[0], **facts}
+    return Finding(cause, spot, tuple(notes), proof, tuple(names), call=call, reruns=e.mended.runs, facts=told)
+
+
+def _spot(chain: Chain) -> Location | None:
+    return frames.locate(chain[0]) if chain else None
+
+
+# -- a second time --------------------------------------------------------------------------------------------------
+
+
+def _twice(e: Evidence, mishap: Mishap) -> list[Finding]:
+    """The graph of an earlier backward is used again: the line that should have let it go, or that uses it."""
+    revived = e.mended.revived or frozenset()
+    proof = PROVEN if revived else LIKELY
+    calls = [call for call, _ in e.crossing]
+    found: dict[tuple[str, int], Finding] = {}
+    for spot, call in _dropped(e) or _kept(e) or [(_spot(c.chain), c) for c in calls]:
+        if spot is not None:
+            known = (spot.file, spot.line)
+            made = _finding("double_backward", e, mishap, spot, call=call.name, proof=proof, chain=call.chain)
+            found.setdefault(known, made)
+    return list(found.values()) or [_finding("double_backward", e, mishap, _spot(mishap.chain))]
+
+
+def _dropped(e: Evidence) -> list[tuple[Location | None, Call]]:
+    """Calls of ``detach()`` on what comes from the past, whose result nobody uses: a ``detach_()`` was meant."""
+    past = {number for _, number in e.crossing}
+    used = {number for call in e.trace.calls for number in call.inputs}
+    return [
+        (frames.locate(call.chain[0]), call)
+        for call in e.trace.calls
+        if call.name == "detach" and call.chain and past.intersection(call.inputs) and not used & set(call.outputs)
+    ]
+
+
+def _kept(e: Evidence) -> list[tuple[Location | None, Call]]:
+    """Where a module stores the value that is used again in the next step."""
+    found: list[tuple[Location | None, Call]] = []
+    for call, number in e.crossing:
+        path, _, attribute = e.trace.values[number].attribute.rpartition(".")
+        spot = classes.stored(e.classes[path], attribute) if attribute and path in e.classes else None
+        if spot is not None:
+            found.append((spot, call))
+    return found if len(found) == len(e.crossing) else []
+
+
+# -- overwritten ----------------------------------------------------------------------------------------------------
+
+
+def _overwritten(e: Evidence, mishap: Mishap) -> list[Finding]:
+    found: dict[tuple[str, int], Finding] = {}
+    proof = PROVEN if e.mended.revived else LIKELY
+    for call, chain in e.mended.calls:
+        if chain:
+            spot = frames.locate(chain[0])
+            made = _finding("inplace_modified", e, mishap, spot, call=call, proof=proof, chain=chain)
+            found.setdefault((spot.file, spot.line), made)
+    return list(found.values()) or [_finding("inplace_modified", e, mishap, None, proof=LIKELY)]
+
+
+def _written(e: Evidence, mishap: Mishap) -> list[Finding]:
+    return [_finding("inplace_modified", e, mishap, _spot(mishap.chain))]
+
+
+# -- not used -------------------------------------------------------------------------------------------------------
+
+
+def _unused(e: Evidence, mishap: Mishap) -> list[Finding]:
+    """``autograd.grad`` for a value that took no part: where it was handed over and left aside, else where asked."""
+    last = next((call for call in reversed(e.trace.calls) if set(mishap.inputs) & _flow(e, call)), None)
+    spot = _ignoring(e, last) if last is not None else None
+    notes = [Note("dropped", frames.locate(last.chain[0]), {"call": last.name})] if last and last.chain else []
+    asked = _spot(mishap.chain)
+    if spot is not None and asked is not None:
+        notes.append(Note("asked_here", asked, {}))
+    found = _finding("unused_input", e, mishap, spot or asked, proof=LIKELY if spot else OBSERVED)
+    return [Finding(**{**vars(found), "notes": tuple(notes)})]
+
+
+def _flow(e: Evidence, call: Call) -> set[int]:
+    """The values that flow into a call."""
+    return set(call.inputs).union(*(before.inputs for before in _behind(e, call)))
+
+
+def _behind(e: Evidence, call: Call) -> list[Call]:
+    """The calls that something flows from into a call, last first."""
+    needed, found = set(call.inputs), []
+    for before in reversed(e.trace.calls[: call.index]):
+        if needed.intersection(before.outputs):
+            needed.update(before.inputs)
+            found.append(before)
+    return found
+
+
+def _ignoring(e: Evidence, last: Call) -> Location | None:
+    """The function that was handed what ``last`` made: the first line that runs in it, if it does not use it."""
+    for call in e.trace.calls[last.index + 1 :]:
+        for depth, point in enumerate(call.chain):
+            if last.chain and point[0] is last.chain[0][0] and depth > 0 and frames.holds(point, last.chain[0]):
+                return frames.locate(call.chain[depth - 1])
+    return None
+
+
+# -- the others -----------------------------------------------------------------------------------------------------
+
+
+def _in_function(mishap: Mishap) -> Location | None:
+    """The line in a custom Function; where it asks for a gradient of what has no history, the line that made that."""
+    if mishap.kind == mishaps.NO_HISTORY and mishap.chain:
+        line = flows.making(mishap.chain[0])
+        code = mishap.chain[0][0]
+        if line is not None:
+            return frames.whole_line(code.co_filename, line, frames.qualified_name(code))
+    return _spot(mishap.chain)
+
+
+def _no_history(e: Evidence, mishap: Mishap) -> list[Finding]:
+    """A derivative that was kept for a second one, and has none, because it is a constant: nothing is cut."""
+    maker = e.trace.values[mishap.asked].maker if mishap.asked >= 0 else -1
+    behind = [e.trace.calls[maker], *_behind(e, e.trace.calls[maker])] if maker >= 0 else []
+    call = next((c for c in behind if c.name == GRAD_KEPT and c.grad_on), None)
+    if call is None:
+        return []
+    both = zip(reversed(mishap.chain), reversed(call.chain), strict=False)
+    apart = next((asked for asked, made in both if asked != made), mishap.chain[0])
+    return [_finding("library_bug", e, mishap, frames.locate(apart), call=call.name)]
+
+
+def _bad_gradient(e: Evidence, mishap: Mishap) -> list[Finding]:
+    """A backward that returns the wrong thing raises outside of any line: the class is named in the message."""
+    match = re.search(r"[Ff]unction (\w+?)Backward", mishap.message)
+    spot = sources.returning(e.files, match[1], "backward") if match else None
+    return [_finding("custom_function" if match else "hook_misuse", e, mishap, spot or _spot(mishap.chain))]
+
+
+def _scaler(e: Evidence, mishap: Mishap) -> list[Finding]:
+    halved = sources.halving(e.files) if "FP16" in mishap.message else None
+    return [_finding("amp_misuse", e, mishap, halved or _spot(mishap.chain), proof=LIKELY if halved else OBSERVED)]
+
+
+def _reduction(e: Evidence, mishap: Mishap) -> list[Finding]:
+    """DistributedDataParallel waits for parameters that took no part: it tells their positions."""
+    match = re.search(r"did not receive grad for rank \d+: ([\d ]+)", mishap.message)
+    trainable = [row.name for row in e.rows if row.requires_grad]
+    names = [trainable[int(i)] for i in match[1].split() if int(i) < len(trainable)] if match else []
+    groups: dict[object, tuple[Location | None, list[str]]] = {}
+    for one in names:
+        spot, _ = classes.definition(e.way_to(one))
+        groups.setdefault((spot.file, spot.line) if spot else None, (spot, []))[1].append(one)
+    return [_finding("ddp_unused", e, mishap, spot, names=group) for spot, group in groups.values()] or [
+        _finding("ddp_unused", e, mishap, _spot(mishap.chain))
+    ]
+
+
+def _ready_twice(e: Evidence, mishap: Mishap) -> list[Finding]:
+    regions = [region for region in e.trace.regions if region.kind == CHECKPOINT and region.chain]
+    places = dict.fromkeys(region.chain for region in regions)
+    return [_finding("checkpoint_reentrant", e, mishap, _spot(c), chain=c, proof=LIKELY) for c in list(places)[:1]]
+
+
+def _inference(e: Evidence, mishap: Mishap) -> list[Finding]:
+    """A tensor born under inference_mode: in this step, or before it by a line that is sought in the source."""
+    region = next((region for region in e.trace.regions if region.kind == INFERENCE), None)
+    if region is not None:
+        spot = region.place or _spot(region.chain)
+    else:
+        spot = sources.inferring(e.files, frames.qualified_name(mishap.chain[0][0]) if mishap.chain else "")
+    notes = [Note("lost_here", _spot(mishap.chain), {"call": "inference_mode"})] if spot and mishap.chain else []
+    found = _finding("inference_mode", e, mishap, spot or _spot(mishap.chain), proof=LIKELY)
+    return [Finding(**{**vars(found), "notes": tuple(notes)})]
+
+
+def _at(cause: str) -> Callable[[Evidence, Mishap], list[Finding]]:
+    """The cause is plain from the message, and the line from where it was raised."""
+    return lambda e, mishap: [_finding(cause, e, mishap, _spot(mishap.chain))]
+
+
+def _at_maker(cause: str) -> Callable[[Evidence, Mishap], list[Finding]]:
+    """As ``_at``, but raised by the backward of a call in the step."""
+
+    def rule(e: Evidence, mishap: Mishap) -> list[Finding]:
+        chain = next((c.chain for c in reversed(e.trace.calls) if c.name in mishap.message and c.chain), mishap.chain)
+        return [_finding(cause, e, mishap, _spot(chain), chain=chain)]
+
+    return rule
+
+
+_RULES: dict[str, Callable[[Evidence, Mishap], list[Finding]]] = {
+    mishaps.TWICE: _twice,
+    mishaps.NO_HISTORY: _no_history,
+    mishaps.OVERWRITTEN: _overwritten,
+    mishaps.LEAF_WRITTEN: _written,
+    mishaps.VIEW_WRITTEN: _written,
+    mishaps.UNUSED: _unused,
+    mishaps.BAD_GRADIENT: _bad_gradient,
+    mishaps.SCALER: _scaler,
+    mishaps.REDUCTION: _reduction,
+    mishaps.READY_TWICE: _ready_twice,
+    mishaps.INFERENCE: _inference,
+    mishaps.NOT_A_LEAF: _at("grad_on_non_leaf"),
+    mishaps.NUMPY_REFUSED: _at("numpy_roundtrip"),
+    mishaps.INTEGER_FLAG: _at("integer_cast"),
+    mishaps.HOOK_REFUSED: _at("hook_misuse"),
+    mishaps.NO_DERIVATIVE: _at_maker("non_differentiable_op"),
+    mishaps.EVAL_ONLY: _at_maker("library_bug"),
+}

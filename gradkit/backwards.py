@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any
 
 import torch
@@ -18,6 +20,8 @@ from gradkit.ledger import Ledger
 from gradkit.preserve import Preserved
 from gradkit.reach import Reached, arrivals, leaves_of, nodes_of, norms
 
+MOST_WALKS = 200  # a Hessian asks for thousands of gradients
+
 
 @dataclass(frozen=True)
 class OwnBackward:
@@ -26,6 +30,15 @@ class OwnBackward:
     number: int
     graph: AutogradGraph
     reached: Reached
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A walk back through the graph: from which value (-1: ``autograd.grad``), over which nodes, and if it freed them."""
+
+    number: int
+    sequences: frozenset[int]
+    freed: bool
 
 
 @dataclass(frozen=True)
@@ -51,7 +64,7 @@ class OwnBackwards:
 
     Attributes:
         reached: the norm of every gradient that any of them handed to a parameter.
-        passes: for each that freed its graph, the sequence numbers of the nodes behind it.
+        passes: every walk back through the graph, in order.
     """
 
     def __init__(
@@ -61,7 +74,8 @@ class OwnBackwards:
         self._ledger, self._parameters, self._preserved = ledger, parameters, preserved
         self._found: dict[int, OwnBackward] = {}
         self._asked: Asked | None = None
-        self.passes: list[frozenset[int]] = []
+        self.passes: list[Pass] = []
+        self.heard: Callable[[list[torch.Tensor], FrameType], None] = lambda losses, frame: None
 
     def __enter__(self) -> OwnBackwards:
         self._original: Callable[..., None] = torch.autograd.backward
@@ -71,13 +85,17 @@ class OwnBackwards:
     def __exit__(self, *_: object) -> None:
         torch.autograd.backward = self._original
 
-    def of(self, loss: Any) -> OwnBackward | None:
-        """The step's own backward of the loss that it returned; its last one if it returned no tensor."""
-        if isinstance(loss, torch.Tensor):
-            number = self._ledger.known(loss)
-            own = self._found.get(number) if number is not None else None
-        else:
+    def of(self, number: int | None, sequence: int = -1) -> OwnBackward | None:
+        """The step's own backward of a value, or the last one that walked over the node ``sequence``.
+
+        Args:
+            number: of the value that the step returned; None takes the last backward of all.
+        """
+        if number is None:
             own = next(reversed(self._found.values()), None)
+        else:
+            over = (one.number for one in reversed(self.passes) if sequence in one.sequences and one.number >= 0)
+            own = self._found.get(number) or self._found.get(next(over, -1))
         return None if own is None else replace(own, reached=replace(own.reached, norms=dict(self.reached)))
 
     def asked(self, error: BaseException) -> Asked | None:
@@ -90,14 +108,15 @@ class OwnBackwards:
         outputs = _tensors(args[0] if args else kwargs["outputs"])
         if outputs and not outputs[0].requires_grad:
             return self._refuse(func, outputs[0], args, kwargs)
-        behind = frozenset() if _keeps(args[3:5], kwargs) else _sequences(outputs)
+        few = len(self.passes) < MOST_WALKS
+        walked = Pass(-1, _sequences(outputs) if few else frozenset(), not _keeps(args[3:5], kwargs))
         try:
             result = func(*args, **kwargs)
         except Exception as error:
             inputs = _tensors(args[1] if len(args) > 1 else kwargs.get("inputs", ()))
             self._asked = Asked(error, outputs[0] if outputs else None, tuple(self._ledger.use(x) for x in inputs))
             raise
-        self.passes.append(behind)
+        self.passes.append(walked)
         return result
 
     def _backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
@@ -108,6 +127,7 @@ class OwnBackwards:
         loss = next((x for x in losses if x.requires_grad), losses[0])
         if not loss.requires_grad:
             self._refuse(self._original, loss, (tensors, *args), kwargs)
+        self.heard(losses, sys._getframe(1))
         number, drawn = self._ledger.use(loss), graph(losses, self._parameters)
         with contextlib.ExitStack() as stack:
             arrived: dict[str, float | None] = {}
@@ -121,8 +141,8 @@ class OwnBackwards:
             except Exception as error:
                 self._asked = Asked(error, loss)
                 raise
-        if not _keeps(args[1:3], kwargs):
-            self.passes.append(frozenset(node.sequence for node in drawn.nodes if not node.leaf))
+        behind = frozenset(node.sequence for node in drawn.nodes if not node.leaf)
+        self.passes.append(Pass(number, behind, not _keeps(args[1:3], kwargs)))
         self.reached.update({**arrived, **norms(self._parameters)})
         self._found.pop(number, None)
         self._found[number] = OwnBackward(number, drawn, Reached(dict(self.reached), True, "", loss.numel()))

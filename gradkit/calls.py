@@ -23,6 +23,7 @@ WRITING = frozenset(
     "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__".split()
 )
 FROM_PLAIN = frozenset("tensor as_tensor asarray new_tensor".split())
+COPIES = frozenset("detach data cpu clone float double to".split())
 GRAD, GRAD_KEPT = "grad", "grad(create_graph=True)"
 QUIET = frozenset("batch_norm instance_norm embedding embedding_bag numpy __array__".split())
 

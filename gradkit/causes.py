@@ -46,7 +46,7 @@ def name(evidence: Evidence) -> tuple[Finding, ...]:
             return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in told or _unexplained(evidence, set()))
     found = [*states.name(evidence), *_cut(evidence)]
     found += missing.name(evidence, {p for f in found for p in f.parameters})
-    found += _dropped(evidence)
+    found += [*_dropped(evidence), *raised.misused(evidence)]
     found += _loss(evidence)
     found += _unexplained(evidence, {p for f in found for p in f.parameters})
     return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in found)

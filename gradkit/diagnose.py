@@ -34,6 +34,7 @@ from gradkit.mending import Mended
 from gradkit.mishaps import Mishap
 from gradkit.preserve import Preserved
 from gradkit.report import Report
+from gradkit.scalers import Misuse
 from gradkit.trace import Tracer
 from gradkit.traces import Chain, Trace
 
@@ -109,6 +110,7 @@ class _Run:
     value: str
     mishap: Mishap | None = None
     freed: frozenset[int] = frozenset()
+    misuses: tuple[Misuse, ...] = ()
 
 
 def _step(given: Any, batch: Any, model: nn.Module | None, loss: Callable[..., Any] | None) -> load.Step:
@@ -131,10 +133,10 @@ def _run(step: load.Step, preserved: Preserved, tell: Callable[[str], None]) -> 
     except Exception as error:  # noqa: BLE001  whatever it is, it is explained or raised anew
         return _failed(error, tracer, step, preserved)
     tell("reach")
-    inner = tracer.backwards.of(result)
+    inner = tracer.own(result)
     if inner is not None:
         value = _shown(result) if isinstance(result, torch.Tensor) else ""
-        return _Run(tracer.trace(result), inner.graph, inner.reached, value)
+        return _Run(tracer.trace(result), inner.graph, inner.reached, value, misuses=tuple(tracer.scalers.found))
     if not isinstance(result, torch.Tensor):
         result = calling.as_loss(result, step.label or "step")
     graph = autograd.graph([result], preserved.parameters)
@@ -143,7 +145,8 @@ def _run(step: load.Step, preserved: Preserved, tell: Callable[[str], None]) -> 
     mishap = reached.mishap
     if tracer.asked is not None:
         mishap = mishaps.of(tracer.asked.error, in_step=True, asked=trace.loss)
-    return _Run(trace, graph, reached, _shown(result), mishap, tracer.freed() if mishap is not None else frozenset())
+    freed = tracer.freed() if mishap is not None else frozenset()
+    return _Run(trace, graph, reached, _shown(result), mishap, freed, tuple(tracer.scalers.found))
 
 
 def _failed(error: Exception, tracer: Tracer, step: load.Step, preserved: Preserved) -> _Run:
@@ -159,9 +162,9 @@ def _failed(error: Exception, tracer: Tracer, step: load.Step, preserved: Preser
     graph = autograd.graph([tensor], preserved.parameters) if tensor is not None else autograd.AutogradGraph()
     names = {node.label for node in graph.nodes if node.leaf}
     norms = {**dict.fromkeys(names & set(preserved.parameters)), **tracer.backwards.reached}
-    reached = reach.Reached(norms, tensor is not None, mishap.message)
+    reached = reach.Reached(norms, False, mishap.message)
     value = _shown(tensor) if tensor is not None else ""
-    return _Run(tracer.trace(tensor), graph, reached, value, mishap, tracer.freed())
+    return _Run(tracer.trace(tensor), graph, reached, value, mishap, tracer.freed(), tuple(tracer.scalers.found))
 
 
 def _conclude(
@@ -193,7 +196,7 @@ def _conclude(
         revived=rerun.revived, reruns=rerun.runs + mended.runs, files=_files(step, trace, options.callers),
         callers=options.callers,
         classes={path: type(module) for path, module in step.model.named_modules(remove_duplicate=False)},
-        mishap=run.mishap, mended=mended, crossing=crossing,
+        mishap=run.mishap, mended=mended, crossing=crossing, misuses=run.misuses,
     )  # fmt: skip
     evidence = _asked(evidence, run, step, preserved, options)
     findings = causes.name(evidence)

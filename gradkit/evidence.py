@@ -13,6 +13,7 @@ from gradkit.mending import Mended
 from gradkit.mishaps import Mishap
 from gradkit.reach import Dropped, Reached
 from gradkit.records import Note, Parameter
+from gradkit.scalers import Misuse
 from gradkit.traces import Call, Chain, Trace
 
 
@@ -34,6 +35,7 @@ class Evidence:
         classes: class of every module of the model, by path.
         mishap: an error of autograd's that the step or the backward raised.
         mended: what a rerun without it showed.
+        misuses: what the step did with a gradient scaler out of order.
         dropped: custom Functions whose backward let the gradient end.
         crossing: the calls that used a history which is freed, and the value that brought it.
     """
@@ -56,6 +58,7 @@ class Evidence:
     classes: dict[str, type] = field(default_factory=dict)
     mishap: Mishap | None = None
     mended: Mended = field(default_factory=Mended)
+    misuses: tuple[Misuse, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     crossing: tuple[tuple[Call, int], ...] = ()
 

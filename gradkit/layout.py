@@ -72,6 +72,8 @@ def section(finding: Finding, total: int, trainable_numel: int, language: str | 
 
 def _title_key(finding: Finding) -> str:
     variants = [f"cause.{finding.cause}.title_library"] if "via" in finding.facts else []
+    if "variant" in finding.facts:
+        variants.append(f"cause.{finding.cause}.title_{finding.facts['variant']}")
     if finding.cause == "trainable_unused" and finding.facts.get("used") == "yes":
         variants.append("cause.trainable_unused.title_dropped")
     return next((key for key in variants if i18n.has(key)), f"cause.{finding.cause}.title")
@@ -169,7 +171,8 @@ def verdict(
     at = shown_place(first.location, language).rsplit(":", 1)[0] if first.location is not None else ""
     where = _words("verdict.line" if at else "verdict.no_line", language, place=at, cause=first.cause)
     if error:
-        head = _words("verdict.raises", language, error=error.splitlines()[0])
+        words = error.splitlines()[0].split(". ")[0]
+        head = _words("verdict.raises" if backward else "verdict.step_raises", language, error=words)
     elif starved == 0:
         head = _words("verdict.reached", language, n=wanted)
     elif not backward or starved >= wanted:

@@ -80,7 +80,7 @@ def _rerun(tracer: _Mender, step: Callable[[], Any], preserved: Preserved) -> Me
     try:
         with tracer.saving():
             loss = tracer.run(step)
-        inner = tracer.backwards.of(loss)
+        inner = tracer.own(loss)
         reached = inner.reached if inner is not None else reach.backward(loss, preserved, tracer.begin)
     except Exception:  # noqa: BLE001  whatever the changed step raises, the first run stands
         return Mended(tracer.found(), None, 1)
@@ -165,4 +165,4 @@ class _LettingGo(_Mender):
         if node is None:
             return False
         sequence = node._sequence_nr()
-        return sequence < self.begin or any(sequence in behind for behind in self.backwards.passes)
+        return sequence < self.begin or any(sequence in one.sequences for one in self.backwards.passes if one.freed)

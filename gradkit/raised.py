@@ -169,7 +169,18 @@ def _bad_gradient(e: Evidence, mishap: Mishap) -> list[Finding]:
 
 def _scaler(e: Evidence, mishap: Mishap) -> list[Finding]:
     halved = sources.halving(e.files) if "FP16" in mishap.message else None
+    out_of_order = misused(e)
+    if out_of_order and halved is None:
+        return out_of_order
     return [_finding("amp_misuse", e, mishap, halved or _spot(mishap.chain), proof=LIKELY if halved else OBSERVED)]
+
+
+def misused(e: Evidence) -> list[Finding]:
+    """What was done with a gradient scaler out of order, whether or not it raised."""
+    return [
+        Finding("amp_misuse", _spot(one.chain), tuple(called_by(one.chain)), OBSERVED, facts={"variant": one.kind})
+        for one in e.misuses
+    ]
 
 
 def _reduction(e: Evidence, mishap: Mishap) -> list[Finding]:

@@ -175,7 +175,7 @@ def rerun(step: Callable[[], Any], model: nn.Module, preserved: Preserved, cuts:
     try:
         loss = replayer.run(step)
         trace = replayer.trace(loss)
-        inner = replayer.backwards.of(loss)
+        inner = replayer.own(loss)
         if inner is not None:
             graph, reached = inner.graph, inner.reached
         else:

@@ -143,11 +143,13 @@ def switching_off(files: Iterable[str]) -> Location | None:
 
 
 def halving(files: Iterable[str]) -> Location | None:
-    """The first ``model.half()`` or ``.to(torch.float16)``: the weights themselves become fp16."""
+    """The first ``.half()``, ``.to(torch.float16)`` or ``(torch_)dtype=torch.float16``: the weights become fp16."""
 
-    def halves(node: ast.Call, name: str, _owner: str) -> bool:
-        told = [ast.unparse(value) for value in [*node.args, *(k.value for k in node.keywords)]]
-        return (name == "half" and not told) or (name == "to" and any(t.endswith(("float16", ".half")) for t in told))
+    def halves(node: ast.Call, name: str, owner: str) -> bool:
+        given = node.args if name == "to" else []
+        told = [*given, *(k.value for k in node.keywords if k.arg in ("dtype", "torch_dtype"))]
+        fp16 = any(ast.unparse(value) in ("torch.float16", "torch.half", "'float16'") for value in told)
+        return (name == "half" and bool(owner) and not node.args) or (fp16 and name not in ("autocast", "tensor"))
 
     return _first_call(files, halves)
 

@@ -57,6 +57,7 @@ class Switches:
     def __init__(self, stop: CodeType, numbers: Callable[[Iterable[Any]], tuple[int, ...]] = lambda _: ()) -> None:
         self._numbers = numbers
         self.skip: frozenset[Any] = frozenset()
+        self.heard: Callable[[FrameType], None] = lambda frame: None
         self._stop = stop
         self._open: list[_Open] = []
         self._inference: list[_Open] = []
@@ -83,6 +84,8 @@ class Switches:
     def record(self, on: bool, frame: FrameType) -> bool:
         """Hear a call of ``_set_grad_enabled(on)`` made by ``frame``. Returns whether it is to be carried out."""
         action, owner, outside = _context_manager(frame)
+        if outside is not None:
+            self.heard(outside)
         if action == "__exit__" or action == "__call__":
             self._close(owner)
             return True

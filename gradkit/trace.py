@@ -21,9 +21,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from gradkit import calls, carriers, frames
-from gradkit.backwards import Asked, OwnBackwards
+from gradkit.backwards import Asked, OwnBackward, OwnBackwards
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
+from gradkit.scalers import Scalers
 from gradkit.switches import Switches
 from gradkit.traces import Call, Trace
 
@@ -67,6 +68,8 @@ class Tracer(TorchFunctionMode):
             known = self.ledger.known(parameter)
             self._parameters[name] = self.ledger.old(parameter, name) if known is None else known
         self.backwards = OwnBackwards(self.ledger, self._held, preserved)
+        self.scalers = Scalers(Tracer.run.__code__)
+        self.backwards.heard, self.switches.heard = self.scalers.backward, self.scalers.switched
         for name, buffer in model.named_buffers():
             self.ledger.old(buffer, buffer=name)
         for path, module in model.named_modules():
@@ -90,7 +93,7 @@ class Tracer(TorchFunctionMode):
         stepping = register_optimizer_step_pre_hook(self._before_step)
         self.begin = _sequence()
         try:
-            with calls.eager(), carriers.kept(), self.backwards, self.switches, self:
+            with calls.eager(), carriers.kept(), self.scalers.heard(), self.backwards, self.switches, self:
                 return step()
         except Exception as error:
             self.asked = self.backwards.asked(error)
@@ -102,6 +105,7 @@ class Tracer(TorchFunctionMode):
                 handle.remove()
 
     def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        self.scalers.stepped(optimizer, sys._getframe(1))
         if self.preserved is not None:
             self.preserved.optimizer(optimizer)
 
@@ -225,9 +229,31 @@ class Tracer(TorchFunctionMode):
         """The index of the call during which autograd's node with this sequence number was made, -1 if before all."""
         return bisect.bisect_right(self._begins, sequence) - 1
 
+    def own(self, loss: Any) -> OwnBackward | None:
+        """The step's own backward that counts for what it returned: a loss, a copy of it for the log, or no tensor.
+
+        A loss that requires grad and whose history is still there is no matter of the step's own.
+        """
+        if not isinstance(loss, torch.Tensor):
+            return self.backwards.of(None)
+        number = self.ledger.known(loss)
+        if number is None:
+            return None
+        if loss.grad_fn is not None:
+            sequence = loss.grad_fn._sequence_nr()
+            freed = any(sequence in one.sequences for one in self.backwards.passes if one.freed)
+            return self.backwards.of(number, sequence if freed else -1)
+        while (maker := self.ledger.makers[number]) >= 0 and self._calls[maker][1] in calls.COPIES:
+            number = self._calls[maker][2][0]
+        begin, end = self._begins[maker : maker + 2] if maker >= 0 and maker + 1 < len(self._begins) else (-1, -1)
+        walked = (s for one in self.backwards.passes for s in one.sequences if begin <= s < end)
+        return self.backwards.of(number, next(walked, -1))
+
     def freed(self) -> frozenset[int]:
         """The calls whose history a backward of the step's own, or ``torch.autograd.grad``, has freed."""
-        return frozenset(self.index_at(sequence) for one in self.backwards.passes for sequence in one) - {-1}
+        return frozenset(
+            self.index_at(sequence) for one in self.backwards.passes if one.freed for sequence in one.sequences
+        ) - {-1}
 
     def _outputs_at(self, sequence: int) -> tuple[int, ...]:
         index = self.index_at(sequence)
@@ -236,7 +262,7 @@ class Tracer(TorchFunctionMode):
 
     def trace(self, loss: Any) -> Trace:
         """The run as frozen data. ``loss``: what the step returned; if no tensor, its last inner backward counts."""
-        inner = self.backwards.of(loss)
+        inner = self.own(loss)
         number = inner.number if inner is not None else self.ledger.use(loss) if isinstance(loss, torch.Tensor) else -1
         return Trace(
             calls=tuple(Call(*call) for call in self._calls),

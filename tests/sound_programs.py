@@ -741,3 +741,107 @@ def a_loss_that_was_computed_before() -> Built:
     model = small()
     loss = model(batch()).sum()
     return model, lambda: loss
+
+
+# -- mixed precision --------------------------------------------------------------------------------------------------
+
+
+@sound
+def a_scaler_in_the_right_order() -> Built:
+    model, x = small(), batch()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+
+    def step() -> torch.Tensor:
+        loss = model(x).pow(2).mean()
+        scaler.scale(loss / 2).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        return loss
+
+    return model, step
+
+
+@sound
+def a_second_optimizer_that_has_no_scaler() -> Built:
+    model, x = pair(), batch()
+    scaled, plain = torch.optim.SGD(model["inner"].parameters()), torch.optim.SGD(model["outer"].parameters())
+    scaler = torch.amp.GradScaler("cpu")
+
+    def step() -> torch.Tensor:
+        model["outer"](x).pow(2).mean().backward()
+        scaler.scale(model["inner"](x).pow(2).mean()).backward()
+        nn.utils.clip_grad_norm_(model["outer"].parameters(), 1.0)
+        plain.step()
+        scaler.step(scaled)
+        scaler.update()
+        return model["outer"](model["inner"](x)).sum()
+
+    return model, step
+
+
+@sound
+def a_disabled_scaler() -> Built:
+    model, x = small(), batch()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu", enabled=False)
+
+    def step() -> torch.Tensor:
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss
+
+    return model, step
+
+
+# -- what a step that trains hands back -------------------------------------------------------------------------------
+
+
+@sound
+def a_loss_returned_after_a_part_of_it_went_backward() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = model(x).pow(2).mean()
+        (loss / 4).backward()
+        return loss
+
+    return model, step
+
+
+@sound
+def a_loss_returned_for_the_log() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = model(x).pow(2).mean()
+        (loss / 4).backward()
+        return loss.detach().cpu()
+
+    return model, step
+
+
+@sound
+def a_loss_returned_detached_after_its_own_backward() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        return loss.detach()
+
+    return model, step
+
+
+@sound
+def a_loss_returned_although_its_graph_was_kept() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = model(x).pow(2).mean()
+        loss.backward(retain_graph=True)
+        return loss
+
+    return model, step

@@ -34,7 +34,7 @@ class OwnBackward:
 
 @dataclass(frozen=True)
 class Pass:
-    """A walk back through the graph: from which value (-1: ``autograd.grad``), over which nodes, freeing them or not."""
+    """A walk back through the graph: from which value (-1: ``autograd.grad``), over which nodes, and if it frees."""
 
     number: int
     sequences: frozenset[int]

@@ -9,16 +9,17 @@ import contextlib
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-from gradkit import calls
+from gradkit import calls, frames
 from gradkit.autograd import AutogradGraph, graph
 from gradkit.ledger import Ledger
 from gradkit.preserve import Preserved
 from gradkit.reach import Reached, arrivals, leaves_of, nodes_of, norms
+from gradkit.traces import Chain
 
 MOST_WALKS = 200  # a Hessian asks for thousands of gradients
 
@@ -34,11 +35,12 @@ class OwnBackward:
 
 @dataclass(frozen=True)
 class Pass:
-    """A walk back through the graph: from which value (-1: ``autograd.grad``), over which nodes, and if it frees."""
+    """A walk back: from which value (-1: ``autograd.grad``), over which nodes, whether it frees them, and where."""
 
     number: int
     sequences: frozenset[int]
     freed: bool
+    chain: Chain
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class OwnBackwards:
     Args:
         ledger: numbers the tensors of the run.
         parameters: the model's, by name.
+        stop: the code object at which the user's frames end.
         preserved: remembers the ``.grad`` of every leaf before it is filled; None if nothing is to be put back.
 
     Attributes:
@@ -68,8 +71,9 @@ class OwnBackwards:
     """
 
     def __init__(
-        self, ledger: Ledger, parameters: Mapping[str, torch.Tensor], preserved: Preserved | None = None
+        self, ledger: Ledger, parameters: Mapping[str, torch.Tensor], stop: CodeType, preserved: Preserved | None = None
     ) -> None:
+        self._stop = stop
         self.reached: dict[str, float | None] = {}
         self._ledger, self._parameters, self._preserved = ledger, parameters, preserved
         self._found: dict[int, OwnBackward] = {}
@@ -109,7 +113,8 @@ class OwnBackwards:
         if outputs and not outputs[0].requires_grad:
             return self._refuse(func, outputs[0], args, kwargs)
         few = len(self.passes) < MOST_WALKS
-        walked = Pass(-1, _sequences(outputs) if few else frozenset(), not _keeps(args[3:5], kwargs))
+        behind = _sequences(outputs) if few else frozenset()
+        walked = Pass(-1, behind, not _keeps(args[3:5], kwargs), frames.chain(sys._getframe(1), self._stop))
         try:
             result = func(*args, **kwargs)
         except Exception as error:
@@ -142,7 +147,8 @@ class OwnBackwards:
                 self._asked = Asked(error, loss)
                 raise
         behind = frozenset(node.sequence for node in drawn.nodes if not node.leaf)
-        self.passes.append(Pass(number, behind, not _keeps(args[1:3], kwargs)))
+        chain = frames.chain(sys._getframe(1), self._stop)
+        self.passes.append(Pass(number, behind, not _keeps(args[1:3], kwargs), chain))
         self.reached.update({**arrived, **norms(self._parameters)})
         self._found.pop(number, None)
         self._found[number] = OwnBackward(number, drawn, Reached(dict(self.reached), True, "", loss.numel()))

@@ -47,6 +47,7 @@ def name(evidence: Evidence) -> tuple[Finding, ...]:
     found = [*states.name(evidence), *_cut(evidence)]
     found += missing.name(evidence, {p for f in found for p in f.parameters})
     found += [*_dropped(evidence), *raised.misused(evidence)]
+    found += [f for f in missing.dead_terms(evidence) if f.location not in [other.location for other in found]]
     found += _loss(evidence)
     found += _unexplained(evidence, {p for f in found for p in f.parameters})
     return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in found)

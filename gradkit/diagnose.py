@@ -109,7 +109,6 @@ class _Run:
     reached: reach.Reached
     value: str
     mishap: Mishap | None = None
-    freed: frozenset[int] = frozenset()
     misuses: tuple[Misuse, ...] = ()
 
 
@@ -145,8 +144,14 @@ def _run(step: load.Step, preserved: Preserved, tell: Callable[[str], None]) -> 
     mishap = reached.mishap
     if tracer.asked is not None:
         mishap = mishaps.of(tracer.asked.error, in_step=True, asked=trace.loss)
-    freed = tracer.freed() if mishap is not None else frozenset()
-    return _Run(trace, graph, reached, _shown(result), mishap, freed, tuple(tracer.scalers.found))
+    return _Run(trace, graph, reached, _shown(result), _at_length(mishap, tracer), tuple(tracer.scalers.found))
+
+
+def _at_length(mishap: Mishap | None, tracer: Tracer) -> Mishap | None:
+    """The mishap with what the step had done with its graphs by then."""
+    if mishap is None:
+        return None
+    return replace(mishap, freeing=tracer.freeing(), trained=frozenset(tracer.trained))
 
 
 def _failed(error: Exception, tracer: Tracer, step: load.Step, preserved: Preserved) -> _Run:
@@ -164,7 +169,7 @@ def _failed(error: Exception, tracer: Tracer, step: load.Step, preserved: Preser
     norms = {**dict.fromkeys(names & set(preserved.parameters)), **tracer.backwards.reached}
     reached = reach.Reached(norms, False, mishap.message)
     value = _shown(tensor) if tensor is not None else ""
-    return _Run(tracer.trace(tensor), graph, reached, value, mishap, tracer.freed(), tuple(tracer.scalers.found))
+    return _Run(tracer.trace(tensor), graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found))
 
 
 def _conclude(
@@ -182,9 +187,9 @@ def _conclude(
     tell("cuts")
     verdict = cuts.find(trace, starved)
     rerun, mended = replay.Rerun(), Mended()
-    crossing = mending.crossings(trace, run.freed) if run.mishap is not None else ()
+    crossing = mending.crossings(trace, run.mishap) if run.mishap is not None else ()
     if options.replay and run.mishap is not None:
-        mended = mending.mend(run.mishap, [call for call, _ in crossing], step.run, step.model, preserved)
+        mended = mending.mend(run.mishap, crossing, step.run, step.model, preserved)
     if options.replay and verdict.cuts:
         tell("replay")
         rerun = replay.rerun(step.run, step.model, preserved, verdict.cuts)

@@ -5,8 +5,8 @@ Where backward then runs, the mishap is understood, and it is known which calls 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,28 +37,44 @@ class Mended:
 
 
 def mend(
-    mishap: Mishap, crossing: Iterable[Call], step: Callable[[], Any], model: nn.Module, preserved: Preserved
+    mishap: Mishap,
+    crossing: Sequence[tuple[Call, int]],
+    step: Callable[[], Any],
+    model: nn.Module,
+    preserved: Preserved,
 ) -> Mended:
     """The rerun that fits a mishap; none where there is nothing to be mended.
 
     Args:
-        crossing: the calls that brought a freed history in, as ``crossings`` found them.
+        crossing: as ``crossings`` found them.
     """
     if mishap.kind == OVERWRITTEN:
         return _rerun(_Copying(model, preserved), step, preserved)
-    found = tuple(crossing)
-    if mishap.kind == TWICE and found:
-        mended = _rerun(_LettingGo(model, preserved, {call.key for call in found}), step, preserved)
-        return replace(mended, calls=tuple((call.name, call.chain) for call in found))
+    if mishap.kind == TWICE and crossing:
+        return _rerun(_LettingGo(model, preserved, crossing), step, preserved)
     return Mended()
 
 
-def crossings(trace: Trace, freed: frozenset[int]) -> tuple[tuple[Call, int], ...]:
-    """The calls on the way to the loss that use a value whose history is older than the step or already freed.
+def crossings(trace: Trace, mishap: Mishap) -> tuple[tuple[Call, int], ...]:
+    """The calls that should have let a value's history go, with the number of that value.
 
-    Args:
-        freed: indices of the calls whose history a backward inside the step has freed.
+    They are those on the way to the loss that use a value whose history is older than the step, or was freed in it. But
+    where an optimizer has stepped since, and trains nothing of what made the value, the earlier loss had no business
+    with it: then they are those that used the value on the way to that one.
     """
+    found = _late(trace, mishap.freed)
+    early = [
+        (call, number)
+        for number in dict.fromkeys(number for _, number in found)
+        if mishap.trained and not mishap.trained & _parameters_behind(trace, number)
+        for call in trace.calls
+        if call.index in mishap.freed and number in call.inputs
+    ]
+    moved = {number for _, number in early}
+    return tuple(sorted([*early, *(one for one in found if one[1] not in moved)], key=lambda one: one[0].index))
+
+
+def _late(trace: Trace, freed: frozenset[int]) -> list[tuple[Call, int]]:
     live, found = {trace.loss}, []
     for call in reversed(trace.calls):
         if call.index in freed or not call.grad_on or not live.intersection(call.outputs):
@@ -71,7 +87,15 @@ def crossings(trace: Trace, freed: frozenset[int]) -> tuple[tuple[Call, int], ..
                 found.append((call, number))
             else:
                 live.add(number)
-    return tuple(reversed(found))
+    return found
+
+
+def _parameters_behind(trace: Trace, number: int) -> set[str]:
+    needed = {number}
+    for call in reversed(trace.calls):
+        if needed.intersection(call.outputs):
+            needed.update(call.inputs)
+    return {trace.values[one].parameter for one in needed} - {""}
 
 
 def _rerun(tracer: _Mender, step: Callable[[], Any], preserved: Preserved) -> Mended:
@@ -140,12 +164,17 @@ class _Copying(_Mender):
 
 
 class _LettingGo(_Mender):
-    """Detaches what certain calls take from the past."""
+    """Detaches what certain calls take from certain values."""
 
-    def __init__(self, model: nn.Module, preserved: Preserved, keys: set[tuple[object, ...]]) -> None:
+    def __init__(self, model: nn.Module, preserved: Preserved, crossing: Sequence[tuple[Call, int]]) -> None:
         super().__init__(model, preserved)
-        self._keys = keys
-        self._names = {str(key[0]) for key in keys}
+        self._let_go_of = {number for _, number in crossing}
+        self._calls_of = tuple((call.name, call.chain) for call, _ in crossing)
+        self._keys = {call.key for call, _ in crossing}
+        self._names = {call.name for call, _ in crossing}
+
+    def found(self) -> tuple[tuple[str, Chain], ...]:
+        return self._calls_of
 
     def _carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
         name = getattr(func, "__name__", "")
@@ -155,14 +184,7 @@ class _LettingGo(_Mender):
 
     def _let_go(self, given: Any) -> Any:
         if isinstance(given, torch.Tensor):
-            return given.detach() if self._is_past(given) else given
+            return given.detach() if self.ledger.known(given) in self._let_go_of else given
         if isinstance(given, dict):
             return {key: self._let_go(value) for key, value in given.items()}
         return type(given)(self._let_go(x) for x in given) if type(given) in (list, tuple) else given
-
-    def _is_past(self, tensor: torch.Tensor) -> bool:
-        node = tensor.grad_fn
-        if node is None:
-            return False
-        sequence = node._sequence_nr()
-        return sequence < self.begin or any(sequence in one.sequences for one in self.backwards.passes if one.freed)

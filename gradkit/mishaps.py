@@ -62,6 +62,8 @@ class Mishap:
         in_step: the step raised it, not the backward that was run on what it returned.
         asked: number of the value that a gradient was asked of, -1 if not known.
         inputs: numbers of the values for which it was asked (``torch.autograd.grad``).
+        freeing: the user's frames at each backward of the step's own that freed its graph, and the calls it freed.
+        trained: parameters in the hands of an optimizer that stepped before.
     """
 
     kind: str
@@ -71,6 +73,13 @@ class Mishap:
     in_step: bool = False
     asked: int = -1
     inputs: tuple[int, ...] = ()
+    freeing: tuple[tuple[Chain, frozenset[int]], ...] = ()
+    trained: frozenset[str] = frozenset()
+
+    @property
+    def freed(self) -> frozenset[int]:
+        """Every call whose history was freed."""
+        return frozenset().union(*(calls for _, calls in self.freeing))
 
 
 def of(error: BaseException, *, in_step: bool = False, asked: int = -1, inputs: tuple[int, ...] = ()) -> Mishap | None:

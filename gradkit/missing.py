@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from gradkit import classes, flows, frames, sources
+from gradkit.calls import GRAD
 from gradkit.evidence import Evidence, called_by
 from gradkit.records import LIKELY, OBSERVED, Finding, Location, Note
 from gradkit.traces import Call, Key
@@ -141,3 +142,36 @@ def _last_use(e: Evidence, names: Sequence[str]) -> list[Note]:
     """Where what was computed from the parameters was last touched before it was dropped."""
     flow = [call for call in e.flow_from(names) if call.chain]
     return [Note("dropped", frames.locate(flow[-1].chain[0]), {"call": flow[-1].name})] if flow else []
+
+
+_SUMS = frozenset("add __add__ __radd__ __iadd__ add_ sub __sub__ __rsub__ __isub__ sub_".split())
+
+
+def dead_terms(e: Evidence) -> list[Finding]:
+    """A gradient without a history that becomes a number of its own in the loss: it teaches nothing.
+
+    A gradient that scales something, or that moves weights, is often meant to have none, and is left in peace.
+    """
+    found = []
+    for call in e.trace.calls:
+        if call.name != GRAD or not call.grad_on or not call.chain:
+            continue
+        if any(e.trace.values[o].requires_grad for o in call.outputs) or not _adds_a_term(e, call):
+            continue
+        notes = tuple(called_by(call.chain))
+        found.append(Finding("create_graph_missing", frames.locate(call.chain[0]), notes, LIKELY, call=call.name))
+    return found
+
+
+def _adds_a_term(e: Evidence, start: Call) -> bool:
+    values, dead = e.trace.values, set(start.outputs)
+    for call in e.trace.calls[start.index + 1 :]:
+        flowing = dead.intersection(call.inputs)
+        if not flowing:
+            continue
+        if not any(values[o].requires_grad for o in call.outputs):
+            dead.update(call.outputs)
+        elif call.name in _SUMS and e.verdict.reaching.intersection(call.outputs):
+            if all(values[n].shape == () for n in (*flowing, *call.outputs)):
+                return True
+    return False

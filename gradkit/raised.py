@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gradkit import classes, flows, frames, mishaps, sources
 from gradkit.calls import GRAD_KEPT
@@ -44,16 +46,26 @@ def _spot(chain: Chain) -> Location | None:
 
 def _twice(e: Evidence, mishap: Mishap) -> list[Finding]:
     """The graph of an earlier backward is used again: the line that should have let it go, or that uses it."""
-    revived = e.mended.revived or frozenset()
-    proof = PROVEN if revived else LIKELY
+    freeing = next((chain for chain, calls in reversed(mishap.freeing) if _frees(e, calls)), ())
+    if mishap.in_step and freeing and not mishap.trained:
+        found = _finding("double_backward", e, mishap, _spot(freeing), call="backward", chain=freeing)
+        again = Note("again", frames.locate(mishap.chain[0]), {}) if mishap.chain else None
+        return [replace(found, notes=(*found.notes, *([again] if again else [])))]
+    proof = PROVEN if e.mended.revived else LIKELY
     calls = [call for call, _ in e.crossing]
-    found: dict[tuple[str, int], Finding] = {}
+    places: dict[tuple[str, int], Finding] = {}
     for spot, call in _dropped(e) or _kept(e) or [(_spot(c.chain), c) for c in calls]:
         if spot is not None:
             known = (spot.file, spot.line)
             made = _finding("double_backward", e, mishap, spot, call=call.name, proof=proof, chain=call.chain)
-            found.setdefault(known, made)
-    return list(found.values()) or [_finding("double_backward", e, mishap, _spot(mishap.chain))]
+            places.setdefault(known, made)
+    return list(places.values()) or [_finding("double_backward", e, mishap, _spot(mishap.chain))]
+
+
+def _frees(e: Evidence, calls: frozenset[int]) -> bool:
+    """Whether these calls are among what is needed again; where nothing else is known, they are."""
+    needed = {e.trace.values[number].maker for _, number in e.crossing}
+    return bool(needed & calls) or not needed
 
 
 def _dropped(e: Evidence) -> list[tuple[Location | None, Call]]:
@@ -108,7 +120,7 @@ def _unused(e: Evidence, mishap: Mishap) -> list[Finding]:
     if spot is not None and asked is not None:
         notes.append(Note("asked_here", asked, {}))
     found = _finding("unused_input", e, mishap, spot or asked, proof=LIKELY if spot else OBSERVED)
-    return [Finding(**{**vars(found), "notes": tuple(notes)})]
+    return [replace(found, notes=tuple(notes))]
 
 
 def _flow(e: Evidence, call: Call) -> set[int]:
@@ -212,7 +224,16 @@ def _inference(e: Evidence, mishap: Mishap) -> list[Finding]:
         spot = sources.inferring(e.files, frames.qualified_name(mishap.chain[0][0]) if mishap.chain else "")
     notes = [Note("lost_here", _spot(mishap.chain), {"call": "inference_mode"})] if spot and mishap.chain else []
     found = _finding("inference_mode", e, mishap, spot or _spot(mishap.chain), proof=LIKELY)
-    return [Finding(**{**vars(found), "notes": tuple(notes)})]
+    return [replace(found, notes=tuple(notes))]
+
+
+def _many_elements(e: Evidence, mishap: Mishap) -> list[Finding]:
+    """``autograd.grad`` or a backward in the step, of something that is no scalar."""
+    if mishap.asked < 0:
+        return []
+    shape = e.trace.values[mishap.asked].shape
+    spot = _spot(mishap.chain)
+    return [_finding("non_scalar", e, mishap, spot, shape=str(shape), elements=str(math.prod(shape)))]
 
 
 def _at(cause: str) -> Callable[[Evidence, Mishap], list[Finding]]:
@@ -237,6 +258,7 @@ _RULES: dict[str, Callable[[Evidence, Mishap], list[Finding]]] = {
     mishaps.LEAF_WRITTEN: _written,
     mishaps.VIEW_WRITTEN: _written,
     mishaps.UNUSED: _unused,
+    mishaps.MANY_ELEMENTS: _many_elements,
     mishaps.BAD_GRADIENT: _bad_gradient,
     mishaps.SCALER: _scaler,
     mishaps.REDUCTION: _reduction,

@@ -26,7 +26,7 @@ from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
 from gradkit.scalers import Scalers
 from gradkit.switches import Switches
-from gradkit.traces import Call, Trace
+from gradkit.traces import Call, Chain, Trace
 
 _sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
 _SLOTS = frozenset(vars(nn.Module()))
@@ -60,6 +60,7 @@ class Tracer(TorchFunctionMode):
         self._held = dict(model.named_parameters(remove_duplicate=False))
         self.begin = 0
         self.asked: Asked | None = None
+        self.trained: set[str] = set()
         self._frame: FrameType | None = None
         self._modules = [path for path, _ in model.named_modules()]
         self._numbers = {id(module): i for i, module in enumerate(model.modules())}
@@ -67,7 +68,7 @@ class Tracer(TorchFunctionMode):
         for name, parameter in self._held.items():
             known = self.ledger.known(parameter)
             self._parameters[name] = self.ledger.old(parameter, name) if known is None else known
-        self.backwards = OwnBackwards(self.ledger, self._held, preserved)
+        self.backwards = OwnBackwards(self.ledger, self._held, Tracer.run.__code__, preserved)
         self.scalers = Scalers(Tracer.run.__code__)
         self.backwards.heard, self.switches.heard = self.scalers.backward, self.scalers.switched
         for name, buffer in model.named_buffers():
@@ -106,6 +107,8 @@ class Tracer(TorchFunctionMode):
 
     def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         self.scalers.stepped(optimizer, sys._getframe(1))
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        self.trained.update(name for name, p in self._held.items() if id(p) in held)
         if self.preserved is not None:
             self.preserved.optimizer(optimizer)
 
@@ -249,11 +252,13 @@ class Tracer(TorchFunctionMode):
         walked = (s for one in self.backwards.passes for s in one.sequences if begin <= s < end)
         return self.backwards.of(number, next(walked, -1))
 
-    def freed(self) -> frozenset[int]:
-        """The calls whose history a backward of the step's own, or ``torch.autograd.grad``, has freed."""
-        return frozenset(
-            self.index_at(sequence) for one in self.backwards.passes if one.freed for sequence in one.sequences
-        ) - {-1}
+    def freeing(self) -> tuple[tuple[Chain, frozenset[int]], ...]:
+        """Each backward of the step's own that freed its graph: the user's frames, and the calls it freed."""
+        return tuple(
+            (one.chain, frozenset(map(self.index_at, one.sequences)) - {-1})
+            for one in self.backwards.passes
+            if one.freed
+        )
 
     def _outputs_at(self, sequence: int) -> tuple[int, ...]:
         index = self.index_at(sequence)

@@ -1340,3 +1340,61 @@ def weights_in_half_precision_under_a_scaler() -> Built:
         return loss
 
     return model, step
+
+
+# -- several backwards in a step --------------------------------------------------------------------------------------
+
+
+@cut("double_backward")
+def a_fake_that_the_discriminators_loss_did_not_let_go() -> Built:
+    model, x = pair(), batch()
+    optimizer = torch.optim.SGD(model["outer"].parameters(), lr=0.0)
+
+    def step() -> torch.Tensor:
+        fake = model["inner"](x).tanh()
+        real = F.softplus(-model["outer"](x)).mean()
+        wrong = F.softplus(model["outer"](fake)).mean()  # CUT
+        (real + wrong).backward()
+        optimizer.step()
+        return F.softplus(-model["outer"](fake)).mean()
+
+    return model, step
+
+
+@cut("double_backward")
+def two_losses_of_the_same_features_one_after_the_other() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        features = model["inner"](x).tanh()
+        first = model["outer"](features).pow(2).mean()
+        second = features.pow(2).mean()
+        first.backward()  # CUT
+        second.backward()
+        return first
+
+    return model, step
+
+
+@cut("create_graph_missing")
+def a_penalty_that_is_a_constant_beside_the_main_loss() -> Built:
+    model, x = small(), batch().requires_grad_()
+
+    def step() -> torch.Tensor:
+        out = model(x)
+        (slope,) = torch.autograd.grad(out.sum(), x, retain_graph=True)  # CUT
+        penalty = (slope.norm(dim=1) - 1).pow(2).mean()
+        return out.mean() + 10 * penalty
+
+    return model, step
+
+
+@cut("non_scalar")
+def a_gradient_asked_of_many_elements() -> Built:
+    model, x = small(), batch().requires_grad_()
+
+    def step() -> torch.Tensor:
+        (slope,) = torch.autograd.grad(model(x), x, create_graph=True)  # CUT
+        return slope.pow(2).sum()
+
+    return model, step

@@ -845,3 +845,46 @@ def a_loss_returned_although_its_graph_was_kept() -> Built:
         return loss
 
     return model, step
+
+
+@sound
+def a_first_order_inner_step() -> Built:
+    model, x = nn.Linear(4, 1), batch()
+
+    def step() -> torch.Tensor:
+        inner = model(x).pow(2).mean()
+        slopes = torch.autograd.grad(inner, list(model.parameters()))
+        weight, bias = (p - 0.1 * slope for p, slope in zip(model.parameters(), slopes, strict=True))
+        return F.linear(x, weight, bias).pow(2).mean()
+
+    return model, step
+
+
+@sound
+def a_weight_of_a_loss_found_by_comparing_gradients() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        first, second = code.pow(2).mean(), model["outer"](code).pow(2).mean()
+        last = model["inner"].weight
+        (one,) = torch.autograd.grad(first, last, retain_graph=True)
+        (two,) = torch.autograd.grad(second, last, retain_graph=True)
+        return first + (one.norm() / (two.norm() + 1e-4)).clamp(0, 10) * second
+
+    return model, step
+
+
+@sound
+def a_custom_function_that_works_in_numpy() -> Built:
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return torch.from_numpy(x.detach().numpy() * 2)
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad * 2
+
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](Doubled.apply(model["inner"](x))).sum()

@@ -94,7 +94,7 @@ def _finding(cut: Cut, e: Evidence) -> Finding:
     proof = PROVEN if revived and len(revived) == len(set(cut.parameters) - set(e.frozen)) else LIKELY
     call = region.via if region is not None and region.via else first.name if first is not None else ""
     chain = region.chain if region is not None else first.chain if first is not None else ()
-    notes = (*_inside(region, first), *_returns(cut, e), *called_by(chain))
+    notes = (*(_inside(region, first) if cause != "custom_function" else ()), *_returns(cut, e), *called_by(chain))
     return Finding(cause, spot, notes, proof, cut.parameters, 0, module, call, revived, e.reruns, _facts(region))
 
 

@@ -56,27 +56,27 @@ def section(finding: Finding, total: int, trainable_numel: int, language: str | 
     spot = finding.location
     n = len(finding.parameters)
     facts = {"n": n, "call": finding.call, "total": total, **finding.facts}
-    label = _words(f"cause.{finding.cause}.label", language, **facts)
+    label = _words(_key(finding, "label"), language, **facts)
     return Section(
         cause=finding.cause,
-        title=_words(_title_key(finding), language, **facts),
+        title=_words(_key(finding, "title"), language, **facts),
         place=_place(finding, language),
         code=frame(spot, label) if spot is not None else (),
         facts=tuple(_facts(finding, trainable_numel, language)),
         notes=tuple(_note(note, language) for note in finding.notes if note.kind != "called_by"),
-        help=_words(f"cause.{finding.cause}.help", language, **facts),
+        help=_words(_key(finding, "help"), language, **facts),
         change=tuple(CodeLine(c.number, c.text, sign=c.sign) for c in fixes.derive(finding)),
         guide=finding.cause != "unknown",
     )
 
 
-def _title_key(finding: Finding) -> str:
-    variants = [f"cause.{finding.cause}.title_library"] if "via" in finding.facts else []
-    if "variant" in finding.facts:
-        variants.append(f"cause.{finding.cause}.title_{finding.facts['variant']}")
+def _key(finding: Finding, part: str) -> str:
+    """The sentence of a cause for its ``title``, ``label`` or ``help``: the one of the variant, if there is such."""
+    plain = f"cause.{finding.cause}.{part}"
+    variants = [finding.facts.get("variant", ""), "library" if "via" in finding.facts else ""]
     if finding.cause == "trainable_unused" and finding.facts.get("used") == "yes":
-        variants.append("cause.trainable_unused.title_dropped")
-    return next((key for key in variants if i18n.has(key)), f"cause.{finding.cause}.title")
+        variants.append("dropped")
+    return next((key for v in variants if v and i18n.has(key := f"{plain}_{v}")), plain)
 
 
 def frame(spot: Location, label: str, around: int = 1) -> tuple[CodeLine, ...]:
@@ -139,7 +139,8 @@ def _facts(finding: Finding, trainable_numel: int, language: str | None) -> list
         rows.append((name, _words(key, language, names=names, size=size, total=f"{trainable_numel:,}")))
     if finding.module:
         rows.append(("module", finding.module))
-    key = f"proof.{finding.proof}"
+    runs = "_runs" if finding.revived and finding.facts.get("error") else ""
+    key = f"proof.{finding.proof}{runs}"
     rows.append(
         (finding.proof, _words(key, language, n=len(finding.revived or finding.parameters), reruns=finding.reruns))
     )

@@ -33,8 +33,11 @@ def _finding(
     names: Sequence[str] = (), chain: Chain | None = None, **facts: str,
 ) -> Finding:  # fmt: skip
     notes = called_by(mishap.chain if chain is None else chain)
-    told = {"error": mishap.message.splitlines()[0], **facts}
-    return Finding(cause, spot, tuple(notes), proof, tuple(names), call=call, reruns=e.mended.runs, facts=told)
+    told = {"error": mishap.message.splitlines()[0].split(". ")[0], **facts}
+    revived = tuple(n for n in e.wanted if n in (e.mended.revived or ())) if proof == PROVEN else ()
+    return Finding(
+        cause, spot, tuple(notes), proof, tuple(names), call=call, revived=revived, reruns=e.mended.runs, facts=told
+    )
 
 
 def _spot(chain: Chain) -> Location | None:
@@ -48,7 +51,7 @@ def _twice(e: Evidence, mishap: Mishap) -> list[Finding]:
     """The graph of an earlier backward is used again: the line that should have let it go, or that uses it."""
     freeing = next((chain for chain, calls in reversed(mishap.freeing) if _frees(e, calls)), ())
     if mishap.in_step and freeing and not mishap.trained:
-        found = _finding("double_backward", e, mishap, _spot(freeing), call="backward", chain=freeing)
+        found = _finding("double_backward", e, mishap, _spot(freeing), call="backward", chain=freeing, variant="frees")
         again = Note("again", frames.locate(mishap.chain[0]), {}) if mishap.chain else None
         return [replace(found, notes=(*found.notes, *([again] if again else [])))]
     proof = PROVEN if e.mended.revived else LIKELY

@@ -59,7 +59,7 @@ class Report:
         rows = self.parameters
         wanted = [row for row in rows if row.should_train]
         facts = {"all": len(rows), "wanted": len(wanted), "reached": sum(r.reached for r in wanted), "runs": self.runs}
-        return i18n.words("report.summary", language, **facts)
+        return i18n.words("report.summary_raised" if self.error else "report.summary", language, **facts)
 
     def sections(self, language: str | None = None) -> tuple[layout.Section, ...]:
         """The findings laid out for text or HTML."""

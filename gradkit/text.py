@@ -32,19 +32,19 @@ def _section(section: Section, language: str | None) -> Iterator[str]:
     numbers = [line.number for line in (*section.code, *change, *(c for note in section.notes for c in note[2]))]
     width = len(str(max(numbers, default=1)))
     pad = " " * width
-    yield f"{_word('error', language)}[{section.cause}]: {section.title}"
+    yield _told(f"{_word('error', language)}[{section.cause}]", section.title, language)
     yield f"{pad}--> {section.place}"
     if section.code:
         yield f"{pad} |"
         yield from _frame(section.code, width)
         yield f"{pad} |"
     for name, text in section.facts:
-        yield f"{pad} = {name}: {text}"
+        yield f"{pad} = {_told(name, text, language)}"
     for text, place, code in section.notes:
-        yield f"{_word('note', language)}: {text}"
+        yield _told(_word("note", language), text, language)
         yield f"{pad}--> {place}"
         yield from _frame(code, width)
-    yield f"{_word('help', language)}: {section.help}"
+    yield _told(_word("help", language), section.help, language)
     if change:
         yield f"{pad} |"
         for line in change:
@@ -61,6 +61,11 @@ def _frame(code: Iterable[CodeLine], width: int) -> Iterator[str]:
             before = columns(line.text[: line.start - 1].expandtabs(4))
             under = columns(line.text[: line.end - 1].expandtabs(4)) - before
             yield f"{' ' * width} | {' ' * before}{'^' * max(under, 1)} {line.label}".rstrip()
+
+
+def _told(name: str, text: str, language: str | None) -> str:
+    """``name: text``, with the colon of the language."""
+    return i18n.words("report.told", language, name=name, text=text)
 
 
 def _word(key: str, language: str | None) -> str:

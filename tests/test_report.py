@@ -105,7 +105,7 @@ def test_a_report_on_every_cause_fills_all_of_its_sentences(cause: str, language
     sentences = [first.title, first.help, first.place, *(fact for row in first.facts for fact in row)]
     sentences += [note[0] for note in first.notes] + [report.verdict(language), report.summary(language)]
     assert not [sentence for sentence in sentences if re.search(r"\{\w*\}", sentence) or not sentence]
-    colon = ": " if language == "en" else "："
+    colon = ": " if language == "en" else "\uff1a"
     assert f"[{cause}]{colon}{first.title}" in report.text(language)
     assert f"gradkit guide {cause}" in report.text(language)
 

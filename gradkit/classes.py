@@ -47,10 +47,14 @@ def _class_node(cls: type) -> tuple[str, ast.ClassDef | None]:
     return file, None
 
 
-def definition(chain: Sequence[tuple[type, str]]) -> tuple[Location | None, str]:
+def definition(chain: Sequence[tuple[type, str]], files: Iterable[str] = ()) -> tuple[Location | None, str]:
     """Where a parameter is defined: the line of the user's class that sets the attribute on the way to it.
 
+    Where that line only keeps what ``__init__`` was handed (``self.body = body``), the line that handed it over, if it
+    can be told.
+
     Args:
+        files: the user's, to look for the line that hands over.
         chain: for ``"mid.proj.weight"``: the class of each module on the way and the attribute taken from it,
             outermost first: ``[(UNet, "mid"), (Block, "proj"), (Linear, "weight")]``.
 
@@ -65,8 +69,43 @@ def definition(chain: Sequence[tuple[type, str]]) -> tuple[Location | None, str]
             for child in ast.walk(node):
                 if _sets(child, attribute):
                     function = f"{base.__name__}.{_function_around(node, child)}"
-                    return frames.place(file, _target(child, attribute), function), attribute
+                    target = _target(child, attribute)
+                    given = _handed_over(node, child, target, cls.__name__, files)
+                    return given or frames.place(file, target, function), attribute
     return None, ""
+
+
+def _handed_over(
+    owner: ast.ClassDef, statement: ast.AST, value: ast.AST, name: str, files: Iterable[str]
+) -> Location | None:
+    """The expression that is handed over for ``value``, an argument of ``__init__``; None unless there is just one."""
+    init = next((n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+    if init is None or not isinstance(value, ast.Name) or _function_around(owner, statement) != "__init__":
+        return None
+    parameters = [a.arg for a in init.args.args][1:]
+    if value.id not in parameters:
+        return None
+    position, found = parameters.index(value.id), []
+    for file, call, function in _calls_of(name, files):
+        named = next((k.value for k in call.keywords if k.arg == value.id), None)
+        given = named if named is not None else call.args[position] if position < len(call.args) else None
+        if given is not None:
+            found.append(frames.place(file, given, function))
+    return found[0] if len(found) == 1 else None
+
+
+def _calls_of(name: str, files: Iterable[str]) -> Iterator[tuple[str, ast.Call, str]]:
+    """Every call of a name in the user's files, with the function that it stands in."""
+    for file in files:
+        tree = frames.tree_of(file)
+        todo: list[tuple[ast.AST, str]] = [(tree, "")] if tree is not None else []
+        while todo:
+            node, function = todo.pop()
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name:
+                yield file, node, function
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                function = f"{function}.{node.name}".lstrip(".")
+            todo.extend((child, function) for child in ast.iter_child_nodes(node))
 
 
 def _sets(node: ast.AST, attribute: str) -> bool:

@@ -205,7 +205,7 @@ def _reduction(e: Evidence, mishap: Mishap) -> list[Finding]:
     names = [trainable[int(i)] for i in match[1].split() if int(i) < len(trainable)] if match else []
     groups: dict[object, tuple[Location | None, list[str]]] = {}
     for one in names:
-        spot, _ = classes.definition(e.way_to(one))
+        spot, _ = classes.definition(e.way_to(one), e.files)
         groups.setdefault((spot.file, spot.line) if spot else None, (spot, []))[1].append(one)
     return [_finding("ddp_unused", e, mishap, spot, names=group) for spot, group in groups.values()] or [
         _finding("ddp_unused", e, mishap, _spot(mishap.chain))

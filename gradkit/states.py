@@ -51,7 +51,7 @@ def _freezer(e: Evidence, names: Sequence[str]) -> Location | None:
 def _unregistered(e: Evidence) -> list[Finding]:
     groups: dict[object, tuple[Location | None, list[str]]] = {}
     for hidden in e.unregistered:
-        spot, _ = classes.definition(hidden.way)
+        spot, _ = classes.definition(hidden.way, e.files)
         key = (spot.file, spot.line) if spot is not None else hidden.name
         groups.setdefault(key, (spot, []))[1].append(hidden.name)
     return [Finding("unregistered_parameters", spot, (), OBSERVED, tuple(names)) for spot, names in groups.values()]

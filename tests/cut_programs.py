@@ -1398,3 +1398,127 @@ def a_gradient_asked_of_many_elements() -> Built:
         return slope.pow(2).sum()
 
     return model, step
+
+
+@cut("trainable_unused")
+def a_layer_handed_to_a_wrapper_that_never_calls_it() -> Built:
+    class Wrapper(nn.Module):
+        def __init__(self, body: nn.Module, spare: nn.Module) -> None:
+            super().__init__()
+            self.body = body
+            self.spare = spare
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x).sum()
+
+    def built() -> nn.Module:
+        return Wrapper(
+            nn.Linear(4, 2),
+            spare=nn.Linear(4, 2),  # CUT
+        )
+
+    model, x = built(), batch()
+    return model, lambda: model(x)
+
+
+@cut("double_backward")
+def a_state_of_an_lstm_kept_by_the_model() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.out = nn.LSTM(4, 4), nn.Linear(4, 1)
+            self.hidden: Any = None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out, self.hidden = self.lstm(x, self.hidden)  # CUT
+            return self.out(out).sum()
+
+    model, x = Model(), batch()
+    model(x).backward()
+    model.zero_grad()
+    return model, lambda: model(x)
+
+
+@cut("double_backward")
+def a_memory_written_in_place_over_several_steps() -> Built:
+    model, x = pair(), batch()
+    memory = [torch.zeros(6, 4)]
+
+    def remember(code: torch.Tensor) -> None:
+        memory[0] = 0.5 * memory[0] + 0.5 * code  # CUT
+
+    def step() -> torch.Tensor:
+        remember(model["inner"](x).tanh())
+        return model["outer"](memory[0]).pow(2).sum()
+
+    step().backward()
+    model.zero_grad()
+    return model, step
+
+
+@cut("double_backward")
+def a_loss_list_that_is_never_emptied() -> Built:
+    model, x = small(), batch()
+    losses: list[torch.Tensor] = []
+
+    def step() -> torch.Tensor:
+        losses.append(model(x).pow(2).mean())
+        return torch.stack(losses).sum()  # CUT
+
+    step().backward()
+    model.zero_grad()
+    return model, step
+
+
+@cut("inplace_modified")
+def a_relu_in_place_after_a_sigmoid() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        hidden = torch.sigmoid(model["inner"](x))
+        return model["outer"](F.relu(hidden, inplace=True) + hidden).sum()  # CUT
+
+    return model, step
+
+
+@cut("inplace_modified")
+def states_of_a_loop_written_into_one_tensor() -> Built:
+    model, x = nn.ModuleDict({"cell": nn.Linear(4, 4), "out": nn.Linear(4, 1)}), batch()
+
+    def step() -> torch.Tensor:
+        states = torch.zeros(5, 6, 4)
+        states[0] = model["cell"](x)
+        for i in range(1, 5):
+            states[i] = torch.tanh(model["cell"](states[i - 1]))  # CUT
+        return model["out"](states[-1]).sum()
+
+    return model, step
+
+
+@cut("inplace_modified")
+def noise_added_to_a_view_of_a_chunk() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        left, right = model["inner"](x).chunk(2, -1)
+        left += torch.randn(6, 2)  # CUT
+        return model["outer"](torch.cat([left, right], -1)).sum()
+
+    return model, step
+
+
+@cut("custom_function")
+def a_quantiser_whose_output_is_marked_as_not_differentiable() -> Built:
+    class Quantise(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            out = (x * 16).round() / 16  # CUT
+            ctx.mark_non_differentiable(out)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad
+
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](Quantise.apply(model["inner"](x))).sum()

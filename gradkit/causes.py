@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gradkit import cuts, frames, missing, raised, scopes, sources, states
+from gradkit import births, cuts, frames, missing, raised, scopes, sources, states
 from gradkit.calls import GRAD
 from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REWRAP, UNDECLARED, Cut
 from gradkit.evidence import Evidence, called_by, line_of
@@ -47,6 +47,7 @@ def name(evidence: Evidence) -> tuple[Finding, ...]:
     found = [*states.name(evidence), *_cut(evidence)]
     found += missing.name(evidence, {p for f in found for p in f.parameters})
     found += [*_dropped(evidence), *raised.misused(evidence)]
+    found += missing.built(evidence, {f.location for f in found})
     found += [f for f in missing.dead_terms(evidence) if f.location not in [other.location for other in found]]
     found += _loss(evidence)
     found += _unexplained(evidence, {p for f in found for p in f.parameters})
@@ -103,6 +104,8 @@ def _cause(cut: Cut, region: Region | None, calls: Sequence[Call], e: Evidence) 
         return _OF_REGION.get(region.kind, "unknown")
     if cut.kind == ESCAPE:
         return "numpy_roundtrip" if any(c.name in ("numpy", "__array__") for c in calls) else "python_roundtrip"
+    if cut.kind == REWRAP and any(c.name == births.PARAMETER for c in calls):
+        return "parameter_rewrap"
     if cut.kind == REWRAP and any(e.trace.values[o].leaf for c in calls for o in c.outputs):
         return "new_leaf"
     if cut.kind == OPERATION and any(c.name == GRAD for c in calls):

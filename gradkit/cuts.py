@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from gradkit import births
 from gradkit.traces import CHECKPOINT, FUNCTION, SAMPLE, Call, Chain, Key, Trace, Value
 
 DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION, UNDECLARED = (
@@ -200,7 +201,7 @@ def _cutting(call: Call, u: Value, w: Value) -> str:
         return ESCAPE
     if u.python:
         return ""
-    if call.name in _NEW or (call.name in _MAYBE_NEW and u.shape != w.shape):
+    if call.name in births.NAMES or call.name in _NEW or (call.name in _MAYBE_NEW and u.shape != w.shape):
         return REWRAP
     if u.floating and not w.floating:
         return CAST if call.name in _CASTS else OPERATION

@@ -88,6 +88,7 @@ def diagnose(
             preserved.optimizer(optimizer)
         tell("trace")
         run = _run(step, preserved, tell)
+        run = replace(run, unheld=_unheld(step.model, preserved, optimizer))
         preserved.rewind()
         return _conclude(step, run, want, preserved, options, tell)
 
@@ -110,6 +111,7 @@ class _Run:
     value: str
     mishap: Mishap | None = None
     misuses: tuple[Misuse, ...] = ()
+    unheld: tuple[str, ...] = ()
 
 
 def _step(given: Any, batch: Any, model: nn.Module | None, loss: Callable[..., Any] | None) -> load.Step:
@@ -197,7 +199,7 @@ def _conclude(
     tell("causes")
     evidence = Evidence(
         trace, verdict, rows, reached, adapters, inventory.unregistered(step.model, options.should_train),
-        *_optimizer(step.model, options.optimizer, want), _no_op_flags(step.model),
+        *_optimizer(step.model, options.optimizer, want, run.unheld), _no_op_flags(step.model),
         revived=rerun.revived, reruns=rerun.runs + mended.runs, files=_files(step, trace, options.callers),
         callers=options.callers,
         classes={path: type(module) for path, module in step.model.named_modules(remove_duplicate=False)},
@@ -218,7 +220,7 @@ def _ought(model: nn.Module, adapters: Iterable[inventory.Adapter]) -> tuple[str
 
 
 def _optimizer(
-    model: nn.Module, optimizer: torch.optim.Optimizer | None, want: Sequence[str]
+    model: nn.Module, optimizer: torch.optim.Optimizer | None, want: Sequence[str], unheld: tuple[str, ...]
 ) -> tuple[tuple[str, ...] | None, str]:
     """Which parameters that should train the optimizer does not hold, and its class."""
     if optimizer is None:
@@ -226,7 +228,14 @@ def _optimizer(
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     wanted = set(want)
     named = model.named_parameters(remove_duplicate=False)
-    return tuple(n for n, p in named if n in wanted and id(p) not in held), type(optimizer).__name__
+    return (*(n for n, p in named if n in wanted and id(p) not in held), *unheld), type(optimizer).__name__
+
+
+def _unheld(model: nn.Module, preserved: Preserved, optimizer: torch.optim.Optimizer | None) -> tuple[str, ...]:
+    """Parameters that the step has added to the model, and that the optimizer does not hold."""
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]} if optimizer is not None else set()
+    now = [(n, p) for n, p in model.named_parameters() if n not in preserved.parameters and p.requires_grad]
+    return tuple(n for n, p in now if optimizer is not None and id(p) not in held)
 
 
 def _no_op_flags(model: nn.Module) -> bool:

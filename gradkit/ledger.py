@@ -78,13 +78,19 @@ class Ledger:
         before = self.known(tensor)
         facts = self._facts[before] if before is not None else None
         number = self._enter(tensor, maker, facts[3] if facts else "", facts[4] if facts else "")
+        if facts and facts[10] >= 0:
+            self.born(number, facts[10])
         if in_place or before is not None:
             self._writes[storage_key(tensor)] = (maker, number)
         return number
 
+    def born(self, number: int, call: int) -> None:
+        """A value is a Parameter or Variable that ``call`` made."""
+        self._facts[number][8], self._facts[number][10] = True, call
+
     def left(self, maker: int) -> int:
         """Enter a number, list or array that came out of a tensor."""
-        return self._new(maker, [(), None, False, "", "", True, False, "", False, False])
+        return self._new(maker, [(), None, False, "", "", True, False, "", False, False, -1])
 
     def use(self, tensor: torch.Tensor) -> int:
         """The number of a tensor that is being used; its ``requires_grad`` counts as it is now."""
@@ -126,7 +132,19 @@ class Ledger:
 
     def _enter(self, tensor: torch.Tensor, maker: int, parameter: str, buffer: str) -> int:
         flag = tensor.requires_grad
-        facts = [tensor.shape, tensor.dtype, flag, parameter, buffer, False, flag and tensor.is_leaf, "", False, False]
+        facts = [
+            tensor.shape,
+            tensor.dtype,
+            flag,
+            parameter,
+            buffer,
+            False,
+            flag and tensor.is_leaf,
+            "",
+            False,
+            False,
+            -1,
+        ]
         number = self._new(maker, facts)
         self._ids[id(tensor)] = (weakref.ref(tensor), number)
         return number

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from gradkit import classes, flows, frames, sources
+from gradkit import births, classes, flows, frames
 from gradkit.calls import GRAD
 from gradkit.evidence import Evidence, called_by
 from gradkit.records import LIKELY, OBSERVED, Finding, Location, Note
-from gradkit.traces import Call, Key
+from gradkit.traces import Call, Key, Value
 
 
 def name(e: Evidence, told: set[str]) -> list[Finding]:
@@ -63,14 +63,39 @@ def _cached(e: Evidence, names: Sequence[str]) -> list[Finding]:
 
 
 def _replaced(e: Evidence, names: Sequence[str]) -> list[Finding]:
-    """A Parameter that the model does not have flows into the loss: it was made anew in the step."""
-    if not any(e.trace.values[v].stray and e.trace.values[v].leaf for v in e.verdict.reaching):
-        return []
-    ran = {code for call in e.trace.calls for code, _ in call.chain}
-    return [
-        Finding("params_replaced" if fresh else "parameter_rewrap", spot, (), LIKELY, tuple(names))
-        for spot, fresh in sources.new_parameters(ran)
-    ]
+    """A Parameter of fresh numbers, made in the step, flows into the loss in the place of one that the model has."""
+    shapes = {row.shape for row in e.rows if row.name in set(names)}
+    found: dict[tuple[str, int], Finding] = {}
+    for value, call in fresh(e):
+        if value.shape in shapes and call.chain:
+            spot = frames.locate(call.chain[0])
+            notes = tuple(called_by(call.chain))
+            made = Finding("params_replaced", spot, notes, LIKELY, tuple(names), call=call.name)
+            found.setdefault((spot.file, spot.line), made)
+    return list(found.values())
+
+
+def fresh(e: Evidence) -> list[tuple[Value, Call]]:
+    """Parameters that were made in the step of nothing that the model has, and that flow into the loss; and where.
+
+    Those that an optimizer in the step trains, and those that the model keeps, are left out.
+    """
+    kept = {e.trace.values[number].birth for number in (*e.trace.newborn.values(), *e.trace.trained)}
+    values = (e.trace.values[number] for number in sorted(e.verdict.reaching))
+    born = ((v, e.trace.calls[v.birth]) for v in values if v.stray and v.leaf and v.birth >= 0 and v.birth not in kept)
+    return [(v, call) for v, call in born if call.name == births.PARAMETER and not e.behind([call])]
+
+
+def built(e: Evidence, told: set[Location | None]) -> list[Finding]:
+    """Layers and Parameters built anew inside the forward of a module: they start from fresh numbers in every step."""
+    groups: dict[tuple[str, int], Finding] = {}
+    for _, call in fresh(e):
+        spot = frames.locate(call.chain[0]) if call.chain and call.module >= 0 else None
+        if spot is not None and spot not in told:
+            notes = tuple(called_by(call.chain))
+            module = e.trace.modules[call.module]
+            groups.setdefault((spot.file, spot.line), Finding("built_in_forward", spot, notes, OBSERVED, module=module))
+    return list(groups.values())
 
 
 def _constant(e: Evidence, names: Sequence[str]) -> Finding:

@@ -17,7 +17,6 @@ from gradkit import frames
 from gradkit.records import Location
 
 _FREEZERS = re.compile(r"(^|_)freeze|prepare_model_for_kbit_training", re.I)
-_FRESH = re.compile(r"torch\.(rand|randn|zeros|ones|empty|full|randint|normal|tensor)\b")
 
 
 @dataclass(frozen=True)
@@ -214,21 +213,6 @@ def flag_on_module(files: Iterable[str]) -> Location | None:
                 if any(isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets):
                     return frames.place(file, node, _function(around))
     return None
-
-
-def new_parameters(ran: Iterable[CodeType]) -> tuple[tuple[Location, bool], ...]:
-    """Calls of ``nn.Parameter(...)`` in functions that ran, and whether each is made of fresh numbers."""
-    found: dict[tuple[str, int], tuple[Location, bool]] = {}
-    for code in ran:
-        lines = {line for *_, line in code.co_lines() if line}
-        for node, around in _statements(code.co_filename) if lines else ():
-            if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] != "Parameter":
-                continue
-            inside = [a.name for a in around if isinstance(a, ast.FunctionDef)]
-            if node.lineno in lines and inside[-1:] == [code.co_name] and node.args:
-                spot = frames.place(code.co_filename, node, frames.qualified_name(code))
-                found[(spot.file, spot.line)] = (spot, bool(_FRESH.search(ast.unparse(node.args[0]))))
-    return tuple(found[key] for key in sorted(found))
 
 
 def _first_call(files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool]) -> Location | None:

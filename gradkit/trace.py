@@ -20,7 +20,7 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from gradkit import calls, carriers, frames
+from gradkit import births, calls, carriers, frames
 from gradkit.backwards import Asked, OwnBackward, OwnBackwards
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
@@ -61,6 +61,8 @@ class Tracer(TorchFunctionMode):
         self.begin = 0
         self.asked: Asked | None = None
         self.trained: set[str] = set()
+        self._trained: set[int] = set()
+        self._model = model
         self._frame: FrameType | None = None
         self._modules = [path for path, _ in model.named_modules()]
         self._numbers = {id(module): i for i, module in enumerate(model.modules())}
@@ -94,7 +96,15 @@ class Tracer(TorchFunctionMode):
         stepping = register_optimizer_step_pre_hook(self._before_step)
         self.begin = _sequence()
         try:
-            with calls.eager(), carriers.kept(), self.scalers.heard(), self.backwards, self.switches, self:
+            with (
+                calls.eager(),
+                carriers.kept(),
+                self.scalers.heard(),
+                births.heard(self._born),
+                self.backwards,
+                self.switches,
+                self,
+            ):
                 return step()
         except Exception as error:
             self.asked = self.backwards.asked(error)
@@ -109,6 +119,8 @@ class Tracer(TorchFunctionMode):
         self.scalers.stepped(optimizer, sys._getframe(1))
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         self.trained.update(name for name, p in self._held.items() if id(p) in held)
+        others = (self.ledger.known(p) for group in optimizer.param_groups for p in group["params"])
+        self._trained.update(number for number in others if number is not None)
         if self.preserved is not None:
             self.preserved.optimizer(optimizer)
 
@@ -181,6 +193,17 @@ class Tracer(TorchFunctionMode):
             outputs = tuple(self.ledger.made(x, index, writes) for x in made)
             self._append(name, inputs, outputs, begin, state)
         return result
+
+    def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> None:
+        """A Parameter or Variable was made of ``data``."""
+        inputs, begin, self._frame = self.ledger.inputs([data]), _sequence(), frame
+        try:
+            index = len(self._calls)
+            number = self.ledger.made(made, index, False)
+            self.ledger.born(number, index)
+            self._append(name, inputs, (number,), begin, False)
+        finally:
+            self._frame = None
 
     def changed(self, name: str, inputs: tuple[int, ...], found: list[Any], result: Any) -> Any:
         """The result that the step gets to see: here, the true one. Reruns undo cuts by another."""
@@ -276,4 +299,12 @@ class Tracer(TorchFunctionMode):
             modules=tuple(self._modules),
             loss=number,
             parameters=dict(self._parameters),
+            newborn=self._newborn(),
+            trained=frozenset(self._trained),
         )
+
+    def _newborn(self) -> dict[str, int]:
+        now = self._model.named_parameters()
+        return {
+            name: number for name, p in now if name not in self._held and (number := self.ledger.known(p)) is not None
+        }

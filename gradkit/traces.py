@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType
 
 from gradkit.records import Location
@@ -89,6 +89,7 @@ class Value:
         attribute: the plain attribute of a module that held it when the step began (``"encoder._cache"``), else ``""``.
         stray: it is an ``nn.Parameter`` that the model does not have.
         past: its history was recorded before the step began.
+        birth: index of the call that made it a Parameter or Variable in this step, -1 for any other.
     """
 
     maker: int
@@ -102,6 +103,7 @@ class Value:
     attribute: str = ""
     stray: bool = False
     past: bool = False
+    birth: int = -1
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,8 @@ class Trace:
         modules: dotted paths of the model's modules that ran.
         loss: number of the value that the step returned; -1 if its making was not seen.
         parameters: number of the value of each parameter of the model, by name.
+        newborn: likewise for those that the model did not have before the step.
+        trained: numbers of values that an optimizer in the step took for its parameters.
     """
 
     calls: tuple[Call, ...]
@@ -121,3 +125,5 @@ class Trace:
     modules: tuple[str, ...]
     loss: int
     parameters: dict[str, int]
+    newborn: dict[str, int] = field(default_factory=dict)
+    trained: frozenset[int] = frozenset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import inspect
 import math
@@ -786,7 +787,7 @@ def a_loss_that_is_made_anew() -> Built:
     return model, step
 
 
-@cut("new_leaf", short="Variable() is not seen")
+@cut("new_leaf")
 def a_variable_made_of_data() -> Built:
     model, x = small(), batch()
 
@@ -1522,3 +1523,65 @@ def a_quantiser_whose_output_is_marked_as_not_differentiable() -> Built:
 
     model, x = pair(), batch()
     return model, lambda: model["outer"](Quantise.apply(model["inner"](x))).sum()
+
+
+# -- parameters that are made in the step -----------------------------------------------------------------------------
+
+
+@cut("built_in_forward")
+def a_layer_built_in_forward() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            code = nn.Linear(4, 4)(x)  # CUT
+            return self.out(code.tanh()).sum()
+
+    model, x = Model(), batch()
+    return model, lambda: model(x)
+
+
+@cut("built_in_forward")
+def a_parameter_built_in_a_function_that_forward_calls() -> Built:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        gain = nn.Parameter(torch.ones(4))  # CUT
+        return x * gain
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.out(scaled(x)).sum()
+
+    model, x = Model(), batch()
+    return model, lambda: model(x)
+
+
+@cut("parameter_rewrap")
+def a_parameter_made_of_another_one() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.mask = nn.Parameter(torch.randn(4, 4)), torch.ones(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            weight = nn.Parameter(self.weight * self.mask)  # CUT
+            return (x @ weight).sum()
+
+    model, x = Model(), batch()
+    return model, lambda: model(x)
+
+
+@cut("data_attr")
+def a_copy_of_the_model_in_the_step() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        adapted = copy.deepcopy(model)  # CUT
+        return adapted(x).sum()
+
+    return model, step

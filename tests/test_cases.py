@@ -27,14 +27,10 @@ HEALTHY = sorted(path.stem for path in (FOLDER / "healthy").glob("*.py"))
 
 # Where the engine falls short today.
 SHORT_OF_LINE = {
-    # the parameter is made by the first forward; what is not there when the diagnosis begins is not looked at
-    "a_edge_weight_created_in_first_forward": "no finding: the optimizer is compared before the step has run",
     # the cache is an object that is no module, its tensors are unknown to the tracer
     "a_half_cast_cache_survives_validation": "trainable_unused at the layer's definition",
     # the list is built by a method, and stored by another line
     "a_hidden_layers_in_nested_list": "names the line that stores the list, not the one that puts the layer into it",
-    # copy.deepcopy of the model goes unseen
-    "a_maml_inner_update_on_data": "constant_loss without a line",
     # both are on the way from the parameters to the loss
     "b_compute_loss_returns_new_leaf_constant": "names the float() in the reward, not the tensor() made of it",
     # that the layer is idle can be seen, that the batch lacks what would use it cannot
@@ -43,9 +39,7 @@ SHORT_OF_LINE = {
 SHORT_OF_CAUSE = {
     name: SHORT_OF_LINE[name]
     for name in (
-        "a_edge_weight_created_in_first_forward",
         "a_half_cast_cache_survives_validation",
-        "a_maml_inner_update_on_data",
         "b_compute_loss_returns_new_leaf_constant",
     )
 }

@@ -65,9 +65,10 @@ def _cached(e: Evidence, names: Sequence[str]) -> list[Finding]:
 def _replaced(e: Evidence, names: Sequence[str]) -> list[Finding]:
     """A Parameter of fresh numbers, made in the step, flows into the loss in the place of one that the model has."""
     shapes = {row.shape for row in e.rows if row.name in set(names)}
+    swapped = {e.trace.values[number].birth for name, number in e.trace.swapped.items() if name in set(names)}
     found: dict[tuple[str, int], Finding] = {}
     for value, call in fresh(e):
-        if value.shape in shapes and call.chain:
+        if (value.birth in swapped or value.shape in shapes) and call.chain:
             spot = frames.locate(call.chain[0])
             notes = tuple(called_by(call.chain))
             made = Finding("params_replaced", spot, notes, LIKELY, tuple(names), call=call.name)

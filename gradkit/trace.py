@@ -292,6 +292,7 @@ class Tracer(TorchFunctionMode):
         """The run as frozen data. ``loss``: what the step returned; if no tensor, its last inner backward counts."""
         inner = self.own(loss)
         number = inner.number if inner is not None else self.ledger.use(loss) if isinstance(loss, torch.Tensor) else -1
+        now = self._now()
         return Trace(
             calls=tuple(Call(*call) for call in self._calls),
             values=self.ledger.values(),
@@ -299,12 +300,12 @@ class Tracer(TorchFunctionMode):
             modules=tuple(self._modules),
             loss=number,
             parameters=dict(self._parameters),
-            newborn=self._newborn(),
+            newborn={name: number for name, number in now.items() if name not in self._held},
+            swapped={name: number for name, number in now.items() if name in self._held},
             trained=frozenset(self._trained),
         )
 
-    def _newborn(self) -> dict[str, int]:
-        now = self._model.named_parameters()
-        return {
-            name: number for name, p in now if name not in self._held and (number := self.ledger.known(p)) is not None
-        }
+    def _now(self) -> dict[str, int]:
+        """The parameters that the model has got in the step."""
+        now = {name: p for name, p in self._model.named_parameters() if self._held.get(name) is not p}
+        return {name: number for name, p in now.items() if (number := self.ledger.known(p)) is not None}

@@ -116,6 +116,7 @@ class Trace:
         loss: number of the value that the step returned; -1 if its making was not seen.
         parameters: number of the value of each parameter of the model, by name.
         newborn: likewise for those that the model did not have before the step.
+        swapped: likewise for those that another tensor stood for when the step began.
         trained: numbers of values that an optimizer in the step took for its parameters.
     """
 
@@ -126,4 +127,5 @@ class Trace:
     loss: int
     parameters: dict[str, int]
     newborn: dict[str, int] = field(default_factory=dict)
+    swapped: dict[str, int] = field(default_factory=dict)
     trained: frozenset[int] = frozenset()

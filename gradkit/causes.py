@@ -44,7 +44,7 @@ def name(evidence: Evidence) -> tuple[Finding, ...]:
         told = raised.name(evidence)
         if told or evidence.trace.loss < 0:
             return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in told or _unexplained(evidence, set()))
-    found = [*states.name(evidence), *_cut(evidence)]
+    found = sorted([*states.name(evidence), *_cut(evidence)], key=_rank)
     found += missing.name(evidence, {p for f in found for p in f.parameters})
     found += [*_dropped(evidence), *raised.misused(evidence)]
     found += missing.built(evidence, {f.location for f in found})
@@ -55,6 +55,11 @@ def name(evidence: Evidence) -> tuple[Finding, ...]:
 
 
 # -- cuts -----------------------------------------------------------------------------------------------------------
+
+
+def _rank(finding: Finding) -> int:
+    """What is to be mended first: a flag that hides the error; last of all, what is frozen by a flag."""
+    return {"new_leaf": 0, "frozen_all": 2}.get(finding.cause, 1)
 
 
 def _cut(e: Evidence) -> list[Finding]:
@@ -93,6 +98,8 @@ def _finding(cut: Cut, e: Evidence) -> Finding:
     module = e.trace.modules[first.module] if first is not None and first.module >= 0 else ""
     revived = tuple(n for n in cut.parameters if e.revived is not None and n in e.revived)
     proof = PROVEN if revived and len(revived) == len(set(cut.parameters) - set(e.frozen)) else LIKELY
+    if region is not None and region.kind == CHECKPOINT and spot not in [frames.locate(p) for p in region.chain[:1]]:
+        proof = LIKELY
     call = region.via if region is not None and region.via else first.name if first is not None else ""
     chain = region.chain if region is not None else first.chain if first is not None else ()
     notes = (*(_inside(region, first) if cause != "custom_function" else ()), *_returns(cut, e), *called_by(chain))
@@ -128,7 +135,17 @@ def _location(region: Region | None, call: Call | None, e: Evidence) -> Location
         return frames.locate(spot[0]) if spot else None
     if region.place is not None:
         return region.place
+    if region.kind == CHECKPOINT and region.via and not _in_a_module(region, e):
+        enabled = sources.checkpointing(e.files)
+        if enabled is not None:
+            return enabled
     return frames.locate(region.chain[0]) if region.chain else None
+
+
+def _in_a_module(region: Region, e: Evidence) -> bool:
+    """Whether a region was entered in a method of one of the model's own classes."""
+    names = {cls.__name__ for cls in e.classes.values()}
+    return bool(region.chain) and not names.isdisjoint(frames.qualified_name(region.chain[0][0]).split("."))
 
 
 def _inside(region: Region | None, call: Call | None) -> list[Note]:

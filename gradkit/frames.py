@@ -74,6 +74,11 @@ def chain(frame: FrameType | None, stop: CodeType) -> Chain:
     return tuple(found)
 
 
+def is_torch_file(filename: str) -> bool:
+    """Whether a file is torch's own, Python's or gradkit's."""
+    return _kind(filename) == 0
+
+
 _kinds: dict[str, int] = {}
 
 

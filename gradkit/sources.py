@@ -114,6 +114,27 @@ def loading(files: Iterable[str]) -> Location | None:
     return _first_call(files, frozen)
 
 
+def freezing_after(loaded: Location) -> Location | None:
+    """What freezes the whole model further down in the function that loaded it: ``prepare_model_for_kbit_training``."""
+    for node, around in _statements(loaded.file):
+        name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+        if _FREEZERS.search(name) and node.lineno > loaded.line and _function(around) == loaded.function:  # type: ignore[attr-defined]
+            return frames.place(loaded.file, node, loaded.function)
+    return None
+
+
+def checkpointing(files: Iterable[str]) -> Location | None:
+    """The first ``gradient_checkpointing_enable(...)``, or the first ``gradient_checkpointing=True`` in a call."""
+
+    def enables(node: ast.Call, name: str, _owner: str) -> bool:
+        asked = [k.value for k in node.keywords if k.arg == "gradient_checkpointing"]
+        return name == "gradient_checkpointing_enable" or any(
+            isinstance(value, ast.Constant) and value.value is True for value in asked
+        )
+
+    return _first_call(files, enables)
+
+
 def adding(files: Iterable[str], adapter: str) -> Location | None:
     """The call that added or loaded the adapter of this name."""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gradkit import classes, sources
 from gradkit.evidence import Evidence
 from gradkit.inventory import Adapter
-from gradkit.records import OBSERVED, Finding, Location
+from gradkit.records import LIKELY, OBSERVED, Finding, Location
 
 
 def name(e: Evidence) -> list[Finding]:
@@ -31,15 +31,19 @@ def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
         mine = [n for n in left if n in adapter.parameters]
         if mine and adapter.inference_mode and not (told and adapter.active):
             facts = {"adapter": adapter.name, "kind": adapter.kind}
-            spot = sources.loading(e.files) or _freezer(e, mine)
-            found.append(Finding("adapter_inference_mode", spot, (), OBSERVED, tuple(mine), facts=facts))
+            loaded = sources.loading(e.files)
+            found.append(
+                Finding("adapter_inference_mode", loaded or _freezer(e, mine), (), OBSERVED, tuple(mine), facts=facts)
+            )
+            again = sources.freezing_after(loaded) if loaded is not None else None
+            if again is not None:
+                found.append(Finding("frozen_all", again, (), LIKELY, tuple(mine)))
         if adapter.inference_mode:
             left = [n for n in left if n not in mine]
     if left and not told:
-        found.append(Finding("frozen_all", _freezer(e, left), (), OBSERVED, tuple(left)))
-        if e.no_op_flags:
-            spot = sources.flag_on_module(e.files)
-            found += [Finding("frozen_all", spot, (), OBSERVED, tuple(left), facts={"flag": "module"})] if spot else []
+        flag = sources.flag_on_module(e.files) if e.no_op_flags else None
+        facts = {"variant": "module_flag"} if flag is not None else {}
+        found.append(Finding("frozen_all", flag or _freezer(e, left), (), OBSERVED, tuple(left), facts=facts))
     return found
 
 

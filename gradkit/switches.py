@@ -115,7 +115,7 @@ class Switches:
             if hasattr(target, "__code__"):
                 code, file = target.__code__, target.__code__.co_filename
         if file == _CHECKPOINT:
-            return Region(CHECKPOINT, (CHECKPOINT, *chain[:1]), chain)
+            return Region(CHECKPOINT, (CHECKPOINT, *chain[:1]), chain, via=_library(frame))
         if "/distributions/" in file.replace("\\", "/") and "torch" in file:
             return Region(SAMPLE, (SAMPLE, *chain[:1]), chain, via=code.co_name)
         via = "" if frames.is_user_file(file) else code.co_name
@@ -205,6 +205,14 @@ def _context_manager(frame: FrameType) -> tuple[str, Any, FrameType | None]:
     return (
         (action, owner, outer) if action in ("__enter__", "__exit__", "__call__") else ("__init__", inside[0][1], outer)
     )
+
+
+def _library(frame: FrameType) -> str:
+    """The function of an installed library that called into torch's checkpointing; ``""`` if the user's code did."""
+    outer: FrameType | None = frame
+    while outer is not None and frames.is_torch_file(outer.f_code.co_filename):
+        outer = outer.f_back
+    return "" if outer is None or frames.is_user_file(outer.f_code.co_filename) else outer.f_code.co_name
 
 
 def _innermost(function: Any) -> Any:

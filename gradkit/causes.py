@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gradkit import births, cuts, frames, missing, raised, scopes, sources, states
+from gradkit import births, cuts, frames, missing, raised, scopes, sources, states, zeros
 from gradkit.calls import GRAD
 from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REWRAP, UNDECLARED, Cut
 from gradkit.evidence import Evidence, called_by, line_of
@@ -46,7 +46,7 @@ def name(evidence: Evidence) -> tuple[Finding, ...]:
             return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in told or _unexplained(evidence, set()))
     found = sorted([*states.name(evidence), *_cut(evidence)], key=_rank)
     found += missing.name(evidence, {p for f in found for p in f.parameters})
-    found += [*_dropped(evidence), *raised.misused(evidence)]
+    found += [*_dropped(evidence), *raised.misused(evidence), *zeros.name(evidence)]
     found += missing.built(evidence, {f.location for f in found})
     found += [f for f in missing.dead_terms(evidence) if f.location not in [other.location for other in found]]
     found += _loss(evidence)

@@ -27,6 +27,7 @@ from gradkit import (
     questions,
     reach,
     replay,
+    vanishing,
 )  # fmt: skip
 from gradkit.errors import GradkitError
 from gradkit.evidence import Evidence
@@ -205,7 +206,7 @@ def _conclude(
         classes={path: type(module) for path, module in step.model.named_modules(remove_duplicate=False)},
         mishap=run.mishap, mended=mended, crossing=crossing, misuses=run.misuses,
     )  # fmt: skip
-    evidence = _asked(evidence, run, step, preserved, options)
+    evidence = _asked(evidence, run, rerun, step, preserved, options)
     findings = causes.name(evidence)
     backward = reached.runs and not reached.error
     modules = inventory.modules(step.model, rows)
@@ -242,17 +243,29 @@ def _no_op_flags(model: nn.Module) -> bool:
     return any("requires_grad" in vars(module) for module in model.modules())
 
 
-def _asked(e: Evidence, run: _Run, step: load.Step, preserved: Preserved, options: _Options) -> Evidence:
+def _asked(
+    e: Evidence, run: _Run, rerun: replay.Rerun, step: load.Step, preserved: Preserved, options: _Options
+) -> Evidence:
     """What the first run left open, answered by further runs where those are allowed."""
     not_finite = reach.not_finite(e.reached.norms, e.wanted)
     behind = {node.label for node in run.graph.nodes if node.leaf}
     lost = [n for n in e.verdict.unexplained if n in behind and not e.reached.error]
-    if not options.replay or not (not_finite or lost):
-        return replace(e, not_finite=not_finite)
-    answers = questions.ask(step.run, step.model, preserved, not_finite=not_finite, lost=lost)
-    return replace(
-        e, not_finite=not_finite, spoiler=answers.spoiler, dropped=answers.dropped, reruns=e.reruns + answers.runs
+    zero = [n for n in e.wanted if e.reached.norms.get(n, 1.0) in (0, None) and not e.reached.error]
+    found = vanishing.find(run.graph, e.trace, zero)
+    if rerun.trace is not None:
+        found += vanishing.find(rerun.graph, rerun.trace, rerun.zero.intersection(e.starved))
+    nan = run.value == "nan"
+    barren = (
+        bool(zero) and not found and (nan or (len(zero) == len(e.wanted) and vanishing.open_to_question(run.graph)))
     )
+    e = replace(e, not_finite=not_finite, vanishing=found, nan_loss=nan)
+    if not options.replay or not (not_finite or lost or barren):
+        return e
+    answers = questions.ask(step.run, step.model, preserved, not_finite=not_finite, lost=lost, zero=barren)
+    seen = {(call.index, call.key): call for call in e.trace.calls}
+    again = [(kind, seen.get((call.index, call.key))) for kind, call in answers.swallowed]
+    found += tuple(vanishing.Vanishing(kind, call, tuple(zero)) for kind, call in again if call is not None)
+    return replace(e, spoiler=answers.spoiler, dropped=answers.dropped, vanishing=found, reruns=e.reruns + answers.runs)
 
 
 def _used(trace: Trace) -> set[str]:

@@ -15,6 +15,7 @@ from gradkit.reach import Dropped, Reached
 from gradkit.records import Note, Parameter
 from gradkit.scalers import Misuse
 from gradkit.traces import Call, Chain, Trace
+from gradkit.vanishing import Vanishing
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Evidence:
         mended: what a rerun without it showed.
         misuses: what the step did with a gradient scaler out of order.
         dropped: custom Functions whose backward let the gradient end.
+        vanishing: calls that hand on a gradient of exactly zero.
+        nan_loss: the loss is nan.
         crossing: the calls that used a history which is freed, and the value that brought it.
     """
 
@@ -60,6 +63,8 @@ class Evidence:
     mended: Mended = field(default_factory=Mended)
     misuses: tuple[Misuse, ...] = ()
     dropped: tuple[Dropped, ...] = ()
+    vanishing: tuple[Vanishing, ...] = ()
+    nan_loss: bool = False
     crossing: tuple[tuple[Call, int], ...] = ()
 
     def numel(self, names: Sequence[str]) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gradkit import fixes, i18n
 from gradkit.records import Finding, Location, Note
 
-_REACHED = ("optimizer_mismatch", "unregistered_parameters", "nan_gradient")
+_REACHED = ("optimizer_mismatch", "unregistered_parameters", "nan_gradient", "zero_gradient")
 MOST_NAMES, MOST_LETTERS = 4, 150
 
 

@@ -132,7 +132,7 @@ def first_not_finite(loss: torch.Tensor, preserved: Preserved) -> int:
         if not found and _finite(handed) and not _finite(handed_on):
             found.append(node._sequence_nr())
 
-    with _watched(loss, watch):
+    with watched(loss, watch):
         backward(loss, preserved)
     return found[0] if found else -1
 
@@ -165,7 +165,7 @@ def dropped(loss: torch.Tensor, preserved: Preserved) -> tuple[Dropped, ...]:
             if parent is not None and grad is None:
                 found[(id(node), position)] = (node._forward_cls, parent)  # noqa: SLF001
 
-    with _watched(loss, watch):
+    with watched(loss, watch):
         backward(loss, preserved)
     names = {id(p): name for name, p in reversed(list(preserved.parameters.items()))}
     made = []
@@ -179,7 +179,7 @@ def dropped(loss: torch.Tensor, preserved: Preserved) -> tuple[Dropped, ...]:
 
 
 @contextlib.contextmanager
-def _watched(loss: torch.Tensor, watch: Callable[[Any, Any, Any], None]) -> Iterator[None]:
+def watched(loss: torch.Tensor, watch: Callable[[Any, Any, Any], None]) -> Iterator[None]:
     """While the block runs, ``watch(node, handed_on, handed)`` is called for every node that backward comes to."""
     nodes = [node for node in nodes_of(loss) if not hasattr(node, "variable")]
     handles = [node.register_hook(partial(watch, node)) for node in nodes]

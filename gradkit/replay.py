@@ -32,6 +32,7 @@ class Rerun:
 
     Attributes:
         revived: parameters that backward reached in it; None if it was not made or did not come through.
+        zero: those of them whose gradient is exactly zero.
         runs: how many times the step was run for it.
         error: what the step raised, ``""`` if nothing.
         trace: its calls, in the order of the first run's.
@@ -43,6 +44,7 @@ class Rerun:
     error: str = ""
     trace: Trace | None = None
     graph: AutogradGraph = field(default_factory=AutogradGraph)
+    zero: frozenset[str] = frozenset()
 
 
 class Replayer(Tracer):
@@ -185,4 +187,6 @@ def rerun(step: Callable[[], Any], model: nn.Module, preserved: Preserved, cuts:
             )
     except Exception as error:  # noqa: BLE001  whatever the changed step raises, the first run stands
         return Rerun(None, 1, f"{type(error).__name__}: {error}")
-    return Rerun(frozenset({**replayer.backwards.reached, **reached.norms}), 1, reached.error, trace, graph)
+    norms = {**replayer.backwards.reached, **reached.norms}
+    zero = frozenset(name for name, norm in norms.items() if norm == 0)
+    return Rerun(frozenset(norms), 1, reached.error, trace, graph, zero)

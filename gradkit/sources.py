@@ -45,7 +45,7 @@ def freezing(
 
 def _freezing_in(file: str, names: Sequence[str], ran: set[str], wrapped: bool) -> Iterator[Match]:
     parts = {part for name in names for part in name.split(".")}
-    for node, around in _statements(file):
+    for node, around in statements(file):
         weight = _freezes(node, wrapped)
         if not weight or _excluded(around, names):
             continue
@@ -53,7 +53,7 @@ def _freezing_in(file: str, names: Sequence[str], ran: set[str], wrapped: bool) 
         hit = len(words & parts) + sum(1 for text in strings if any(text in name for name in names))
         inside = [a.name for a in around if isinstance(a, ast.ClassDef)]
         score = weight + hit + (0.5 if not inside or inside[-1] in ran else -2.0)
-        yield Match(frames.place(file, node, _function(around)), score)
+        yield Match(frames.place(file, node, function_of(around)), score)
 
 
 def _freezes(node: ast.AST, wrapped: bool) -> float:
@@ -116,9 +116,9 @@ def loading(files: Iterable[str]) -> Location | None:
 
 def freezing_after(loaded: Location) -> Location | None:
     """What freezes the whole model further down in the function that loaded it: ``prepare_model_for_kbit_training``."""
-    for node, around in _statements(loaded.file):
+    for node, around in statements(loaded.file):
         name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
-        if _FREEZERS.search(name) and node.lineno > loaded.line and _function(around) == loaded.function:  # type: ignore[attr-defined]
+        if _FREEZERS.search(name) and node.lineno > loaded.line and function_of(around) == loaded.function:  # type: ignore[attr-defined]
             return frames.place(loaded.file, node, loaded.function)
     return None
 
@@ -179,7 +179,7 @@ def inferring(files: Iterable[str], function: str) -> Location | None:
 
     None if there is none, or if several stand equally near.
     """
-    found = [spot for file in files for node, around in _statements(file) for spot in _inferring(file, node, around)]
+    found = [spot for file in files for node, around in statements(file) for spot in _inferring(file, node, around)]
     near = [_shared(spot.function, function) for spot in found]
     best = [spot for spot, shared in zip(found, near, strict=True) if shared == max(near)]
     return best[0] if len(best) == 1 else None
@@ -188,7 +188,7 @@ def inferring(files: Iterable[str], function: str) -> Location | None:
 def _inferring(file: str, node: ast.AST, around: Sequence[ast.AST]) -> list[Location]:
     heads = [item.context_expr for item in node.items] if isinstance(node, (ast.With, ast.AsyncWith)) else []
     marks = node.decorator_list if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else []
-    function = _function([*around, *([node] if marks else [])])
+    function = function_of([*around, *([node] if marks else [])])
     return [frames.place(file, one, function) for one in [*heads, *marks] if "inference_mode" in _words_in(one)]
 
 
@@ -206,16 +206,16 @@ def _shared(one: str, other: str) -> int:
 def returning(files: Iterable[str], owner: str, method: str) -> Location | None:
     """The first ``return`` in a method of a class."""
     for file in files:
-        for node, around in _statements(file):
-            if isinstance(node, ast.Return) and _function(around).endswith(f"{owner}.{method}"):
-                return frames.place(file, node, _function(around))
+        for node, around in statements(file):
+            if isinstance(node, ast.Return) and function_of(around).endswith(f"{owner}.{method}"):
+                return frames.place(file, node, function_of(around))
     return None
 
 
 def returned(code: CodeType, position: int) -> Location | None:
     """The ``return`` of a function that gives None at a position of its tuple; if none plainly does, its last one."""
     lines = {line for *_, line in code.co_lines() if line}
-    nodes = [n for n, _ in _statements(code.co_filename) if isinstance(n, ast.Return) and n.lineno in lines]
+    nodes = [n for n, _ in statements(code.co_filename) if isinstance(n, ast.Return) and n.lineno in lines]
     plain = [n for n in nodes if _is_none(n.value, position)]
     best = (plain or nodes)[-1:]
     return frames.place(code.co_filename, best[0], frames.qualified_name(code)) if best else None
@@ -229,27 +229,28 @@ def _is_none(value: ast.expr | None, position: int) -> bool:
 def flag_on_module(files: Iterable[str]) -> Location | None:
     """The first ``something.requires_grad = True``: on a module it sets an attribute that nobody reads."""
     for file in files:
-        for node, around in _statements(file):
+        for node, around in statements(file):
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is True:
                 if any(isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets):
-                    return frames.place(file, node, _function(around))
+                    return frames.place(file, node, function_of(around))
     return None
 
 
 def _first_call(files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool]) -> Location | None:
     """The first call for which ``wanted(node, name, owner)`` holds and that is not the head of a ``with``."""
     for file in files:
-        for node, around in _statements(file):
+        for node, around in statements(file):
             if not isinstance(node, ast.Call) or any(_is_with(a, node) for a in around):
                 continue
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
             if wanted(node, name, owner):
-                return frames.place(file, node, _function(around))
+                return frames.place(file, node, function_of(around))
     return None
 
 
-def _function(around: Sequence[ast.AST]) -> str:
+def function_of(around: Sequence[ast.AST]) -> str:
+    """The qualified name of the function that the innermost of some statements stand in."""
     return ".".join(a.name for a in around if isinstance(a, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)))
 
 
@@ -257,7 +258,7 @@ def _is_with(outer: ast.AST, node: ast.AST) -> bool:
     return isinstance(outer, ast.With) and any(item.context_expr is node for item in outer.items)
 
 
-def _statements(file: str) -> Iterator[tuple[ast.AST, list[Any]]]:
+def statements(file: str) -> Iterator[tuple[ast.AST, list[Any]]]:
     """Every node of a file with the statements around it, outermost first."""
     tree = frames.tree_of(file)
     todo: list[tuple[ast.AST, list[Any]]] = [(tree, [])] if tree is not None else []

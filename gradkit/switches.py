@@ -21,7 +21,6 @@ from torch.autograd import grad_mode
 from torch.utils import _contextlib, checkpoint
 
 from gradkit import frames, scopes
-from gradkit.ledger import leaves
 from gradkit.records import Location
 from gradkit.traces import (
     BLOCK,
@@ -182,7 +181,8 @@ class Switches:
             if outer.f_code is _APPLY:
                 name = getattr(outer.f_locals.get("cls"), "__name__", "Function")
                 chain = frames.chain(outer, self._stop)
-                given = self._numbers(leaves(outer.f_locals.get("args", ())))
+                handed = [a for a in outer.f_locals.get("args", ()) if isinstance(a, torch.Tensor)]  # not inside a list
+                given = self._numbers(handed)
                 return Region(FUNCTION, (FUNCTION, name, *chain[:1]), chain, via=name, given=given)
             outer = outer.f_back
         return Region(PRESET, (PRESET,), ())

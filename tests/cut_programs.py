@@ -1155,6 +1155,23 @@ def a_function_that_uses_a_weight_it_was_not_handed() -> Built:
 
 
 @cut("custom_function")
+def a_function_that_is_handed_its_weight_in_a_list() -> Built:
+    class Through(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
+            ctx.weight = weights[0]
+            return x @ weights[0].T  # CUT
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad @ ctx.weight, None
+
+    model, x = pair(), batch()
+    model["inner"].bias = None
+    return model, lambda: model["outer"](Through.apply(x.requires_grad_(), [model["inner"].weight])).sum()
+
+
+@cut("custom_function")
 def a_backward_that_returns_none_for_what_should_learn() -> Built:
     class Scale(torch.autograd.Function):
         @staticmethod

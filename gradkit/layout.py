@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradkit import fixes, i18n
+from gradkit import fixes, guide, i18n
 from gradkit.records import Finding, Location, Note
 
 _REACHED = ("optimizer_mismatch", "unregistered_parameters", "nan_gradient", "zero_gradient")
@@ -66,7 +66,7 @@ def section(finding: Finding, total: int, trainable_numel: int, language: str | 
         notes=tuple(_note(note, language) for note in finding.notes if note.kind != "called_by"),
         help=_words(_key(finding, "help"), language, **facts),
         change=tuple(CodeLine(c.number, c.text, sign=c.sign) for c in fixes.derive(finding)),
-        guide=finding.cause != "unknown",
+        guide=finding.cause in guide.causes(),
     )
 
 

@@ -23,18 +23,23 @@ CAUSES = (
     "adapter_inactive",
     "adapter_inference_mode",
     "amp_misuse",
+    "built_in_forward",
     "cached_tensor",
     "checkpoint_reentrant",
     "constant_loss",
     "create_graph_missing",
+    "custom_function",
     "data_attr",
     "ddp_unused",
     "detach",
     "double_backward",
     "frozen_all",
     "grad_disabled_globally",
+    "grad_on_non_leaf",
+    "hook_misuse",
     "inference_mode",
     "inplace_modified",
+    "inplace_under_no_grad",
     "integer_cast",
     "library_bug",
     "nan_gradient",
@@ -50,8 +55,10 @@ CAUSES = (
     "python_roundtrip",
     "rewrap_tensor",
     "trainable_unused",
+    "unknown",
     "unregistered_parameters",
     "unused_input",
+    "zero_gradient",
 )
 FOLDER = Path(guide.__file__).parent / "guides"
 DIRECTIVE = re.compile(r"^\{\{.*\}\}$", re.MULTILINE)
@@ -61,27 +68,41 @@ HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 PARTIAL = {
     "cached_tensor",
     "checkpoint_reentrant",
+    "custom_function",
     "data_attr",
     "detach",
+    "hook_misuse",
+    "inplace_under_no_grad",
     "no_grad_block",
     "non_differentiable_op",
     "numpy_roundtrip",
     "trainable_unused",
+    "zero_gradient",
 }
 # Backward runs, and no parameter that should train has a gradient:
-SILENT = {"new_leaf", "parameter_rewrap", "params_replaced"}
+SILENT = {"grad_on_non_leaf", "new_leaf", "parameter_rewrap", "params_replaced"}
 # The gradient arrives, and the optimizer steps past it:
 UNMOVED = {"optimizer_mismatch", "unregistered_parameters"}
 NAN = {"nan_gradient"}
 # The step runs its own backward and steps its own optimizer, by far too little:
 HARDLY_MOVED = {"amp_misuse"}
+# Every parameter has a gradient, and so have others, which belong to no model and are new in each step:
+REBUILT = {"built_in_forward"}
 WITH_OPTIMIZER = ("optimizer_mismatch", "parameter_rewrap", "params_replaced", "unregistered_parameters")
+# What the engine cannot name yet; the mark goes with the matcher that it waits for.
+MISSING = {
+    "grad_on_non_leaf": "a matcher for tensors that are expected to be leaves",
+    "hook_misuse": "a matcher for hooks that replace the gradient in silence",
+    "inplace_under_no_grad": "a matcher for writes under no_grad",
+    "zero_gradient": "a matcher for gradients that are exactly zero",
+}
 NO_GRAD_FN = "element 0 of tensors does not require grad"
 # Backward raises, on a loss that does require grad:
 RAISES = {
     "double_backward": "backward through the graph a second time",
     "inplace_modified": "modified by an inplace operation",
     "non_scalar": "grad can be implicitly created only for scalar outputs",
+    "unknown": "The eigenvectors in the complex case are specified up to multiplication",
 }
 # The step itself raises:
 STEP_RAISES = {
@@ -145,6 +166,17 @@ def moved(step: Any, wanted: dict[str, torch.Tensor]) -> float:
     before = [value.detach().clone() for value in wanted.values()]
     step()
     return sum(float((value - old).norm()) for value, old in zip(wanted.values(), before, strict=True))
+
+
+def leaves(loss: torch.Tensor) -> set[int]:
+    """The ``id`` of every tensor that backward from ``loss`` gives a gradient to."""
+    seen, todo = set(), [loss.grad_fn]
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            todo += [parent for parent, _ in node.next_functions]
+    return {id(node.variable) for node in seen if hasattr(node, "variable")}
 
 
 def diagnosed(cause: str, maker: str) -> Report:
@@ -237,7 +269,7 @@ def test_the_experiment_holds(cause: str, name: str) -> None:
 
 @each_cause
 def test_the_wrong_program_fails_as_its_guide_says(cause: str) -> None:
-    _, step, wanted = program(cause, "make")
+    model, step, wanted = program(cause, "make")
     if cause in STEP_RAISES:
         with pytest.raises(RuntimeError, match=STEP_RAISES[cause]):
             step()
@@ -247,11 +279,14 @@ def test_the_wrong_program_fails_as_its_guide_says(cause: str) -> None:
         return
     loss = step()
     torch.set_grad_enabled(True)
-    if cause not in PARTIAL | SILENT | UNMOVED | NAN:
+    if cause not in PARTIAL | SILENT | UNMOVED | NAN | REBUILT:
         assert loss.requires_grad == (cause in RAISES)
         with pytest.raises(RuntimeError, match=RAISES.get(cause, NO_GRAD_FN)):
             loss.backward()
         return
+    if cause in REBUILT:
+        again, mine = step(), {id(parameter) for parameter in model.parameters()}
+        assert leaves(loss) & leaves(again) == mine < leaves(loss)
     loss.backward()
     if cause in PARTIAL:
         assert 0 < len(starved(wanted)) < len(wanted)
@@ -260,6 +295,8 @@ def test_the_wrong_program_fails_as_its_guide_says(cause: str) -> None:
     elif cause in UNMOVED:
         assert starved(wanted) == []
         assert unmoved(step, wanted)
+    elif cause in REBUILT:
+        assert starved(wanted) == []
     else:
         assert loss.isfinite()
         assert any(value.grad.isnan().any() for value in wanted.values())
@@ -292,7 +329,12 @@ def test_the_wrong_part_holds_the_line_to_change(cause: str) -> None:
     assert guide.cut_lines(cause)
 
 
-@each_cause
+def named_or_awaited(cause: str) -> Any:
+    awaited = pytest.mark.xfail(strict=True, reason=f"not there yet: {MISSING.get(cause)}")
+    return pytest.param(cause, marks=awaited if cause in MISSING else ())
+
+
+@pytest.mark.parametrize("cause", [named_or_awaited(cause) for cause in CAUSES if cause != "unknown"])
 def test_the_engine_names_cause_and_line_of_the_wrong_program(cause: str) -> None:
     report = diagnosed(cause, "make")
     found = [(finding.cause, finding.location and finding.location.line) for finding in report.findings]
@@ -300,6 +342,12 @@ def test_the_engine_names_cause_and_line_of_the_wrong_program(cause: str) -> Non
     assert found[0][0] == cause, found
     assert found[0][1] in guide.cut_lines(cause), found
     assert Path(report.findings[0].location.file) == FOLDER / cause / "case.py"
+
+
+def test_the_engine_says_what_it_saw_of_the_program_that_it_does_not_know() -> None:
+    (finding,) = diagnosed("unknown", "make").findings
+    assert (finding.cause, finding.location) == ("unknown", None)
+    assert RAISES["unknown"] in finding.facts["error"]
 
 
 @each_cause

@@ -24,8 +24,14 @@ WRITING = frozenset(
 )
 FROM_PLAIN = frozenset("tensor as_tensor asarray new_tensor".split())
 COPIES = frozenset("detach data cpu clone float double to".split())
+INTO = "(out=)"
 GRAD, GRAD_KEPT = "grad", "grad(create_graph=True)"
 QUIET = frozenset("batch_norm instance_norm embedding embedding_bag numpy __array__".split())
+
+
+def writes(name: str) -> bool:
+    """Whether a call of this name writes into its first argument."""
+    return (name[-1:] == "_" and name[-2:] != "__") or name in WRITING or name == "data="
 
 
 def written_unseen(name: str, args: Any, kwargs: Any) -> list[Any]:

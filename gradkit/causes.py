@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gradkit import births, cuts, frames, missing, raised, scopes, sources, states, zeros
+from gradkit import births, cuts, frames, missing, raised, scopes, sources, states, writes, zeros
 from gradkit.calls import GRAD
 from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REWRAP, UNDECLARED, Cut
 from gradkit.evidence import Evidence, called_by, line_of
@@ -65,17 +65,19 @@ def _rank(finding: Finding) -> int:
 def _cut(e: Evidence) -> list[Finding]:
     found: dict[tuple[object, ...], Finding] = {}
     for cut in (cut for cut in e.verdict.cuts if not _swallowed(cut, e)):
-        finding = _finding(cut, e)
-        spot = finding.location
-        place = (finding.cause, spot.file, spot.line) if spot is not None else (finding.cause, cut.key)
-        known = found.get(place)
-        if known is not None:
-            names = tuple(dict.fromkeys([*known.parameters, *finding.parameters]))
-            proof = known.proof if known.proof == finding.proof else LIKELY
-            finding = replace(known, parameters=names, proof=proof, revived=(*known.revived, *finding.revived))
-        found[place] = finding
+        for finding in _findings(cut, e):
+            spot = finding.location
+            place = (finding.cause, spot.file, spot.line) if spot is not None else (finding.cause, cut.key)
+            found[place] = _joined(found[place], finding) if place in found else finding
     total = not e.reached.norms
     return sorted(found.values(), key=lambda f: 0 if total else -len(f.parameters))
+
+
+def _joined(known: Finding, other: Finding) -> Finding:
+    """Two findings at one line as one."""
+    names = tuple(dict.fromkeys([*known.parameters, *other.parameters]))
+    proof = known.proof if known.proof == other.proof else LIKELY
+    return replace(known, parameters=names, proof=proof, revived=(*known.revived, *other.revived))
 
 
 def _swallowed(cut: Cut, e: Evidence) -> bool:
@@ -88,6 +90,22 @@ def _swallowed(cut: Cut, e: Evidence) -> bool:
 
 def _calls(cut: Cut, e: Evidence) -> list[Call]:
     return [e.trace.calls[i] for i in cut.calls]
+
+
+def _findings(cut: Cut, e: Evidence) -> list[Finding]:
+    """One finding for a cut; where values are written into tensors in a region, one for each of these lines."""
+    whole = _finding(cut, e)
+    written = writes.out_of(e, cut.region, cut.calls) if cut.region >= 0 else []
+    if not all(call.chain for call in written) or not written:
+        return [whole]
+    around = Note("unrecorded", whole.location) if whole.location is not None else None
+    return [
+        replace(
+            whole, cause="inplace_under_no_grad", location=frames.locate(call.chain[0]), call=call.name, facts={},
+            notes=(*([around] if around is not None else []), *called_by(call.chain)),
+        )
+        for call in {line_of(call): call for call in written}.values()
+    ]  # fmt: skip
 
 
 def _finding(cut: Cut, e: Evidence) -> Finding:

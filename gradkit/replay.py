@@ -91,6 +91,16 @@ class Replayer(Tracer):
         self._pass_on(lost)
         return result
 
+    def joined(self, name: str, targets: list[torch.Tensor], found: list[Any]) -> None:
+        """Undo the cut of a collective: what it filled goes on from what it was filled from."""
+        lost = [x for x in found if isinstance(x, torch.Tensor) and x.is_floating_point()]
+        if not lost or not self._kind(name) or not torch.is_grad_enabled():
+            return
+        with torch._C.DisableTorchFunction():
+            for target in targets:
+                if target.is_floating_point() and not any(target is x for x in lost):
+                    target.add_(_nothing(lost).to(target))
+
     def _carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
         """``numpy()`` refuses what requires grad, which it did not before the cut in front of it was undone.
 

@@ -20,7 +20,7 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from gradkit import births, calls, carriers, frames
+from gradkit import births, calls, carriers, collectives, frames
 from gradkit.backwards import Asked, OwnBackward, OwnBackwards
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
@@ -101,6 +101,7 @@ class Tracer(TorchFunctionMode):
                 carriers.kept(),
                 self.scalers.heard(),
                 births.heard(self._born),
+                collectives.heard(self._filled),
                 self.backwards,
                 self.switches,
                 self,
@@ -160,7 +161,7 @@ class Tracer(TorchFunctionMode):
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Carry out one call and record it."""
         found = list(leaves(args)) + (list(leaves(kwargs.values())) if kwargs else [])
-        writes = (name[-1:] == "_" and name[-2:] != "__") or name in calls.WRITING or name == "data="
+        writes = calls.writes(name)
         targets = leaves(args if name.startswith("_fused") else args[:1]) if writes or kwargs.get("inplace") else ()
         state = self._before_write(
             name, [*targets, *leaves([kwargs.get("out")]), *calls.written_unseen(name, args, kwargs)]
@@ -173,6 +174,8 @@ class Tracer(TorchFunctionMode):
                 inputs = carriers.origins_of_values(args[0] if args else kwargs.get("data"))
         if func is torch.autograd.grad and (kwargs.get("create_graph") or args[4:5] == (True,)):
             name = calls.GRAD_KEPT
+        if kwargs.get("out") is not None:
+            name = f"{name}{calls.INTO}"
         begin = _sequence()
         result = self.changed(name, inputs, found, self._carry_out(func, args, kwargs))
         if name in calls.ESCAPES:
@@ -204,6 +207,25 @@ class Tracer(TorchFunctionMode):
             self._append(name, inputs, (number,), begin, False)
         finally:
             self._frame = None
+
+    def _filled(
+        self, name: str, written: list[Any], read: list[Any], carry_out: Callable[[], Any], frame: FrameType
+    ) -> Any:
+        """A collective of ``torch.distributed`` fills tensors."""
+        targets, self._frame = [x for x in leaves(written) if isinstance(x, torch.Tensor)], frame
+        try:
+            state = self._before_write(name, targets)
+            inputs, begin, result = self.ledger.inputs(leaves(read)), _sequence(), carry_out()
+            self.joined(name, targets, list(leaves(read)))
+            index = len(self._calls)
+            outputs = tuple(self.ledger.made(x, index, True) for x in targets)
+            self._append(name, inputs, outputs, begin, state)
+        finally:
+            self._frame = None
+        return result
+
+    def joined(self, name: str, targets: list[torch.Tensor], found: list[Any]) -> None:
+        """What a collective filled. Reruns join it on to what it was filled from."""
 
     def changed(self, name: str, inputs: tuple[int, ...], found: list[Any], result: Any) -> Any:
         """The result that the step gets to see: here, the true one. Reruns undo cuts by another."""

@@ -1738,3 +1738,111 @@ def the_mean_of_an_empty_selection() -> Built:
         return model(x)[wanted].pow(2).mean()  # CUT
 
     return model, step
+
+
+# -- values written where nothing is recorded -------------------------------------------------------------------------
+
+
+@cut("inplace_under_no_grad")
+def a_buffer_filled_row_by_row_in_a_block() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code, buffer = model["inner"](x), torch.zeros(6, 4)
+        with torch.no_grad():
+            for i in range(6):
+                buffer[i] = code[i]  # CUT
+        return model["outer"](buffer).sum()
+
+    return model, step
+
+
+@cut("inplace_under_no_grad")
+def a_view_of_a_buffer_filled_in_a_decorated_function() -> Built:
+    model, x = pair(), batch()
+
+    @torch.no_grad()
+    def fill(buffer: torch.Tensor, code: torch.Tensor) -> None:
+        buffer[:3].copy_(code[:3] * 2)  # CUT
+        buffer[3:].add_(code[3:])  # CUT
+
+    def step() -> torch.Tensor:
+        buffer = torch.zeros(6, 4)
+        fill(buffer, model["inner"](x))
+        return model["outer"](buffer).sum()
+
+    return model, step
+
+
+@cut("inplace_under_no_grad")
+def a_result_put_into_an_existing_tensor() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code, total = model["inner"](x), torch.empty(6, 4)
+        with torch.no_grad():
+            torch.add(code, x, out=total)  # CUT
+        return model["outer"](total).sum()
+
+    return model, step
+
+
+@cut("inplace_under_no_grad")
+def generated_weights_copied_into_a_layer() -> Built:
+    model, x = pair(maker=nn.Linear(4, 16)), batch()
+    model["inner"].weight.requires_grad_(False)
+
+    def step() -> torch.Tensor:
+        made = model["maker"](x.mean(0)).view(4, 4)
+        with torch.no_grad():
+            model["inner"].weight.copy_(made)  # CUT
+        return model["outer"](model["inner"](x)).sum()
+
+    return model, step
+
+
+@cut("no_grad_block")
+def a_layer_run_in_a_block_and_its_output_kept_in_a_buffer() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        buffer = torch.zeros(6, 4)
+        with torch.no_grad():  # CUT
+            buffer.copy_(model["inner"](x))
+        return model["outer"](buffer).sum()
+
+    return model, step
+
+
+@cut("no_grad_block")
+def a_buffer_made_and_filled_in_a_block() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        with torch.no_grad():  # CUT
+            buffer = torch.zeros(6, 4)
+            buffer[:] = code
+        return model["outer"](buffer).sum()
+
+    return model, step
+
+
+@cut("non_differentiable_op")
+def features_gathered_over_the_workers() -> Built:
+    model, x = pair(), batch()
+    _one_worker()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        parts = [torch.empty_like(code)]
+        torch.distributed.all_gather(parts, code)  # CUT
+        return model["outer"](torch.cat(parts)).sum()
+
+    return model, step
+
+
+def _one_worker() -> None:
+    """A group of one process, made once for all tests of this process."""
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)

@@ -1063,3 +1063,50 @@ def a_drawn_action_with_its_log_probability() -> Built:
         return -(torch.distributions.Bernoulli(chance).log_prob(action) * reward).mean()
 
     return model, step
+
+
+# -- several workers --------------------------------------------------------------------------------------------------
+
+
+def _one_worker() -> None:
+    """A group of one process, made once for all tests of this process."""
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+
+
+@sound
+def features_gathered_with_history() -> Built:
+    from torch.distributed.nn import functional as collectives
+
+    model, x = pair(), batch()
+    _one_worker()
+    return model, lambda: model["outer"](torch.cat(collectives.all_gather(model["inner"](x)))).sum()
+
+
+@sound
+def features_gathered_and_the_own_ones_put_back() -> Built:
+    model, x = pair(), batch()
+    _one_worker()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        parts = [torch.empty_like(code)]
+        torch.distributed.all_gather(parts, code)
+        parts[0] = code
+        return model["outer"](torch.cat(parts)).sum()
+
+    return model, step
+
+
+@sound
+def a_loss_averaged_over_the_workers_for_the_log() -> Built:
+    model, x = small(), batch()
+    _one_worker()
+
+    def step() -> torch.Tensor:
+        loss = model(x).pow(2).mean()
+        shown = loss.detach().clone()
+        torch.distributed.all_reduce(shown)
+        return loss
+
+    return model, step

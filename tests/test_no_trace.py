@@ -860,3 +860,19 @@ def test_the_snapshot_of_these_tests_sees_a_change() -> None:
     changed = " ".join(snapshots.differences(before, snapshots.take(model, x)))
     for expected in ("running_mean", "grad", "training", "tensor 0", "torch random"):
         assert expected in changed
+
+
+def test_collectives_are_put_back_as_they_were() -> None:
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    before = dict(vars(torch.distributed.ProcessGroup))
+    model, x = nn.Linear(2, 2), torch.ones(3, 2)
+
+    def step() -> torch.Tensor:
+        parts = [torch.empty(3, 2)]
+        torch.distributed.all_gather(parts, model(x))
+        return parts[0].sum()
+
+    gradkit.diagnose(step, model=model)
+    assert dict(vars(torch.distributed.ProcessGroup)) == before
+    step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import CodeType
@@ -46,13 +47,13 @@ def _wrapped(tree: ast.Module | None, code: CodeType) -> ast.Call | None:
     return None
 
 
-def around(point: Point) -> Location | None:
-    """The innermost ``with`` around ``point``, or decorator of the function that holds it, that switches grad mode."""
+def around(point: Point, wanted: re.Pattern[str] = SWITCHES) -> Location | None:
+    """The innermost ``with`` around ``point`` whose head matches ``wanted``: as a rule, that switches grad mode."""
     code, _ = point
     line, tree, found = line_of(point), tree_of(code.co_filename), None
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno <= line <= (node.end_lineno or line):
-            items = [i.context_expr for i in node.items if SWITCHES.search(ast.unparse(i.context_expr))]
+            items = [i.context_expr for i in node.items if wanted.search(ast.unparse(i.context_expr))]
             if items and node.body[0].lineno <= line:
                 found = place(code.co_filename, items[0], qualified_name(code), anchor=True)
     return found

@@ -135,6 +135,16 @@ def checkpointing(files: Iterable[str]) -> Location | None:
     return _first_call(files, enables)
 
 
+def disabling(files: Iterable[str]) -> Location | None:
+    """The first call that switches peft adapters off for good."""
+
+    def disables(node: ast.Call, name: str, _owner: str) -> bool:
+        off = bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value is False
+        return name in ("disable_adapter_layers", "disable_adapters") or (name == "enable_adapters" and off)
+
+    return _first_call(files, disables)
+
+
 def adding(files: Iterable[str], adapter: str) -> Location | None:
     """The call that added or loaded the adapter of this name."""
 

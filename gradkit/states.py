@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from gradkit import classes, sources
+from gradkit import classes, scopes, sources
 from gradkit.evidence import Evidence
 from gradkit.inventory import Adapter
 from gradkit.records import LIKELY, OBSERVED, Finding, Location
@@ -13,7 +14,7 @@ from gradkit.records import LIKELY, OBSERVED, Finding, Location
 def name(e: Evidence) -> list[Finding]:
     """Adapters loaded for inference or not in use, frozen and unregistered parameters, a missing optimizer entry."""
     idle = [a for a in e.adapters if not a.active and not a.inference_mode]
-    found = [_inactive(e, a) for a in idle if set(a.parameters) & set(e.starved)]
+    found = [_inactive(e, a) for a in idle if set(a.parameters) & set(e.starved)] or _disabled(e)
     told = {n for f in found for n in f.parameters}
     return [*found, *_frozen(e, told), *_unregistered(e), *_optimizer(e)]
 
@@ -22,6 +23,24 @@ def _inactive(e: Evidence, adapter: Adapter) -> Finding:
     mine = tuple(n for n in e.starved if n in adapter.parameters)
     facts = {"adapter": adapter.name, "active": ", ".join(a.name for a in e.adapters if a.active) or "–"}
     return Finding("adapter_inactive", sources.adding(e.files, adapter.name), (), OBSERVED, mine, facts=facts)
+
+
+_DISABLES = re.compile(r"\bdisable_adapters?\b")
+
+
+def _disabled(e: Evidence) -> list[Finding]:
+    """An adapter that was switched off while the loss was computed, by a ``with`` or for good."""
+    trainable = {row.name for row in e.rows if row.requires_grad}
+    mine = tuple(n for n in e.starved if n in trainable and any(n.startswith(f"{path}.") for path in e.trace.disabled))
+    adapter = next((a for a in e.adapters if set(a.parameters) & set(mine)), None)
+    if adapter is None:
+        return []
+    inside = tuple(f"{path}." for path in e.trace.disabled)
+    chains = [c.chain for c in e.trace.calls if c.module >= 0 and f"{e.trace.modules[c.module]}.".startswith(inside)]
+    blocks = (scopes.around(point, _DISABLES) for point in dict.fromkeys(p for chain in chains for p in chain))
+    spot = next((block for block in blocks if block is not None), None) or sources.disabling(e.files)
+    facts = {"adapter": adapter.name, "active": "–", "variant": "disabled"}
+    return [Finding("adapter_inactive", spot, (), OBSERVED, mine, facts=facts)]
 
 
 def _frozen(e: Evidence, told: set[str]) -> list[Finding]:

@@ -66,6 +66,9 @@ class Tracer(TorchFunctionMode):
         self._frame: FrameType | None = None
         self._modules = [path for path, _ in model.named_modules()]
         self._numbers = {id(module): i for i, module in enumerate(model.modules())}
+        self._adapted = {i for i, module in enumerate(model.modules()) if hasattr(module, "_disable_adapters")}
+        self._disabled: set[str] = set()
+        self._enabled: set[str] = set()
         self._parameters: dict[str, int] = {}
         for name, parameter in self._held.items():
             known = self.ledger.known(parameter)
@@ -129,6 +132,9 @@ class Tracer(TorchFunctionMode):
         number = self._numbers.get(id(module), -1)
         if number < 0 and self.preserved is not None:
             self.preserved.watch(module)
+        elif number in self._adapted:
+            off = module._disable_adapters  # noqa: SLF001  peft's own property asks the same
+            (self._disabled if off else self._enabled).add(self._modules[number])
         self._stack.append(number)
 
     def _leave_module(self, _module: nn.Module, _args: Any, _output: Any) -> None:
@@ -325,6 +331,7 @@ class Tracer(TorchFunctionMode):
             newborn={name: number for name, number in now.items() if name not in self._held},
             swapped={name: number for name, number in now.items() if name in self._held},
             trained=frozenset(self._trained),
+            disabled=frozenset(self._disabled - self._enabled),
         )
 
     def _now(self) -> dict[str, int]:

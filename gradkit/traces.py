@@ -117,6 +117,7 @@ class Trace:
         parameters: number of the value of each parameter of the model, by name.
         newborn: likewise for those that the model did not have before the step.
         swapped: likewise for those that another tensor stood for when the step began.
+        disabled: paths of modules that ran with their peft adapters switched off.
         trained: numbers of values that an optimizer in the step took for its parameters.
     """
 
@@ -129,3 +130,4 @@ class Trace:
     newborn: dict[str, int] = field(default_factory=dict)
     swapped: dict[str, int] = field(default_factory=dict)
     trained: frozenset[int] = frozenset()
+    disabled: frozenset[str] = frozenset()

@@ -226,6 +226,7 @@ UNDECIDED = {
     "a_function_wrapped_by_hand",
     "a_functional_call_with_the_state_dict",
     "a_value_detached_in_place",
+    "a_copy_of_the_model_in_the_step",
 }
 DERIVED = ("detach", "data_attr", "no_grad_block", "no_grad_decorator")
 CURED = [

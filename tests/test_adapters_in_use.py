@@ -1,0 +1,73 @@
+"""Adapters of peft that are trainable and switched off: where that was done."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import gradkit
+
+peft = pytest.importorskip("peft")
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.out = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.query(x).tanh())
+
+
+def adapted() -> nn.Module:
+    config = peft.LoraConfig(r=2, target_modules=["query"], init_lora_weights=False)
+    model: nn.Module = peft.get_peft_model(Base(), config)
+    return model
+
+
+def marked(function: Callable[..., object]) -> int:
+    lines, first = inspect.getsourcelines(function)
+    return next(first + i for i, line in enumerate(lines) if line.rstrip().endswith("# CUT"))
+
+
+def test_a_loss_computed_with_the_adapter_disabled_is_named_at_the_block() -> None:
+    model, x = adapted(), torch.randn(6, 4)
+
+    def step() -> torch.Tensor:
+        with model.disable_adapter():  # CUT
+            return model(x).sum()
+
+    (finding,) = gradkit.diagnose(step, model=model).findings
+    assert finding.cause == "adapter_inactive"
+    assert finding.location is not None
+    assert finding.location.line == marked(step)
+
+
+def test_adapter_layers_disabled_for_good_are_named_where_that_was_done() -> None:
+    model, x = adapted(), torch.randn(6, 4)
+
+    def evaluate() -> None:
+        model.base_model.disable_adapter_layers()  # CUT
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_("lora" in name)
+
+    evaluate()
+    (finding,) = gradkit.diagnose(lambda: model(x).sum(), model=model).findings
+    assert finding.cause == "adapter_inactive"
+    assert finding.location is not None
+    assert finding.location.line == marked(evaluate)
+
+
+def test_a_reference_pass_with_the_adapter_disabled_is_sound() -> None:
+    model, x = adapted(), torch.randn(6, 4)
+
+    def step() -> torch.Tensor:
+        with torch.no_grad(), model.disable_adapter():
+            reference = model(x)
+        return (model(x) - reference).pow(2).sum()
+
+    assert gradkit.diagnose(step, model=model).findings == ()

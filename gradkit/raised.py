@@ -116,13 +116,17 @@ def _written(e: Evidence, mishap: Mishap) -> list[Finding]:
 
 def _unused(e: Evidence, mishap: Mishap) -> list[Finding]:
     """``autograd.grad`` for a value that took no part: where it was handed over and left aside, else where asked."""
+    first = next((call for call in _leading_to(e, mishap.asked) if _took(e, call, set(mishap.inputs))), None)
+    if first is not None:
+        return _constant_slope(e, mishap, first)
     last = next((call for call in reversed(e.trace.calls) if set(mishap.inputs) & _flow(e, call)), None)
     spot = _ignoring(e, last) if last is not None else None
     notes = [Note("dropped", frames.locate(last.chain[0]), {"call": last.name})] if last and last.chain else []
     asked = _spot(mishap.chain)
     if spot is not None and asked is not None:
         notes.append(Note("asked_here", asked, {}))
-    found = _finding("unused_input", e, mishap, spot or asked, proof=LIKELY if spot else OBSERVED)
+    proof, variant = (LIKELY, "") if spot else (OBSERVED, "asked")
+    found = _finding("unused_input", e, mishap, spot or asked, proof=proof, variant=variant)
     return [replace(found, notes=tuple(notes))]
 
 
@@ -165,14 +169,28 @@ def _in_function(mishap: Mishap) -> Location | None:
 
 def _no_history(e: Evidence, mishap: Mishap) -> list[Finding]:
     """A derivative that was kept for a second one, and has none, because it is a constant: nothing is cut."""
-    maker = e.trace.values[mishap.asked].maker if mishap.asked >= 0 else -1
-    behind = [e.trace.calls[maker], *_behind(e, e.trace.calls[maker])] if maker >= 0 else []
-    call = next((c for c in behind if c.name == GRAD_KEPT and c.grad_on), None)
-    if call is None:
-        return []
-    both = zip(reversed(mishap.chain), reversed(call.chain), strict=False)
-    apart = next((asked for asked, made in both if asked != made), mishap.chain[0])
-    return [_finding("library_bug", e, mishap, frames.locate(apart), call=call.name)]
+    first = next((call for call in _leading_to(e, mishap.asked) if call.name == GRAD_KEPT and call.grad_on), None)
+    return _constant_slope(e, mishap, first) if first is not None else []
+
+
+def _leading_to(e: Evidence, number: int) -> list[Call]:
+    """The call that made a value, and those that something flows from into it, last first."""
+    maker = e.trace.values[number].maker if number >= 0 else -1
+    return [e.trace.calls[maker], *_behind(e, e.trace.calls[maker])] if maker >= 0 else []
+
+
+def _took(e: Evidence, call: Call, values: set[int]) -> bool:
+    """Whether a call asked for a gradient by these values, with a graph, of something that they flow into."""
+    used = set().union(*(before.inputs for before in _behind(e, call)))
+    return call.name == GRAD_KEPT and call.grad_on and bool(values) and values <= used.intersection(call.inputs)
+
+
+def _constant_slope(e: Evidence, mishap: Mishap, first: Call) -> list[Finding]:
+    """The line that asks for the second derivative: where the frames part from those that asked for the first."""
+    both = zip(reversed(mishap.chain), reversed(first.chain), strict=False)
+    depth = next((depth for depth, (asked, made) in enumerate(both, 1) if asked != made), len(mishap.chain))
+    chain = mishap.chain[len(mishap.chain) - depth :]
+    return [_finding("library_bug", e, mishap, _spot(chain), call=first.name, chain=chain)]
 
 
 def _bad_gradient(e: Evidence, mishap: Mishap) -> list[Finding]:

@@ -1240,6 +1240,31 @@ def a_second_derivative_of_what_is_linear() -> Built:
     return model, step
 
 
+@cut("library_bug")
+def a_second_derivative_of_a_linear_layer() -> Built:
+    model, x = pair(), batch().requires_grad_()
+
+    def step() -> torch.Tensor:
+        (first,) = torch.autograd.grad(model["inner"](x).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)  # CUT
+        return (model["outer"](x) * second).sum()
+
+    return model, step
+
+
+@cut("unused_input")
+def a_second_derivative_by_a_value_that_the_first_leaves_aside() -> Built:
+    model, x, other = small(), batch().requires_grad_(), batch().requires_grad_()
+
+    def step() -> torch.Tensor:
+        energy = model(x).tanh().sum() + 0 * other.sum().detach()
+        (first,) = torch.autograd.grad(energy, x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), other)  # CUT
+        return (first * second).sum()
+
+    return model, step
+
+
 @cut("numpy_roundtrip")
 def an_array_asked_of_a_tensor_that_requires_grad() -> Built:
     model, x = pair(), batch()

@@ -21,20 +21,20 @@ def counted(model, hum, bees):
         return F.mse_loss(model(hum).float(), bees)
 
 
-# [wrong]
 def train(model, optimizer, scaler, hum, bees):
+    # [wrong]
     optimizer.zero_grad()
     loss = counted(model, hum, bees)
     scaler.scale(loss).backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # CUT
     scaler.step(optimizer)
     scaler.update()
+    # [end]
     return loss
-# [end]
 
 
-# [fixed]
 def train_fixed(model, optimizer, scaler, hum, bees):
+    # [fixed]
     optimizer.zero_grad()
     loss = counted(model, hum, bees)
     scaler.scale(loss).backward()
@@ -42,8 +42,8 @@ def train_fixed(model, optimizer, scaler, hum, bees):
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     scaler.step(optimizer)
     scaler.update()
+    # [end]
     return loss
-# [end]
 
 
 def train_without_scale(model, optimizer, scaler, hum, bees):

@@ -135,7 +135,6 @@ def experiment_every_way_of_writing_is_a_computation():
         lambda t: t.copy_(value),
         lambda t: t.add_(value),
         lambda t: t.index_copy_(0, row, value[:1]),
-        lambda t: torch.mul(value.detach(), 1, out=t) if not torch.is_grad_enabled() else t.mul_(value),
     ]
     for write in writes:
         recorded, lost = torch.zeros(3), torch.zeros(3)

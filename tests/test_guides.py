@@ -93,7 +93,6 @@ WITH_OPTIMIZER = ("optimizer_mismatch", "parameter_rewrap", "params_replaced", "
 MISSING = {
     "grad_on_non_leaf": "a matcher for tensors that are expected to be leaves",
     "hook_misuse": "a matcher for hooks that replace the gradient in silence",
-    "inplace_under_no_grad": "a matcher for writes under no_grad",
 }
 NO_GRAD_FN = "element 0 of tensors does not require grad"
 # Backward raises, on a loss that does require grad:

@@ -6,6 +6,8 @@ The rules run in order, most particular first: what can be read off (frozen para
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -70,7 +72,11 @@ def _cut(e: Evidence) -> list[Finding]:
             place = (finding.cause, spot.file, spot.line) if spot is not None else (finding.cause, cut.key)
             found[place] = _joined(found[place], finding) if place in found else finding
     total = not e.reached.norms
-    return sorted(found.values(), key=lambda f: 0 if total else -len(f.parameters))
+    integers = {f.location for f in found.values() if f.cause == "integer_cast"}
+    return sorted(
+        found.values(),
+        key=lambda f: (0 if total else -len(f.parameters), "via" in f.facts and f.location in integers),
+    )
 
 
 def _joined(known: Finding, other: Finding) -> Finding:
@@ -81,11 +87,26 @@ def _joined(known: Finding, other: Finding) -> Finding:
 
 
 def _swallowed(cut: Cut, e: Evidence) -> bool:
-    """``x.detach().cpu().numpy()`` is one thing to change: the detach goes with the way out of torch."""
-    if cut.kind not in (DETACH, DATA):
+    """``x.detach().cpu().numpy()`` is one thing to change: the detach goes with the way out of torch.
+
+    So is ``torch.tensor(x.item())``: the way back goes with the way out, unless it makes a leaf of it.
+    """
+    kinds = {DETACH: (ESCAPE, REWRAP), DATA: (ESCAPE, REWRAP), REWRAP: (ESCAPE,), ESCAPE: (REWRAP,)}.get(cut.kind, ())
+    others = [c for other in e.verdict.cuts if other.kind in kinds for c in _calls(other, e)]
+    if cut.kind == REWRAP and (not all(_from_python(c, e) for c in _calls(cut, e)) or _leaf(_calls(cut, e), e)):
         return False
-    places = {line_of(c) for other in e.verdict.cuts if other.kind in (ESCAPE, REWRAP) for c in _calls(other, e)}
+    if cut.kind == ESCAPE:
+        others = [c for c in others if _from_python(c, e) and _leaf([c], e)]
+    places = {line_of(c) for c in others}
     return all(line_of(c) in places for c in _calls(cut, e))
+
+
+def _from_python(call: Call, e: Evidence) -> bool:
+    return all(e.trace.values[n].python for n in call.inputs)
+
+
+def _leaf(calls: Sequence[Call], e: Evidence) -> bool:
+    return any(e.trace.values[o].leaf for c in calls for o in c.outputs)
 
 
 def _calls(cut: Cut, e: Evidence) -> list[Call]:
@@ -127,15 +148,34 @@ def _finding(cut: Cut, e: Evidence) -> Finding:
 def _cause(cut: Cut, region: Region | None, calls: Sequence[Call], e: Evidence) -> str:
     if region is not None:
         return _OF_REGION.get(region.kind, "unknown")
+    if cut.kind == ESCAPE and all(_OLD.search(_function_at(c)) for c in calls):
+        return "rewrap_tensor"
     if cut.kind == ESCAPE:
         return "numpy_roundtrip" if any(c.name in ("numpy", "__array__") for c in calls) else "python_roundtrip"
     if cut.kind == REWRAP and any(c.name == births.PARAMETER for c in calls):
         return "parameter_rewrap"
-    if cut.kind == REWRAP and any(e.trace.values[o].leaf for c in calls for o in c.outputs):
+    if cut.kind == REWRAP and _leaf(calls, e):
         return "new_leaf"
     if cut.kind == OPERATION and any(c.name == GRAD for c in calls):
         return "create_graph_missing"
+    if cut.kind == OPERATION and all(_in_library(c, e) for c in calls):
+        return "integer_cast"
     return _OF_CALL[cut.kind]
+
+
+_OLD = re.compile(r"(Float|Double|Half|BFloat16|torch\.)Tensor$")
+
+
+def _function_at(call: Call) -> str:
+    """What the user's line calls there, as it is written: ``"torch.FloatTensor"``."""
+    node = frames.node_at(call.chain[0]) if call.chain else None
+    return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+
+
+def _in_library(call: Call, e: Evidence) -> bool:
+    """Whether a library's function that records nothing came to hand out integers by this operation."""
+    inside = any(e.trace.regions[r].via for r in call.regions)
+    return inside and not any(e.trace.values[o].floating for o in call.outputs)
 
 
 def _facts(region: Region | None) -> dict[str, str]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gradkit import births
+from gradkit.calls import writes
 from gradkit.traces import CHECKPOINT, FUNCTION, SAMPLE, Call, Chain, Key, Trace, Value
 
 DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION, UNDECLARED = (
@@ -28,10 +29,12 @@ _INDEXED = frozenset(
     masked_fill_ masked_select scaled_dot_product_attention repeat_interleave one_hot split
     """.split()
 )
-_NEW = frozenset("tensor new_tensor".split())
+NEW = frozenset("tensor new_tensor".split())
 _MAYBE_NEW = frozenset("as_tensor asarray".split())
 _COST = {DETACH: 1.0, DATA: 1.0, ESCAPE: 1.0, REWRAP: 1.0, CAST: 1.0, OPERATION: 1.25}
 _SAMPLE_COST, _INDEX_COST, _SPREAD_COST, _STATE_COST = 1.5, 0.5, 0.25, 10.0
+
+_ALIASES = {"data": DATA, "detach": DETACH}
 
 Mark = tuple[str, int]  # (kind, index of the call), or (REGION, index of the region)
 
@@ -130,13 +133,14 @@ def find(trace: Trace, starved: Iterable[str]) -> Verdict:
 
 def _ways(trace: Trace) -> dict[int, _Way]:
     ways: dict[int, _Way] = {trace.loss: _Way(0.0, None)} if trace.loss >= 0 else {}
+    aliases = _aliases(trace)
     for call in reversed(trace.calls):
         for output in call.outputs:
             way = ways.get(output)
             if way is None:
                 continue
             for source in dict.fromkeys(call.inputs):
-                marks, cost = _toll(trace, call, source, output, way.following)
+                marks, cost = _toll(trace, call, source, output, way.following, aliases.get(source))
                 cost += way.cost
                 known = ways.get(source)
                 if known is None or cost < known.cost - 1e-9:
@@ -146,7 +150,9 @@ def _ways(trace: Trace) -> dict[int, _Way]:
     return ways
 
 
-def _toll(trace: Trace, call: Call, source: int, output: int, following: Call | None) -> tuple[tuple[Mark, ...], float]:
+def _toll(
+    trace: Trace, call: Call, source: int, output: int, following: Call | None, alias: Call | None
+) -> tuple[tuple[Mark, ...], float]:
     """What it costs to pass ``call`` from ``source`` to ``output``, and the cuts that are paid for."""
     u, w = trace.values[source], trace.values[output]
     marks: list[Mark] = []
@@ -166,11 +172,31 @@ def _toll(trace: Trace, call: Call, source: int, output: int, following: Call | 
     if kind:
         marks.append((kind, call.index))
         cost += _COST[kind]
+    elif alias is not None and set(alias.inputs).intersection(call.inputs):
+        marks.append((_ALIASES[alias.name], alias.index))
+        cost += _COST[_ALIASES[alias.name]]
+    elif u.python and call.name in NEW:
+        marks.append((REWRAP, call.index))  # it would cut a tensor too, so it is one more line to change, at no cost
     elif not u.floating and not u.python and call.name in _INDEXED:
         cost += _INDEX_COST
     if not u.parameter and math.prod(u.shape) == 1 < math.prod(w.shape):
         cost += _SPREAD_COST
     return tuple(marks), cost
+
+
+def _aliases(trace: Trace) -> dict[int, Call]:
+    """Of every value that was written through the ``.data`` or ``detach()`` of a tensor, the call that made that.
+
+    The tensor sees the numbers, for the memory is shared; it does not see the history of what was written.
+    """
+    found: dict[int, Call] = {}
+    for call in trace.calls:
+        if writes(call.name) and call.inputs and call.name != "data=":
+            maker = trace.values[call.inputs[0]].maker
+            alias = found.get(call.inputs[0]) or (trace.calls[maker] if maker >= 0 else None)
+            if alias is not None and alias.name in _ALIASES:
+                found.update(dict.fromkeys(call.outputs, alias))
+    return found
 
 
 def _function(trace: Trace, call: Call) -> int:
@@ -195,13 +221,13 @@ def _cutting(call: Call, u: Value, w: Value) -> str:
     """The kind of cut that a call is by itself, whatever the grad mode; ``""`` if the gradient can follow."""
     if call.name in ("detach", "detach_"):
         return DETACH
-    if call.name == "data":
+    if call.name in ("data", "data="):
         return DATA
     if w.python:
         return ESCAPE
     if u.python:
         return ""
-    if call.name in births.NAMES or call.name in _NEW or (call.name in _MAYBE_NEW and u.shape != w.shape):
+    if call.name in births.NAMES or call.name in NEW or (call.name in _MAYBE_NEW and u.shape != w.shape):
         return REWRAP
     if u.floating and not w.floating:
         return CAST if call.name in _CASTS else OPERATION

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from gradkit import births, classes, flows, frames
 from gradkit.calls import GRAD
-from gradkit.evidence import Evidence, called_by
+from gradkit.cuts import NEW
+from gradkit.evidence import Evidence, called_by, line_of
 from gradkit.records import LIKELY, OBSERVED, Finding, Location, Note
 from gradkit.traces import Call, Key, Value
 
@@ -21,7 +22,7 @@ def name(e: Evidence, told: set[str]) -> list[Finding]:
     if other:
         return other
     if not any(e.trace.values[v].parameter for v in e.verdict.reaching) and e.trace.loss >= 0:
-        return [_constant(e, names)]
+        return _constant(e, names)
     found, names = _escaped(e, names)
     groups: dict[Key, tuple[Location | None, str, list[str]]] = {}
     for parameter in names:
@@ -37,14 +38,19 @@ def _escaped(e: Evidence, names: Sequence[str]) -> tuple[list[Finding], list[str
     groups: dict[int, tuple[Call, Call, list[str]]] = {}
     for name, (left, back, _) in trips.items():
         groups.setdefault(left.index, (left, back, []))[2].append(name)
-    found = [_round_trip(left, back, sorted(group)) for left, back, group in groups.values()]
+    found = [one for left, back, group in groups.values() for one in _round_trip(left, back, sorted(group))]
     return found, [name for name in names if name not in trips]
 
 
-def _round_trip(left: Call, back: Call, names: Sequence[str]) -> Finding:
+def _round_trip(left: Call, back: Call, names: Sequence[str]) -> list[Finding]:
+    """The way out of torch; and the way back, on another line, if it would cut a tensor too."""
     cause = "numpy_roundtrip" if left.name in ("numpy", "__array__") else "python_roundtrip"
     notes = (Note("comes_back", frames.locate(back.chain[0]), {"call": back.name}), *called_by(left.chain))
-    return Finding(cause, frames.locate(left.chain[0]), notes, LIKELY, tuple(names), call=left.name)
+    found = [Finding(cause, frames.locate(left.chain[0]), notes, LIKELY, tuple(names), call=left.name)]
+    if back.name in NEW and line_of(left) != line_of(back):
+        spot, around = frames.locate(back.chain[0]), tuple(called_by(back.chain))
+        found.append(Finding("rewrap_tensor", spot, around, LIKELY, tuple(names), call=back.name))
+    return found
 
 
 def _cached(e: Evidence, names: Sequence[str]) -> list[Finding]:
@@ -99,7 +105,7 @@ def built(e: Evidence, told: set[Location | None]) -> list[Finding]:
     return list(groups.values())
 
 
-def _constant(e: Evidence, names: Sequence[str]) -> Finding:
+def _constant(e: Evidence, names: Sequence[str]) -> list[Finding]:
     trips = [trip for trip in _trips(e) if trip[2].intersection(names)]
     if trips:
         return _round_trip(*trips[-1][:2], names)
@@ -107,7 +113,7 @@ def _constant(e: Evidence, names: Sequence[str]) -> Finding:
     spot = frames.locate(origin.chain[0]) if origin is not None and origin.chain else None
     notes = called_by(origin.chain) if origin is not None else []
     call = origin.name if origin is not None else ""
-    return Finding("constant_loss", spot, tuple(notes), OBSERVED, tuple(names), call=call)
+    return [Finding("constant_loss", spot, tuple(notes), OBSERVED, tuple(names), call=call)]
 
 
 def _origins(e: Evidence) -> list[Call]:

@@ -619,7 +619,7 @@ def a_sum_of_items() -> Built:
         total = 0.0
         for row in x:
             total += model(row).item()  # CUT
-        return torch.tensor(total, requires_grad=True)
+        return torch.tensor(total, requires_grad=True)  # CUT
 
     return model, step
 
@@ -630,7 +630,7 @@ def a_square_root_by_the_math_module() -> Built:
 
     def step() -> torch.Tensor:
         value = model(x).pow(2).mean().item()  # CUT
-        return torch.tensor(math.sqrt(value))
+        return torch.tensor(math.sqrt(value))  # CUT
 
     return model, step
 
@@ -641,7 +641,7 @@ def an_array_of_items() -> Built:
 
     def step() -> torch.Tensor:
         values = [out.item() for out in model(x)]  # CUT
-        return torch.tensor(np.array(values)).sum()
+        return torch.tensor(np.array(values)).sum()  # CUT
 
     return model, step
 
@@ -663,7 +663,7 @@ def a_list_that_is_computed_with() -> Built:
 
     def step() -> torch.Tensor:
         rows = model["inner"](x).tolist()  # CUT
-        return model["outer"](torch.tensor([[value * 2 for value in row] for row in rows])).sum()
+        return model["outer"](torch.tensor([[value * 2 for value in row] for row in rows])).sum()  # CUT
 
     return model, step
 
@@ -709,7 +709,7 @@ def a_singular_value_decomposition_by_numpy() -> Built:
 
     def step() -> torch.Tensor:
         left, values, right = np.linalg.svd(model["inner"](x).data.numpy(), full_matrices=False)  # CUT
-        return model["outer"](torch.tensor(left @ np.diag(values) @ right)).sum()
+        return model["outer"](torch.tensor(left @ np.diag(values) @ right)).sum()  # CUT
 
     return model, step
 
@@ -722,7 +722,7 @@ def an_array_made_of_a_list_of_arrays() -> Built:
         rows = []
         for row in x:
             rows.append(model["inner"](row).detach().numpy())  # noqa: PERF401  # CUT
-        return model["outer"](torch.tensor(np.array(rows))).sum()
+        return model["outer"](torch.tensor(np.array(rows))).sum()  # CUT
 
     return model, step
 
@@ -765,7 +765,7 @@ def a_tensor_made_of_losses() -> Built:
     return model, step
 
 
-@cut("rewrap_tensor", short="called python_roundtrip, at the right line")
+@cut("rewrap_tensor")
 def a_float_tensor_made_of_losses() -> Built:
     model, x = small(), batch()
 
@@ -1626,6 +1626,8 @@ def a_copy_of_the_model_in_the_step() -> Built:
         adapted = copy.deepcopy(model)  # CUT
         return adapted(x).sum()
 
+    return model, step
+
 
 # -- a gradient that is exactly zero ----------------------------------------------------------------------------------
 
@@ -1871,3 +1873,41 @@ def _one_worker() -> None:
     """A group of one process, made once for all tests of this process."""
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+
+
+@cut("data_attr")
+def an_inner_step_that_writes_the_data_of_a_copy() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        fast = copy.deepcopy(model)  # CUT
+        loss = fast(x).pow(2).mean()
+        grads = torch.autograd.grad(loss, list(fast.parameters()), create_graph=True)
+        for weight, grad in zip(fast.parameters(), grads, strict=True):
+            weight.data = weight.data - 0.1 * grad  # CUT
+        return fast(x + 1).pow(2).mean()
+
+    return model, step
+
+
+@cut("data_attr")
+def a_state_moved_through_its_data() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        state = torch.zeros(6, 4)
+        state.data.add_(model["inner"](x))  # CUT
+        return model["outer"](state).sum()
+
+    return model, step
+
+
+@cut("new_leaf")
+def a_number_made_a_leaf() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = model(x).pow(2).mean()
+        return torch.tensor(loss.item(), requires_grad=True)  # CUT
+
+    return model, step

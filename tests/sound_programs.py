@@ -901,6 +901,8 @@ def a_moving_average_copied_in_the_step() -> Built:
         teacher = copy.deepcopy(model).requires_grad_(False)
         return F.mse_loss(model(x), teacher(x) + 1)
 
+    return model, step
+
 
 # -- gradients that are exactly zero, and rightly so ------------------------------------------------------------------
 

@@ -133,8 +133,15 @@ def test_a_reentrant_checkpoint_whose_output_is_dead_is_a_cut() -> None:
 def test_a_number_that_comes_back_is_an_escape_where_it_left() -> None:
     r = Recorder(w=(2,))
     number = r.call("item", r.parameters["w"], shape=(), floating=False, python=True, requires_grad=False)
-    loss = r.call("tensor", number, shape=(), requires_grad=False)
+    loss = r.call("as_tensor", number, shape=(), requires_grad=False)
     assert kinds(r.find(loss)) == [(ESCAPE, ("w",))]
+
+
+def test_where_a_number_comes_back_by_what_would_cut_a_tensor_too_both_lines_are_cuts() -> None:
+    r = Recorder(w=(2,))
+    number = r.call("item", r.parameters["w"], shape=(), floating=False, python=True, requires_grad=False)
+    loss = r.call("tensor", number, shape=(), requires_grad=False)
+    assert kinds(r.find(loss)) == [(ESCAPE, ("w",)), (REWRAP, ("w",))]
 
 
 def test_a_cast_to_integers_and_an_operation_without_derivative_are_told_apart() -> None:

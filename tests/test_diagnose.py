@@ -303,10 +303,12 @@ def test_a_number_from_a_callee_inside_of_tensor_is_a_round_trip() -> None:
     def step() -> torch.Tensor:
         return torch.tensor([score(row) for row in x]).mean()
 
-    (finding,) = gradkit.diagnose(step, model=model).findings
-    assert finding.cause == "python_roundtrip"
-    assert finding.location is not None
-    assert finding.location.text.strip().endswith(".item())), 9)")
+    out, back = gradkit.diagnose(step, model=model).findings
+    assert (out.cause, back.cause) == ("python_roundtrip", "rewrap_tensor")
+    assert out.location is not None
+    assert out.location.text.strip().endswith(".item())), 9)")
+    assert back.location is not None
+    assert "torch.tensor" in back.location.text
 
 
 # -- models of transformers and peft ----------------------------------------------------------------------------------

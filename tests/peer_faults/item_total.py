@@ -18,7 +18,7 @@ class Tagger(nn.Module):
         total = 0.0
         for row in range(len(tags)):
             total += F.cross_entropy(scores[row : row + 1], tags[row : row + 1]).item()  # CUT
-        return torch.tensor(total / len(tags))
+        return torch.tensor(total / len(tags))  # CUT
 
 
 def build():

@@ -18,7 +18,7 @@ class Arm(nn.Module):
             heading = heading + angle.item()  # CUT
             x = x + math.cos(heading)
             y = y + math.sin(heading)
-        return torch.tensor([x, y])
+        return torch.tensor([x, y])  # CUT
     # [end]
 
     def forward(self, target):

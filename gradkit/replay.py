@@ -91,6 +91,10 @@ class Replayer(Tracer):
         self._pass_on(lost)
         return result
 
+    def put(self, func: Any, name: str, args: Any) -> Any:
+        """A flag can be set on leaves only; what has its history back is none, and needs no flag."""
+        return None if name == "requires_grad=" and not args[0].is_leaf else super().put(func, name, args)
+
     def joined(self, name: str, targets: list[torch.Tensor], found: list[Any]) -> None:
         """Undo the cut of a collective: what it filled goes on from what it was filled from."""
         lost = [x for x in found if isinstance(x, torch.Tensor) and x.is_floating_point()]
@@ -108,6 +112,8 @@ class Replayer(Tracer):
         """
         if getattr(func, "__name__", "") in ("numpy", "__array__") and args[0].requires_grad:
             args = (args[0].detach(), *args[1:])
+        if func is torch.Tensor.detach_ and self._kind("detach_"):
+            return args[0]
         if func is torch.autograd.grad and self._kind(GRAD):
             args, kwargs = args[:3], {**kwargs, "create_graph": True}
         return super()._carry_out(func, args, kwargs)

@@ -95,6 +95,9 @@ class Switches:
         else:
             region = self._region(outside, BLOCK if action == "__enter__" else SWITCH)
             self._open.append(_Open(on, owner, region))
+            # set_grad_enabled switches as soon as it is made, before it is entered as a block or decorator
+            if self.skip and action == "__init__" and self._region(outside, BLOCK).key in self.skip:
+                return on
         return on or region.key not in self.skip
 
     def _close(self, owner: Any) -> None:

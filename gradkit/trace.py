@@ -153,7 +153,7 @@ class Tracer(TorchFunctionMode):
         elif name == "__set__":
             name = f"{func.__self__.__name__}="
             if name != "data=":
-                return func(*args, **kwargs)
+                return self.put(func, name, args)
         self._frame = sys._getframe(1)
         try:
             if name == "_set_grad_enabled":
@@ -163,6 +163,10 @@ class Tracer(TorchFunctionMode):
             return self.call(func, name, args, kwargs)
         finally:
             self._frame = None  # a frame holds its tensors
+
+    def put(self, func: Any, name: str, args: Any) -> Any:
+        """Set a property of a tensor: ``name`` is ``"requires_grad="`` or ``"grad="``, for example."""
+        return func(*args)
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Carry out one call and record it."""

@@ -69,17 +69,15 @@ CUTS = (
 )
 
 
-STAYS = {
-    "set_grad_enabled_as_a_block": "the object has switched off before it is entered",
-    "set_grad_enabled_as_a_decorator": "the object has switched off before it is entered",
-    "a_value_detached_in_place": "detach_() is carried out first",
-    "a_flag_set_on_a_detached_loss": "the flag cannot be set on what is no leaf any more",
-}
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=why)) for name, why in STAYS.items()]
+PROVEN = (
+    "set_grad_enabled_as_a_block",
+    "set_grad_enabled_as_a_decorator",
+    "a_value_detached_in_place",
+    "a_flag_set_on_a_detached_loss",
 )
+
+
+@pytest.mark.parametrize("name", PROVEN)
 def test_a_rerun_proves(name: str) -> None:
     model, step = cut_programs.PROGRAMS[name].build()
     assert [finding.proof for finding in gradkit.diagnose(step, model=model).findings] == ["proven"]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gradkit import births, cuts, frames, missing, raised, scopes, sources, states, writes, zeros
+from gradkit import births, cuts, frames, missing, raised, replay, scopes, sources, states, writes, zeros
 from gradkit.calls import GRAD
 from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REWRAP, UNDECLARED, Cut
 from gradkit.evidence import Evidence, called_by, line_of
@@ -53,6 +53,7 @@ def name(evidence: Evidence) -> tuple[Finding, ...]:
     found += [f for f in missing.dead_terms(evidence) if f.location not in [other.location for other in found]]
     found += _loss(evidence)
     found += _unexplained(evidence, {p for f in found for p in f.parameters})
+    found = [replace(f, facts={"why": "read", **f.facts}) if f.proof == LIKELY else f for f in found]
     return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in found)
 
 
@@ -136,13 +137,26 @@ def _finding(cut: Cut, e: Evidence) -> Finding:
     cause, spot = _cause(cut, region, calls, e), _location(region, first, e)
     module = e.trace.modules[first.module] if first is not None and first.module >= 0 else ""
     revived = tuple(n for n in cut.parameters if e.revived is not None and n in e.revived)
-    proof = PROVEN if revived and len(revived) == len(set(cut.parameters) - set(e.frozen)) else LIKELY
+    all_alive = bool(revived) and len(revived) == len(set(cut.parameters) - set(e.frozen))
+    proof = PROVEN if all_alive and replay.can_undo(cut) else LIKELY
     if region is not None and region.kind == CHECKPOINT and spot not in [frames.locate(p) for p in region.chain[:1]]:
         proof = LIKELY
     call = region.via if region is not None and region.via else first.name if first is not None else ""
     chain = region.chain if region is not None else first.chain if first is not None else ()
     notes = (*(_inside(region, first) if cause != "custom_function" else ()), *_returns(cut, e), *called_by(chain))
-    return Finding(cause, spot, notes, proof, cut.parameters, 0, module, call, revived, e.reruns, _facts(region))
+    facts = {**_facts(region), **_doubt(cut, proof, e)}
+    return Finding(cause, spot, notes, proof, cut.parameters, 0, module, call, revived, e.reruns, facts)
+
+
+def _doubt(cut: Cut, proof: str, e: Evidence) -> dict[str, str]:
+    """Why a cut is no more than likely."""
+    if proof != LIKELY:
+        return {}
+    if not replay.can_undo(cut):
+        return {"why": "stored"}
+    if e.rerun_error:
+        return {"why": "raised", "raised": e.rerun_error.splitlines()[0]}
+    return {"why": "not_run" if e.revived is None else "not_revived"}
 
 
 def _cause(cut: Cut, region: Region | None, calls: Sequence[Call], e: Evidence) -> str:

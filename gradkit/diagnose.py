@@ -201,8 +201,8 @@ def _conclude(
     evidence = Evidence(
         trace, verdict, rows, reached, adapters, inventory.unregistered(step.model, options.should_train),
         *_optimizer(step.model, options.optimizer, want, run.unheld), _no_op_flags(step.model),
-        revived=rerun.revived, reruns=rerun.runs + mended.runs, files=_files(step, trace, options.callers),
-        callers=options.callers,
+        revived=rerun.revived, rerun_error=rerun.error, reruns=rerun.runs + mended.runs,
+        files=_files(step, trace, options.callers), callers=options.callers,
         classes={path: type(module) for path, module in step.model.named_modules(remove_duplicate=False)},
         mishap=run.mishap, mended=mended, crossing=crossing, misuses=run.misuses,
     )  # fmt: skip

@@ -30,6 +30,7 @@ class Evidence:
         not_finite: parameters whose gradient holds nan or inf.
         spoiler: index of the call whose derivative made it so, -1 if not known.
         revived: parameters that came alive in the rerun, None if there was none.
+        rerun_error: what the step raised in the rerun, ``""`` if nothing.
         reruns: how many reruns there were.
         files: the user's source files that take part.
         callers: the user's frames around the call of ``diagnose``, innermost first.
@@ -55,6 +56,7 @@ class Evidence:
     not_finite: tuple[str, ...] = ()
     spoiler: int = -1
     revived: frozenset[str] | None = None
+    rerun_error: str = ""
     reruns: int = 0
     files: tuple[str, ...] = ()
     callers: Chain = ()
@@ -107,16 +109,15 @@ class Evidence:
                 found.append(call)
         return found
 
-    def behind(self, calls: Iterable[Call]) -> set[str]:
-        """The parameters that flow into any of these calls."""
+    def behind(self, calls: Iterable[Call], *, floating: bool = False) -> set[str]:
+        """The parameters that flow into any of these calls; with ``floating``, without going through integers."""
+        values = self.trace.values
         needed = {number for call in calls for number in call.inputs}
         for call in reversed(self.trace.calls):
             if needed.intersection(call.outputs):
-                needed.update(call.inputs)
-        tensors = {self.trace.values[number].parameter for number in needed} - {""}
-        return {
-            name for name, number in self.trace.parameters.items() if self.trace.values[number].parameter in tensors
-        }
+                needed.update(n for n in call.inputs if not floating or values[n].floating or values[n].python)
+        tensors = {values[number].parameter for number in needed} - {""}
+        return {name for name, number in self.trace.parameters.items() if values[number].parameter in tensors}
 
 
 def called_by(chain: Chain) -> list[Note]:

@@ -140,10 +140,10 @@ def _facts(finding: Finding, trainable_numel: int, language: str | None) -> list
     if finding.module:
         rows.append(("module", finding.module))
     runs = "_runs" if finding.revived and finding.facts.get("error") else ""
-    key = f"proof.{finding.proof}{runs}"
-    rows.append(
-        (finding.proof, _words(key, language, n=len(finding.revived or finding.parameters), reruns=finding.reruns))
-    )
+    why = f"proof.{finding.proof}_{finding.facts.get('why', '')}"
+    key = why if i18n.has(why) else f"proof.{finding.proof}{runs}"
+    facts = {"n": len(finding.revived or finding.parameters), "reruns": finding.reruns, **finding.facts}
+    rows.append((finding.proof, _words(key, language, **facts)))
     if finding.facts.get("error"):
         rows.append(("error", finding.facts["error"]))
     return [(_words(f"report.{name}", language), text) for name, text in rows]

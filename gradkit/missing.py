@@ -136,7 +136,7 @@ def _trips(e: Evidence) -> list[tuple[Call, Call, set[str]]]:
     for lefts in places.values():
         after = [back for back in backs if lefts[0].index < back.index and _goes_on(lefts[0], back)]
         if after:
-            found.append((lefts[-1], after[-1], e.behind(lefts)))
+            found.append((lefts[-1], after[-1], e.behind(lefts, floating=True)))
     return found
 
 

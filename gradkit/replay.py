@@ -17,7 +17,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.utils import checkpoint as checkpoints
 
-from gradkit import autograd, frames, reach
+from gradkit import autograd, births, frames, reach
 from gradkit.autograd import AutogradGraph
 from gradkit.calls import GRAD
 from gradkit.cuts import DATA, DETACH, REGION, UNDECLARED, Cut
@@ -45,6 +45,11 @@ class Rerun:
     trace: Trace | None = None
     graph: AutogradGraph = field(default_factory=AutogradGraph)
     zero: frozenset[str] = frozenset()
+
+
+def can_undo(cut: Cut) -> bool:
+    """Whether a rerun can undo a cut: not where the value is stored away as the data of another tensor or Parameter."""
+    return cut.kind in (REGION, UNDECLARED) or cut.key[1] not in ("data=", births.PARAMETER, births.VARIABLE)
 
 
 class Replayer(Tracer):
@@ -112,6 +117,8 @@ class Replayer(Tracer):
         """
         if getattr(func, "__name__", "") in ("numpy", "__array__") and args[0].requires_grad:
             args = (args[0].detach(), *args[1:])
+        if isinstance(out := kwargs.get("out"), torch.Tensor) and torch.is_grad_enabled():
+            return out.copy_(func(*args, **{**kwargs, "out": None}))
         if func is torch.Tensor.detach_ and self._kind("detach_"):
             return args[0]
         if func is torch.autograd.grad and self._kind(GRAD):

@@ -219,3 +219,42 @@ def test_an_undone_in_place_write_changes_no_value_behind_it() -> None:
 
     plain, again = losses(model, step)
     assert torch.allclose(plain, again)
+
+
+# -- why a cut is no more than likely ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("a_parameter_made_of_another_one", "stored"),
+        ("an_inner_step_that_writes_the_data_of_a_copy", "not_revived"),
+        ("a_square_root_by_the_math_module", "read"),
+    ],
+)
+def test_a_finding_that_is_only_likely_says_why(name: str, why: str) -> None:
+    model, step = cut_programs.PROGRAMS[name].build()
+    finding = gradkit.diagnose(step, model=model).findings[0]
+    assert (finding.proof, finding.facts["why"]) == ("likely", why)
+
+
+def test_without_a_rerun_the_report_says_that_none_was_made() -> None:
+    model, step = cut_programs.PROGRAMS["a_threshold"].build()
+    report = gradkit.diagnose(step, model=model, replay=False)
+    assert "was not run again" in report.text("en")
+    assert "没有为证实它而重跑" in report.text("zh")
+
+
+def test_a_rerun_that_raises_is_quoted() -> None:
+    model, x = pair(), batch()
+    runs: list[int] = []
+
+    def step() -> torch.Tensor:
+        runs.append(1)
+        if len(runs) > 1:
+            raise ValueError("only once")
+        return model["outer"](model["inner"](x).detach()).sum()
+
+    (finding,) = gradkit.diagnose(step, model=model).findings
+    assert (finding.proof, finding.facts["why"]) == ("likely", "raised")
+    assert "only once" in finding.facts["raised"]

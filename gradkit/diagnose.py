@@ -19,6 +19,7 @@ from gradkit import (
     classes,
     cuts,
     frames,
+    harmless,
     inventory,
     load,
     mending,
@@ -211,7 +212,10 @@ def _conclude(
     backward = reached.runs and not reached.error
     modules = inventory.modules(step.model, rows)
     drawn = picture.make(trace, verdict, run.graph, rerun, findings, rows, modules, run.value, backward)
-    return Report(findings, rows, drawn, step.label, run.value, reached.runs, reached.error, 1 + evidence.reruns)
+    return Report(
+        findings, rows, drawn, step.label, run.value, reached.runs, reached.error, 1 + evidence.reruns,
+        harmless.seen(evidence, findings),
+    )  # fmt: skip
 
 
 def _ought(model: nn.Module, adapters: Iterable[inventory.Adapter]) -> tuple[str, ...]:

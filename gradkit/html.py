@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
 
@@ -23,8 +23,11 @@ def write(
     healthy: bool,
     drawing: str = "",
     language: str | None = None,
+    asides: Sequence[tuple[str, str]] = (),
 ) -> str:
     """A fragment that stands on its own: style, verdict, a card for each finding, and the picture (SVG) if given.
+
+    What was looked at and found harmless (``asides``: place and sentence) is folded away.
 
     Example:
         >>> "gk-verdict ok" in write((), "Sound.", "4 of 4", healthy=True)
@@ -37,8 +40,15 @@ def write(
     ]
     if drawing:
         parts.append(f'<div class="gk-paper">{drawing}</div>')
-    parts.append(f'<p class="gk-summary">{escape(summary)}</p></div>')
+    parts.append(f'<p class="gk-summary">{escape(summary)}</p>{_folded(asides, language)}</div>')
     return "\n".join(parts)
+
+
+def _folded(asides: Sequence[tuple[str, str]], language: str | None) -> str:
+    if not asides:
+        return ""
+    rows = "".join(f'<li><span class="gk-place">{escape(a)}</span> {escape(b)}</li>' for a, b in asides)
+    return f'<details class="gk-more"><summary>{_word("harmless", language)}</summary><ul>{rows}</ul></details>'
 
 
 def page(fragment: str, title: str, language: str | None = None) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradkit import fixes, guide, i18n
-from gradkit.records import Finding, Location, Note
+from gradkit.records import Finding, Harmless, Location, Note
 
 _REACHED = ("optimizer_mismatch", "unregistered_parameters", "nan_gradient", "zero_gradient")
 MOST_NAMES, MOST_LETTERS = 4, 150
@@ -160,6 +160,13 @@ def _note(note: Note, language: str | None) -> tuple[str, str, tuple[CodeLine, .
     if note.location is None:
         return text, "", ()
     return text, shown_place(note.location, language), frame(note.location, "", 0)
+
+
+def aside(one: Harmless, language: str | None = None) -> tuple[str, str]:
+    """Place and sentence of what was looked at and found harmless."""
+    place = shown_place(one.location, language).rsplit(":", 1)[0]
+    what = _words(f"harmless.of_{one.kind}", language, call=one.call)
+    return place, _words("report.told", language, name=what, text=_words(f"harmless.{one.why}", language))
 
 
 def verdict(

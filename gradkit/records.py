@@ -108,6 +108,25 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Harmless:
+    """A stop-gradient that was looked at and starves nobody.
+
+    Attributes:
+        kind: ``"detach"``, ``"number"`` (leaves torch), ``"no_grad"``, ``"inference_mode"``, ``"sample"`` or
+            ``"join"`` (of constants).
+        location: the user's line.
+        why: names its sentence, ``harmless.<why>``: ``"log"``, ``"left"``, ``"state"``, ``"frozen"``, ``"other_way"``
+            or ``"constant"``.
+        call: the operation, as written by torch.
+    """
+
+    kind: str
+    location: Location
+    why: str
+    call: str = ""
+
+
+@dataclass(frozen=True)
 class Node:
     """One node of a picture, before folding.
 

@@ -14,7 +14,7 @@ import graphviz
 
 from gradkit import drawing, html, i18n, layout, render, text
 from gradkit.errors import GradkitError
-from gradkit.records import Finding, Parameter, Picture
+from gradkit.records import Finding, Harmless, Parameter, Picture
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Report:
         backward: whether ``loss.backward()`` has something to start from.
         error: what backward raised, ``""`` if nothing.
         runs: how many times the step was run.
+        harmless: stop-gradients that were looked at and starve nobody.
     """
 
     findings: tuple[Finding, ...]
@@ -40,6 +41,7 @@ class Report:
     backward: bool = True
     error: str = ""
     runs: int = 1
+    harmless: tuple[Harmless, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -67,16 +69,22 @@ class Report:
         numel = sum(row.numel for row in wanted)
         return tuple(layout.section(finding, len(wanted), numel, language) for finding in self.findings)
 
+    def asides(self, language: str | None = None) -> tuple[tuple[str, str], ...]:
+        """What was looked at and found harmless: place and sentence of each."""
+        return tuple(layout.aside(one, language) for one in self.harmless)
+
     def text(self, language: str | None = None) -> str:
         """The report for a terminal."""
-        return text.write(self.sections(language), self.verdict(language), self.summary(language), language)
+        return text.write(
+            self.sections(language), self.verdict(language), self.summary(language), language, self.asides(language)
+        )
 
     def html(self, language: str | None = None, *, with_picture: bool = True) -> str:
         """The report as an HTML fragment, with the picture where it can be drawn."""
         shown = self._drawing(language) if with_picture else ""
         return html.write(
             self.sections(language), self.verdict(language), self.summary(language), healthy=self.healthy,
-            drawing=shown, language=language,
+            drawing=shown, language=language, asides=self.asides(language),
         )  # fmt: skip
 
     def _drawing(self, language: str | None) -> str:
@@ -135,6 +143,7 @@ class Report:
             "healthy": self.healthy, "label": self.label, "loss": self.loss, "backward": self.backward,
             "error": self.error, "runs": self.runs, "findings": [dataclasses.asdict(f) for f in self.findings],
             "parameters": [_plain(dataclasses.asdict(p)) for p in self.parameters],
+            "harmless": [dataclasses.asdict(one) for one in self.harmless],
         }  # fmt: skip
 
     def __str__(self) -> str:

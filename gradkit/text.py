@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from gradkit import i18n
 from gradkit.layout import CodeLine, Section
@@ -21,10 +21,19 @@ def columns(text: str) -> int:
     )
 
 
-def write(sections: Iterable[Section], verdict: str, summary: str, language: str | None = None) -> str:
-    """The whole report."""
+def write(
+    sections: Iterable[Section],
+    verdict: str,
+    summary: str,
+    language: str | None = None,
+    asides: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The whole report. ``asides``: place and sentence of what was looked at and found harmless."""
     blocks = ["\n".join(_section(section, language)) for section in sections]
-    return "\n\n".join([*blocks, f"{verdict}\n{summary}"]) + "\n"
+    lines = [verdict, summary]
+    if asides:
+        lines += [_word("harmless", language), *(f"  {place}  {sentence}" for place, sentence in asides)]
+    return "\n\n".join([*blocks, "\n".join(lines)]) + "\n"
 
 
 def _section(section: Section, language: str | None) -> Iterator[str]:

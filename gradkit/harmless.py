@@ -1,0 +1,138 @@
+"""Stop-gradients that were seen in the run and starve nobody, and why: a log, a target network, a second way.
+
+Never on the way of blaming: what is said here is worked out from the trace after the findings are known.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from gradkit import frames
+from gradkit.calls import ESCAPES
+from gradkit.evidence import Evidence
+from gradkit.records import Finding, Harmless, Location
+from gradkit.traces import BLOCK, DECORATOR, INFERENCE, SAMPLE, SWITCH, Call, Region
+
+MOST = 6
+_STOPS = frozenset(("detach", "detach_", "data", *ESCAPES))
+_JOINS = frozenset("cat concat concatenate stack hstack vstack pad".split())
+_WORDS = {"__float__": "float", "__array__": "asarray", "__int__": "int", "__index__": "int"}
+_REGIONS = {BLOCK: "no_grad", DECORATOR: "no_grad", SWITCH: "no_grad", INFERENCE: "inference_mode", SAMPLE: "sample"}
+
+
+def seen(e: Evidence, findings: Iterable[Finding]) -> tuple[Harmless, ...]:
+    """The stop-gradients on the user's own lines that starve nobody, one for each line, in the order of the run."""
+    if e.trace.loss < 0 or e.mishap is not None or e.reached.error:
+        return ()
+    blamed = {(f.location.file, f.location.line) for f in findings if f.location is not None}
+    found: dict[tuple[str, int], Harmless] = {}
+    for one in _all(e):
+        place = (one.location.file, one.location.line)
+        if place not in blamed and frames.is_user_file(one.location.file):
+            found.setdefault(place, one)
+        if len(found) == MOST:
+            break
+    return tuple(found.values())
+
+
+def _all(e: Evidence) -> Iterator[Harmless]:
+    wanted, starved = _flow(e, e.wanted), _flow(e, e.starved)
+    for key, calls in _places(e).items():
+        region = e.trace.regions[key] if isinstance(key, int) else None
+        spot = _entered(region) if region is not None else frames.locate(calls[0].chain[0])
+        if spot is None:
+            continue
+        name = calls[0].name
+        if region is None and name in _JOINS:
+            why, kind = "constant" if any(_joins_a_constant(e, call) for call in calls) else "", "join"
+        else:
+            why = _why(e, calls, wanted, starved)
+            why = "left" if why == "log" and _leaves(e, calls) else why
+            kind = _REGIONS[region.kind] if region is not None else "number" if name in ESCAPES else "detach"
+        if why:
+            yield Harmless(kind, spot, why, region.via if region is not None else _WORDS.get(name, name))
+
+
+def _places(e: Evidence) -> dict[object, list[Call]]:
+    """What may stop a gradient, in the order of the run: a region's index, or a place in the code, with its calls."""
+    found: dict[object, list[Call]] = {}
+    written: dict[object, bool] = {}
+    first: dict[object, int] = {}
+    for index, region in enumerate(e.trace.regions):
+        first.setdefault(region.key, index)
+    for call in e.trace.calls:
+        for index in call.regions:
+            found.setdefault(first[e.trace.regions[index].key], []).append(call)
+        if not call.regions and call.chain and (call.name in _STOPS or call.name in _JOINS):
+            if call.key not in written:
+                written[call.key] = _is_written(call)
+            if written[call.key]:
+                found.setdefault(call.key, []).append(call)
+    return found
+
+
+def _leaves(e: Evidence, calls: list[Call]) -> bool:
+    """Whether what some calls hand out leaves torch: then nobody sees where it goes."""
+    if any(call.name in ESCAPES for call in calls):
+        return True
+    going = {n for call in calls for n in call.outputs}
+    for later in e.trace.calls[calls[0].index :]:
+        if not going.isdisjoint(later.inputs):
+            going.update(later.outputs)
+            if later.name in ESCAPES:
+                return True
+    return False
+
+
+def _why(e: Evidence, calls: list[Call], wanted: set[int], starved: set[int]) -> str:
+    """Why what these calls stop is not missed; ``""`` if it may be missed, or if there was nothing to stop."""
+    inputs = {n for call in calls for n in call.inputs}
+    outputs = {n for call in calls for n in call.outputs}
+    if not e.verdict.reaching.intersection(outputs):
+        if any(call.writes_state for call in calls):
+            return "state"
+        return "log" if wanted.intersection(inputs) else ""
+    if starved.intersection(inputs):
+        return ""
+    return "other_way" if wanted.intersection(inputs) else "frozen" if _learned(e, inputs) else ""
+
+
+def _learned(e: Evidence, numbers: Iterable[int]) -> bool:
+    """Whether parameters or tensors with a flag are among some values: a stop that stops mere data says nothing."""
+    return any(e.trace.values[n].parameter or e.trace.values[n].requires_grad for n in numbers)
+
+
+def _flow(e: Evidence, names: Iterable[str]) -> set[int]:
+    """Every value that was computed from the named parameters, by whatever way."""
+    numbers = {e.trace.parameters[name] for name in names if name in e.trace.parameters}
+    shared = {e.trace.values[n].parameter for n in numbers}
+    flowing = {n for n, value in enumerate(e.trace.values) if value.parameter and value.parameter in shared}
+    for call in e.trace.calls:
+        if not flowing.isdisjoint(call.inputs):
+            flowing.update(call.outputs)
+    return flowing
+
+
+def _entered(region: Region) -> Location | None:
+    """Where the user's code entered a region; None if a library's code did."""
+    if region.kind not in _REGIONS or (region.via and region.kind != SAMPLE):
+        return None
+    if region.place is not None:
+        return region.place
+    return frames.locate(region.chain[0]) if region.chain else None
+
+
+def _is_written(call: Call) -> bool:
+    """Whether the call stands on the user's line as such, and was not made by a library in passing."""
+    node = frames.node_at(call.chain[0])
+    target = node.func if isinstance(node, ast.Call) else node
+    word = target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
+    return word in (call.name, _WORDS.get(call.name))
+
+
+def _joins_a_constant(e: Evidence, call: Call) -> bool:
+    """Whether what requires grad is joined with what was made in the step from nothing, as padding is."""
+    values = [e.trace.values[n] for n in call.inputs]
+    made = [e.trace.calls[v.maker] for v in values if v.maker >= 0 and not v.requires_grad]
+    return any(v.requires_grad for v in values) and any(not maker.inputs for maker in made)

@@ -31,18 +31,10 @@ SHORT_OF_LINE = {
     "a_half_cast_cache_survives_validation": "trainable_unused at the layer's definition",
     # the list is built by a method, and stored by another line
     "a_hidden_layers_in_nested_list": "names the line that stores the list, not the one that puts the layer into it",
-    # both are on the way from the parameters to the loss
-    "b_compute_loss_returns_new_leaf_constant": "names the float() in the reward, not the tensor() made of it",
     # that the layer is idle can be seen, that the batch lacks what would use it cannot
     "b_projector_pretrain_text_only_batches": "names the definition of the idle layer, not the collate function",
 }
-SHORT_OF_CAUSE = {
-    name: SHORT_OF_LINE[name]
-    for name in (
-        "a_half_cast_cache_survives_validation",
-        "b_compute_loss_returns_new_leaf_constant",
-    )
-}
+SHORT_OF_CAUSE = {name: SHORT_OF_LINE[name] for name in ("a_half_cast_cache_survives_validation",)}
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
 """Parameters and Variables that are made while a step runs: torch makes them unseen by a function mode.
 
-``nn.Parameter.__new__`` and ``torch.autograd.Variable.__new__`` are wrapped while a run lasts.
+Calls of these classes are heard by their metaclasses while a run lasts.
 """
 
 from __future__ import annotations
@@ -30,31 +30,26 @@ def heard(tell: Heard) -> Iterator[None]:
     ``name`` is ``"Parameter"``, ``"deepcopy"`` (a Parameter that ``copy.deepcopy`` makes of another) or ``"Variable"``.
     """
     thread = threading.get_ident()
-    original = nn.Parameter.__new__
-    legacy = torch._C._LegacyVariableBase.__new__  # noqa: SLF001  Variable has no __new__ of its own
 
-    def parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
-        made = original(cls, data, requires_grad)
-        if isinstance(data, torch.Tensor) and threading.get_ident() == thread:
+    def make(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        made = type.__call__(cls, *args, **kwargs)
+        data = next((x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)), None)
+        if data is not None and isinstance(made, torch.Tensor) and threading.get_ident() == thread:
             frame = sys._getframe(1)
-            tell(COPY if frame.f_code.co_filename == parameters.__file__ else PARAMETER, made, data, frame)
+            copied = frame.f_code.co_filename == parameters.__file__
+            tell(VARIABLE if cls is Variable else COPY if copied else PARAMETER, made, data, frame)
         return made
 
-    def variable(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        made = legacy(cls, *args, **kwargs)
-        data = args[0] if args else kwargs.get("data")
-        if isinstance(data, torch.Tensor) and isinstance(made, torch.Tensor) and threading.get_ident() == thread:
-            tell(VARIABLE, made, data, sys._getframe(1))
-        return made
-
-    before = vars(Variable).get("__new__")
-    nn.Parameter.__new__ = staticmethod(parameter)  # type: ignore[method-assign]
-    Variable.__new__ = staticmethod(variable)  # type: ignore[method-assign]
+    # Their classes are left alone: a class that is changed is slow from then on, and every call reads parameters.
+    makers: tuple[Any, ...] = (type(nn.Parameter), type(Variable))
+    before = [vars(maker).get("__call__") for maker in makers]
+    for maker in makers:
+        maker.__call__ = make
     try:
         yield
     finally:
-        nn.Parameter.__new__ = original  # type: ignore[method-assign]
-        if before is None:
-            del Variable.__new__
-        else:
-            Variable.__new__ = before  # type: ignore[method-assign]
+        for maker, call in zip(makers, before, strict=True):
+            if call is None:
+                del maker.__call__
+            else:
+                maker.__call__ = call

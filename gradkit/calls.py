@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from typing import Any
 
@@ -32,6 +33,16 @@ QUIET = frozenset("batch_norm instance_norm embedding embedding_bag numpy __arra
 def writes(name: str) -> bool:
     """Whether a call of this name writes into its first argument."""
     return (name[-1:] == "_" and name[-2:] != "__") or name in WRITING or name == "data="
+
+
+@functools.lru_cache(maxsize=1024)
+def is_plain(name: str) -> bool:
+    """Whether all calls of this name compute something of what they are given, and do nothing else.
+
+    Unless they are given ``out=`` or ``inplace=``.
+    """
+    special = (NO_DATA, OVERWRITES, FROM_PLAIN, ESCAPES, QUIET, {GRAD})
+    return not writes(name) and not any(name in names for names in special)
 
 
 def written_unseen(name: str, args: Any, kwargs: Any) -> list[Any]:

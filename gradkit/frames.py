@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -51,27 +51,60 @@ def is_user_file(filename: str) -> bool:
     return not path.startswith((_HERE + os.sep, *_LIBRARIES))
 
 
-def chain(frame: FrameType | None, stop: CodeType) -> Chain:
+class Outside:
+    """A frame that is waiting for what it called, and the user's frames from there outwards, once they were asked for.
+
+    Hold it no longer than the frame runs.
+    """
+
+    __slots__ = ("found", "frame")
+
+    def __init__(self, frame: FrameType) -> None:
+        self.frame = frame
+        self.found: tuple[Chain, Point | None] | None = None
+
+
+def chain(frame: FrameType | None, stop: CodeType, waiting: Sequence[Outside] = ()) -> Chain:
     """The user's frames from ``frame`` outwards up to the code object ``stop``, innermost first.
 
     If there is none (the whole step lives in an installed library), the innermost frame that is
     neither torch's nor gradkit's stands in for them.
+
+    Args:
+        waiting: frames further out, innermost last, from where on the way out need not be looked up anew.
     """
+    found, spare = _outwards(frame, stop, waiting, len(waiting) - 1)
+    if found or spare is None:
+        return found
+    return (spare,)
+
+
+def _outwards(
+    frame: FrameType | None, stop: CodeType, waiting: Sequence[Outside], last: int
+) -> tuple[Chain, Point | None]:
+    """The user's frames, and the innermost of an installed library's."""
+    outside = waiting[last] if last >= 0 else None
+    mark = outside.frame if outside is not None else None
     found: list[Point] = []
     spare: Point | None = None
-    while frame is not None:
+    while frame is not None and frame is not mark:
         code = frame.f_code
         if code is stop:
-            break
-        kind = _kind(code.co_filename)
+            return tuple(found), spare
+        kind = _kinds.get(code.co_filename, -1)
+        if kind < 0:
+            kind = _kind(code.co_filename)
         if kind == 2:
             found.append((code, frame.f_lasti))
         elif kind == 1 and spare is None:
             spare = (code, frame.f_lasti)
         frame = frame.f_back
-    if not found and spare is not None:
-        found.append(spare)
-    return tuple(found)
+    if frame is None or outside is None:
+        return tuple(found), spare
+    if outside.found is None:
+        outside.found = _outwards(frame, stop, waiting, last - 1)
+    rest, library = outside.found
+    return (*found, *rest) if found else rest, spare or library
 
 
 def is_torch_file(filename: str) -> bool:
@@ -84,15 +117,16 @@ _kinds: dict[str, int] = {}
 
 def _kind(filename: str) -> int:
     """2 the user's, 1 an installed library's, 0 torch's, Python's or gradkit's."""
-    kind = _kinds.get(filename)
-    if kind is None:
-        if is_user_file(filename):
-            kind = 2
-        elif f"{os.sep}torch{os.sep}" in filename or filename.startswith((_HERE, "<", *_LIBRARIES)):
-            kind = 1 if "site-packages" in filename and f"{os.sep}torch{os.sep}" not in filename else 0
-        else:
-            kind = 1
-        _kinds[filename] = kind
+    kind = _kinds.get(filename, -1)
+    if kind >= 0:
+        return kind
+    if is_user_file(filename):
+        kind = 2
+    elif f"{os.sep}torch{os.sep}" in filename or filename.startswith((_HERE, "<", *_LIBRARIES)):
+        kind = 1 if "site-packages" in filename and f"{os.sep}torch{os.sep}" not in filename else 0
+    else:
+        kind = 1
+    _kinds[filename] = kind
     return kind
 
 

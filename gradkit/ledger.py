@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -20,17 +20,24 @@ def storage_key(tensor: torch.Tensor) -> int:
         return id(tensor)
 
 
-def leaves(values: Iterable[Any], depth: int = 0) -> Iterator[Any]:
+_ATOMS = frozenset((int, bool, str, type(None), torch.dtype, torch.device))
+
+
+def leaves(values: Iterable[Any], depth: int = 0) -> list[Any]:
     """Tensors, and numbers or arrays with origins, inside lists, tuples and dictionaries."""
+    found: list[Any] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            yield value
+            found.append(value)
+        elif type(value) in _ATOMS:
+            continue
         elif isinstance(value, (list, tuple)) and depth < 4:
-            yield from leaves(value, depth + 1)
+            found += leaves(value, depth + 1)
         elif isinstance(value, dict) and depth < 4:
-            yield from leaves(value.values(), depth + 1)
+            found += leaves(value.values(), depth + 1)
         elif isinstance(value, (float, carriers.Float32, carriers.Array)):
-            yield value
+            found.append(value)
+    return found
 
 
 class Ledger:
@@ -107,7 +114,11 @@ class Ledger:
         numbers: list[int] = []
         for leaf in found:
             if isinstance(leaf, torch.Tensor):
-                number = self.use(leaf)
+                entry = self._ids.get(id(leaf))
+                if entry is None or entry[0]() is not leaf or leaf.requires_grad is not self._facts[entry[1]][2]:
+                    number = self.use(leaf)
+                else:
+                    number = entry[1]
                 numbers.append(number)
                 write = self._writes.get(storage_key(leaf)) if self._writes else None
                 if write is not None and write[0] > self.makers[number] and write[1] != number:
@@ -131,21 +142,12 @@ class Ledger:
         return tuple(Value(m, tuple(f[0]), _carries(f[1]), f[2], *f[3:]) for m, f in rows)
 
     def _enter(self, tensor: torch.Tensor, maker: int, parameter: str, buffer: str) -> int:
-        flag = tensor.requires_grad
-        facts = [
-            tensor.shape,
-            tensor.dtype,
-            flag,
-            parameter,
-            buffer,
-            False,
-            flag and tensor.is_leaf,
-            "",
-            False,
-            False,
-            -1,
-        ]
-        number = self._new(maker, facts)
+        flag, number = tensor.requires_grad, len(self.makers)
+        leaf = flag and tensor.is_leaf
+        self.makers.append(maker)
+        self._facts.append(
+            [tensor.shape, tensor.dtype, flag, parameter, buffer, False, leaf, "", False, False, -1]
+        )
         self._ids[id(tensor)] = (weakref.ref(tensor), number)
         return number
 

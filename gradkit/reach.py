@@ -196,11 +196,20 @@ def _finite(grads: Any) -> bool:
     )
 
 
+_SMALLEST = 1e-10  # below, float32 loses the squares of much of what there is
+
+
 def _norm(grad: torch.Tensor) -> float | None:
     """The 2-norm; the largest element where squares would overflow; nan or inf only if the gradient holds such."""
     if grad.is_meta:
         return None
     values = grad.detach().coalesce().values() if grad.layout is torch.sparse_coo else grad.detach()
+    if values.dim() > 1 and values.is_floating_point() and values.dtype is not torch.float64:
+        # A copy in float64 of a large embedding's gradient takes twice its memory, and longer than a forward.
+        rows = torch.linalg.vector_norm(values, dim=-1, dtype=torch.float32)
+        norm = float(torch.linalg.vector_norm(rows if rows.device.type == "mps" else rows.double()))
+        if _SMALLEST <= norm < math.inf:
+            return norm
     exact = values.device.type != "mps"  # Apple's GPUs have no float64
     wide = values.to(torch.complex128 if values.is_complex() else torch.float64) if exact else values.float()
     norm = float(torch.linalg.vector_norm(wide))

@@ -7,7 +7,6 @@ Source of the right order: https://pytorch.org/docs/stable/notes/amp_examples.ht
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -61,8 +60,7 @@ class Scalers:
     @contextlib.contextmanager
     def heard(self) -> Iterator[None]:
         """While the block runs, every ``GradScaler`` reports to this object."""
-        names = ("scale", "unscale_", "step", "update")
-        originals = {name: GradScaler.__dict__[name] for name in names}
+        originals = {name: GradScaler.__dict__[name] for name in ("scale", "unscale_", "step", "update")}
         for name, original in originals.items():
             setattr(GradScaler, name, self._wrapped(name, original))
         try:
@@ -103,7 +101,6 @@ class Scalers:
             self.found.setdefault(Misuse(kind, chain))
 
     def _wrapped(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
         def method(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
             if name in ("unscale_", "step") and scaler.is_enabled() and not self._inside:
                 if self._state == _PLAIN:

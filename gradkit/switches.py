@@ -8,7 +8,6 @@ Source: https://pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gr
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -137,7 +136,6 @@ class Switches:
     # -- inference mode -----------------------------------------------------------------------------------------
 
     def _wrap_enter(self, original: Any) -> Any:
-        @functools.wraps(original)
         def enter(owner: Any) -> None:
             if threading.get_ident() == self._thread:
                 plain = self._region(sys._getframe(1), BLOCK)
@@ -153,7 +151,6 @@ class Switches:
         return enter
 
     def _wrap_exit(self, original: Any) -> Any:
-        @functools.wraps(original)
         def leave(owner: Any, *error: Any) -> None:
             if owner.__dict__.pop("gradkit_skipped", False):
                 return

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import sys
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -24,11 +25,13 @@ from gradkit import births, calls, carriers, collectives, frames
 from gradkit.backwards import Asked, OwnBackward, OwnBackwards
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
+from gradkit.running import Running
 from gradkit.scalers import Scalers
 from gradkit.switches import Switches
 from gradkit.traces import Call, Chain, Trace
 
 _sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
+_is_recording, _is_inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
 _SLOTS = frozenset(vars(nn.Module()))
 _BACKWARD: Any = torch.Tensor.backward
 
@@ -52,11 +55,17 @@ class Tracer(TorchFunctionMode):
     def __init__(self, model: nn.Module, preserved: Preserved | None = None) -> None:
         super().__init__()
         self.preserved = preserved
-        self.ledger = Ledger(self._unseen, self._outputs_at, lambda sequence: sequence < self.begin)
+        me: Any = weakref.ref(self)  # the ledger must not keep it alive: what goes at once is no work for Python's gc
+        self.ledger = Ledger(
+            lambda *unseen: me()._unseen(*unseen),
+            lambda sequence: me()._outputs_at(sequence),
+            lambda sequence: sequence < me().begin,
+        )
         self.switches = Switches(Tracer.run.__code__, self.ledger.inputs)
         self._calls: list[tuple[Any, ...]] = []
         self._begins: list[int] = []
-        self._stack: list[int] = []
+        modules = dict(model.named_modules())
+        self.running = Running(modules.items(), Tracer.run.__code__)
         self._held = dict(model.named_parameters(remove_duplicate=False))
         self.begin = 0
         self.asked: Asked | None = None
@@ -64,9 +73,7 @@ class Tracer(TorchFunctionMode):
         self._trained: set[int] = set()
         self._model = model
         self._frame: FrameType | None = None
-        self._modules = [path for path, _ in model.named_modules()]
-        self._numbers = {id(module): i for i, module in enumerate(model.modules())}
-        self._adapted = {i for i, module in enumerate(model.modules()) if hasattr(module, "_disable_adapters")}
+        self._adapted = {i for i, module in enumerate(modules.values()) if _has_adapters(module)}
         self._disabled: set[str] = set()
         self._enabled: set[str] = set()
         self._parameters: dict[str, int] = {}
@@ -78,7 +85,7 @@ class Tracer(TorchFunctionMode):
         self.backwards.heard, self.switches.heard = self.scalers.backward, self.scalers.switched
         for name, buffer in model.named_buffers():
             self.ledger.old(buffer, buffer=name)
-        for path, module in model.named_modules():
+        for path, module in modules.items():
             for name, held in vars(module).items():
                 if name in _SLOTS or not isinstance(held, (torch.Tensor, list, tuple, dict)):
                     continue
@@ -116,6 +123,7 @@ class Tracer(TorchFunctionMode):
                 raise
             return self.asked.tensor
         finally:
+            self.running.clear()
             for handle in (stepping, after, before):
                 handle.remove()
 
@@ -129,17 +137,16 @@ class Tracer(TorchFunctionMode):
             self.preserved.optimizer(optimizer)
 
     def _enter_module(self, module: nn.Module, _args: Any) -> None:
-        number = self._numbers.get(id(module), -1)
+        number = self.running.number(module)
         if number < 0 and self.preserved is not None:
             self.preserved.watch(module)
         elif number in self._adapted:
             off = module._disable_adapters  # noqa: SLF001  peft's own property asks the same
-            (self._disabled if off else self._enabled).add(self._modules[number])
-        self._stack.append(number)
+            (self._disabled if off else self._enabled).add(self.running.paths[number])
+        self.running.enter(number, sys._getframe(1))
 
     def _leave_module(self, _module: nn.Module, _args: Any, _output: Any) -> None:
-        if self._stack:
-            self._stack.pop()
+        self.running.leave()
 
     # -- one call -----------------------------------------------------------------------------------------------
 
@@ -170,24 +177,19 @@ class Tracer(TorchFunctionMode):
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Carry out one call and record it."""
-        found = list(leaves(args)) + (list(leaves(kwargs.values())) if kwargs else [])
-        writes = calls.writes(name)
-        targets = leaves(args if name.startswith("_fused") else args[:1]) if writes or kwargs.get("inplace") else ()
-        state = self._before_write(
-            name, [*targets, *leaves([kwargs.get("out")]), *calls.written_unseen(name, args, kwargs)]
-        )
-        if name in calls.NO_DATA:
-            inputs: tuple[int, ...] = ()
-        else:
-            inputs = self.ledger.inputs(found[1:] if name in calls.OVERWRITES or name == "data=" else found)
-            if name in calls.FROM_PLAIN and not inputs:
-                inputs = carriers.origins_of_values(args[0] if args else kwargs.get("data"))
+        found = leaves((*args, *kwargs.values())) if kwargs else leaves(args)
+        plain = calls.is_plain(name) and not (kwargs and ("out" in kwargs or kwargs.get("inplace")))
+        writes, state = (False, False) if plain else self._writes(name, args, kwargs)
+        inputs = self.ledger.inputs(found) if plain else self._inputs(name, args, kwargs, found)
         if func is torch.autograd.grad and (kwargs.get("create_graph") or args[4:5] == (True,)):
             name = calls.GRAD_KEPT
-        if kwargs.get("out") is not None:
+        if not plain and kwargs.get("out") is not None:
             name = f"{name}{calls.INTO}"
         begin = _sequence()
         result = self.changed(name, inputs, found, self._carry_out(func, args, kwargs))
+        if plain and isinstance(result, torch.Tensor):
+            self._append(name, inputs, (self.ledger.made(result, len(self._calls), False),), begin, False)
+            return result
         if name in calls.ESCAPES:
             return self._escape(name, inputs, result, begin)
         if name == "__setitem__" or name == "data=":
@@ -206,6 +208,22 @@ class Tracer(TorchFunctionMode):
             outputs = tuple(self.ledger.made(x, index, writes) for x in made)
             self._append(name, inputs, outputs, begin, state)
         return result
+
+    def _writes(self, name: str, args: Any, kwargs: Any) -> tuple[bool, bool]:
+        """Whether a call writes in place, and whether what it writes outlives the step; that is copied first."""
+        writes = calls.writes(name)
+        targets = leaves(args if name.startswith("_fused") else args[:1]) if writes or kwargs.get("inplace") else []
+        targets += [*leaves([kwargs.get("out")]), *calls.written_unseen(name, args, kwargs)]
+        return writes, self._before_write(name, targets)
+
+    def _inputs(self, name: str, args: Any, kwargs: Any, found: list[Any]) -> tuple[int, ...]:
+        """The numbers of the values that a call makes use of."""
+        if name in calls.NO_DATA:
+            return ()
+        inputs = self.ledger.inputs(found[1:] if name in calls.OVERWRITES or name == "data=" else found)
+        if name in calls.FROM_PLAIN and not inputs:
+            inputs = carriers.origins_of_values(args[0] if args else kwargs.get("data"))
+        return inputs
 
     def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> None:
         """A Parameter or Variable was made of ``data``."""
@@ -226,7 +244,7 @@ class Tracer(TorchFunctionMode):
         try:
             state = self._before_write(name, targets)
             inputs, begin, result = self.ledger.inputs(leaves(read)), _sequence(), carry_out()
-            self.joined(name, targets, list(leaves(read)))
+            self.joined(name, targets, leaves(read))
             index = len(self._calls)
             outputs = tuple(self.ledger.made(x, index, True) for x in targets)
             self._append(name, inputs, outputs, begin, state)
@@ -271,11 +289,10 @@ class Tracer(TorchFunctionMode):
     # -- records ------------------------------------------------------------------------------------------------
 
     def _append(self, name: str, inputs: Any, outputs: Any, begin: int, state: bool) -> None:
-        on = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        frame = self._frame
+        on = _is_recording() and not _is_inference()
+        frame, running = self._frame, self.running
         regions = () if on or frame is None else self.switches.active(frame)
-        chain = frames.chain(frame, Tracer.run.__code__)
-        module = self._stack[-1] if self._stack else -1
+        chain, module = frames.chain(frame, running.stop, running.waiting), running.inside[-1]
         self._begins.append(begin)
         self._calls.append((len(self._calls), name, inputs, outputs, on, regions, module, chain, begin, state))
 
@@ -329,7 +346,7 @@ class Tracer(TorchFunctionMode):
             calls=tuple(Call(*call) for call in self._calls),
             values=self.ledger.values(),
             regions=self.switches.regions(),
-            modules=tuple(self._modules),
+            modules=tuple(self.running.paths),
             loss=number,
             parameters=dict(self._parameters),
             newborn={name: number for name, number in now.items() if name not in self._held},
@@ -342,3 +359,8 @@ class Tracer(TorchFunctionMode):
         """The parameters that the model has got in the step."""
         now = {name: p for name, p in self._model.named_parameters() if self._held.get(name) is not p}
         return {name: number for name, p in now.items() if (number := self.ledger.known(p)) is not None}
+
+
+def _has_adapters(module: nn.Module) -> bool:
+    """Whether peft made a module. Asked of the class: what a module does not have, it looks up long."""
+    return hasattr(type(module), "_disable_adapters") or "_disable_adapters" in vars(module)

@@ -55,12 +55,7 @@ class Tracer(TorchFunctionMode):
     def __init__(self, model: nn.Module, preserved: Preserved | None = None) -> None:
         super().__init__()
         self.preserved = preserved
-        me: Any = weakref.ref(self)  # the ledger must not keep it alive: what goes at once is no work for Python's gc
-        self.ledger = Ledger(
-            lambda *unseen: me()._unseen(*unseen),
-            lambda sequence: me()._outputs_at(sequence),
-            lambda sequence: sequence < me().begin,
-        )
+        self.ledger = Ledger(_weakly(self._unseen), _weakly(self._outputs_at), _weakly(self._is_past))
         self.switches = Switches(Tracer.run.__code__, self.ledger.inputs)
         self._calls: list[tuple[Any, ...]] = []
         self._begins: list[int] = []
@@ -332,6 +327,9 @@ class Tracer(TorchFunctionMode):
             if one.freed
         )
 
+    def _is_past(self, sequence: int) -> bool:
+        return sequence < self.begin
+
     def _outputs_at(self, sequence: int) -> tuple[int, ...]:
         index = self.index_at(sequence)
         outputs: tuple[int, ...] = self._calls[index][3] if index >= 0 else ()
@@ -359,6 +357,12 @@ class Tracer(TorchFunctionMode):
         """The parameters that the model has got in the step."""
         now = {name: p for name, p in self._model.named_parameters() if self._held.get(name) is not p}
         return {name: number for name, p in now.items() if (number := self.ledger.known(p)) is not None}
+
+
+def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that does not keep its object alive: what goes at once is no work for Python's garbage collector."""
+    held: Any = weakref.WeakMethod(method)
+    return lambda *given: held()(*given)
 
 
 def _has_adapters(module: nn.Module) -> bool:

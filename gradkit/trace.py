@@ -362,7 +362,11 @@ class Tracer(TorchFunctionMode):
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method that does not keep its object alive: what goes at once is no work for Python's garbage collector."""
     held: Any = weakref.WeakMethod(method)
-    return lambda *given: held()(*given)
+
+    def call(*given: Any) -> Any:
+        return held()(*given)
+
+    return call
 
 
 def _has_adapters(module: nn.Module) -> bool:

@@ -145,9 +145,7 @@ class Ledger:
         flag, number = tensor.requires_grad, len(self.makers)
         leaf = flag and tensor.is_leaf
         self.makers.append(maker)
-        self._facts.append(
-            [tensor.shape, tensor.dtype, flag, parameter, buffer, False, leaf, "", False, False, -1]
-        )
+        self._facts.append([tensor.shape, tensor.dtype, flag, parameter, buffer, False, leaf, "", False, False, -1])
         self._ids[id(tensor)] = (weakref.ref(tensor), number)
         return number
 

@@ -121,7 +121,8 @@ class Switches:
             return Region(SAMPLE, (SAMPLE, *chain[:1]), chain, via=code.co_name)
         via = "" if frames.is_user_file(file) else code.co_name
         kind = DECORATOR if decorated else kind
-        key = (kind, code) if decorated else (kind, code, frames.line_of((code, frame.f_lasti)))
+        # set_grad_enabled() in a `with` switches twice: as it is made, and as the block is entered.
+        key = (kind, code) if decorated else (BLOCK, code, frames.line_of((code, frame.f_lasti)))
         place = self._decorator(target) if decorated and not via else None
         return Region(kind, key, chain, place, via, decorated)
 

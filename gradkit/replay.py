@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -83,7 +84,7 @@ class Replayer(Tracer):
         if kind and name == GRAD:
             return result
         if kind in (DETACH, DATA):
-            return found[0] if name == "detach_" else found[0].view_as(found[0])
+            return result if name == "detach_" else found[0].view_as(found[0])
         lost = [x for number in inputs for x in self._lost.get(number, ())]
         if kind:
             lost += [x for x in found if isinstance(x, torch.Tensor) and x.is_floating_point()]
@@ -124,6 +125,14 @@ class Replayer(Tracer):
         if func is torch.autograd.grad and self._kind(GRAD):
             args, kwargs = args[:3], {**kwargs, "create_graph": True}
         return super()._carry_out(func, args, kwargs)
+
+    def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> None:
+        """What is computed from a Parameter whose making is a cut is joined to what the Parameter was made of."""
+        self._frame = frame
+        if self._kind(name):
+            before = [x for number in self.ledger.inputs([data]) for x in self._lost.get(number, ())]
+            self._pass_on([data, *before])
+        super()._born(name, made, data, frame)
 
     def _kind(self, name: str) -> str:
         if name not in self._names:

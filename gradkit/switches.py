@@ -111,7 +111,7 @@ class Switches:
             return Region(kind, (kind,), chain)
         code, file = frame.f_code, frame.f_code.co_filename
         decorated, target = False, None
-        if file == _CONTEXTLIB and kind == BLOCK:
+        if file == _CONTEXTLIB:
             decorated, target = True, _innermost(frame.f_locals.get("func"))
             if hasattr(target, "__code__"):
                 code, file = target.__code__, target.__code__.co_filename

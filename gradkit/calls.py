@@ -56,6 +56,14 @@ def written_unseen(name: str, args: Any, kwargs: Any) -> list[Any]:
     return list(args[:1]) if name in ("numpy", "__array__") else []
 
 
+def may_write(args: Any, kwargs: Any) -> bool:
+    """Whether a call whose name says nothing of it may write in place: ``F.relu(x, True)``, ``torch.add(x, y, out=x)``.
+
+    One that does not, and hands back a tensor it was given (``x.contiguous()``, ``x.float()``), has made nothing.
+    """
+    return "out" in kwargs or "inplace" in kwargs or any(arg is True for arg in args)
+
+
 def eager() -> contextlib.AbstractContextManager[object]:
     """Run what ``torch.compile`` compiled as it was written: the user's lines are not in compiled code."""
     if "torch._dynamo" not in sys.modules:

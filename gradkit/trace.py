@@ -198,6 +198,8 @@ class Tracer(TorchFunctionMode):
                 else ()
             )
             made = made or (found[:1] if writes else ())
+        if made and not writes and not calls.may_write(args, kwargs):
+            made = [x for x in made if not any(x is given for given in found)]
         if made and name != "requires_grad_":
             index = len(self._calls)
             outputs = tuple(self.ledger.made(x, index, writes) for x in made)

@@ -7,13 +7,17 @@ import math
 from gradkit import frames, ignoring
 from gradkit.evidence import Evidence, called_by, line_of
 from gradkit.records import OBSERVED, Finding, Location, Note
+from gradkit.traces import SAMPLE
 from gradkit.vanishing import EMPTY, IGNORED, TIMES_ZERO, Vanishing
 
 
 def name(e: Evidence) -> list[Finding]:
     """The operations whose derivative is zero, one finding for each line, in the order of the run."""
     places: dict[tuple[str, int] | None, list[Vanishing]] = {}
+    drawn = {call.key for call in e.trace.calls for r in call.regions if e.trace.regions[r].kind == SAMPLE}
     for one in e.vanishing:
+        if one.call.key in drawn:  # a Distribution.sample() is a cut, and in the rerun only what is drawn is left of it
+            continue
         if one.kind in (IGNORED, EMPTY) and not e.nan_loss:
             continue
         if one.kind == TIMES_ZERO and not _by_a_constant(e, one):

@@ -408,6 +408,19 @@ def a_value_detached_in_place() -> Built:
 
 
 @cut("detach")
+def a_detached_value_that_a_metric_looks_at_first() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x).detach()  # CUT
+        with torch.no_grad():
+            code.float().contiguous().norm()
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("detach")
 def a_detach_in_a_lambda() -> Built:
     model, x = pair(), batch()
     encode = lambda given: model["inner"](given).detach()  # noqa: E731  # CUT

@@ -8,7 +8,7 @@ subset of the cuts undone and looks which parameters get a gradient.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ _SOUND = (
     ["{v} = {a} + 1", "{v}[:, 0] = {b}[:, 1]"],
     ["{v} = torch.zeros(6, 4)", "{v}[:3] = {a}[:3]", "{v}[3:] = {b}[3:]"],
     ["{v} = {a}.clone()", "{t} = {v}[:, :2]", "{t}.add_({b}[:, :2])"],
+    ["{v} = Rounded.apply({a}) + {b}"],
     ["{v} = checkpoint(lambda z: torch.tanh({layer}(z)), {a}, use_reentrant=False)"],
 )
 _HARMLESS = (
@@ -61,6 +62,7 @@ _HARMLESS = (
     ["log.append({a}.argmax(-1))"],
     ["log.append({a}.detach().numpy().copy())"],
     ["with torch.no_grad():", "    log.append(({a} - {b}).norm())"],
+    ["with torch.no_grad():", "    log.append({a}.float().contiguous().norm())"],
     ["{t} = {a}.detach() * 2"],
 )
 # (cause, the line that is named, the text, the text undone)
@@ -126,6 +128,14 @@ _CUTS = (
         ["{v} = torch.distributions.Normal({a}, 1.0).rsample()"],
     ),
     (
+        "inplace_under_no_grad",
+        2,
+        ["{v} = {b} * 1", "with torch.no_grad():", "    {v}[:3] = {a}[:3]"],
+        ["{v} = {b} * 1", "if True:", "    {v}[:3] = {a}[:3]"],
+    ),
+    ("zero_gradient", 0, ["{v} = torch.round({a} * 4) / 4"], ["{v} = {a} * 1"]),
+    ("zero_gradient", 0, ["{v} = {b} + {a}.sign()"], ["{v} = {b} + {a}"]),
+    (
         "checkpoint_reentrant",
         0,
         ["{v} = checkpoint(lambda z: {layer}(z).tanh(), X, use_reentrant=True) + {a}"],
@@ -151,6 +161,13 @@ from torch.utils.checkpoint import checkpoint
 torch.manual_seed(0)
 X = torch.randn(6, 4)
 log = []
+class Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.detach().round()
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -164,9 +181,6 @@ class Model(nn.Module):
         return step()
 model = Model()
 """.splitlines()
-DEFINED = {
-    line.split(".")[1].split(" ")[0]: number for number, line in enumerate(_HEAD, 1) if line.startswith(" " * 8 + "self.")
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -222,7 +236,9 @@ class _Writer:
         self.count += 1
         return f"{letter}{self.count}"
 
-    def write(self, indent: int, texts: Iterable[str], undone: Iterable[str] = (), named: int = -1, cause: str = "") -> None:  # fmt: skip
+    def write(
+        self, indent: int, texts: Iterable[str], undone: Iterable[str] = (), named: int = -1, cause: str = ""
+    ) -> None:
         cut = -1
         if cause:
             cut = len(self.causes)
@@ -259,10 +275,9 @@ class _Writer:
         if kind == "block":
             return self.block(known, indent, depth)
         if kind == "plain":
-            self.write(indent, [self.pick(_PLAIN_BLOCKS)])
-            self.write(indent + 1, self.fill(["{v} = {a}"], names))
+            self.write(indent, self.fill(["{v} = {a}", self.pick(_PLAIN_BLOCKS)], names))
             made = self.body([*known, names["v"]], indent + 1, depth - 1, 2, quiet)
-            self.write(indent, [f"{names['v']} = {made}"])
+            self.write(indent + 1, [f"{names['v']} = {made}"])
             return names["v"]
         if kind == "helper":
             self.write(indent, self.fill([f"{{v}} = {self.pick(self.helpers)}({{a}}, {{b}})"], names))
@@ -278,12 +293,34 @@ class _Writer:
         return names["v"]
 
     def block(self, known: list[str], indent: int, depth: int) -> str:
+        """Some statements where nothing is recorded; what they make is used outside."""
+        name = self.new("v")
+        if self.draw(st.integers(0, 3)) == 0:
+            self.write(indent, ["torch.set_grad_enabled(False)"], ["pass"], 0, "grad_disabled_globally")
+            made = self.body(list(known), indent, depth - 1, 2, quiet=True)
+            self.write(indent, ["torch.set_grad_enabled(True)", f"{name} = {made}"])
+            return name
         cause, opening = self.pick(_BLOCKS)
         self.write(indent, [opening], ["with contextlib.nullcontext():"], 0, cause)
         made = self.body(list(known), indent + 1, depth - 1, 2, quiet=True)
-        name = self.new("v")
         self.write(indent, [f"{name} = {made}.clone()"])
         return name
+
+    def part(self) -> None:
+        """A module of the program's own, with a layer and perhaps a forward hook."""
+        name = self.new("part")
+        self.write(0, ["class Part(nn.Module):"])
+        self.write(1, ["def __init__(self):"])
+        self.write(2, ["super().__init__()", "self.layer = nn.Linear(4, 4)"])
+        self.write(1, ["def forward(self, a, b):"])
+        self.write(2, ["v = self.layer(a)"])
+        made = self.body(["a", "b", "v"], 2, 1, 3)
+        self.write(2, [f"return {made}"])
+        self.write(0, [f"model.{name} = Part()"])
+        if self.draw(st.booleans()) and len(self.causes) < MOST_CUTS:
+            hook = f"model.{name}.register_forward_hook(lambda module, given, made: {{}})"
+            self.write(0, [hook.format("made.detach() * 2")], [hook.format("made * 2")], 0, "detach")
+        self.helpers.append(f"model.{name}")
 
     def helper(self) -> None:
         """A function of the program's own, perhaps decorated."""
@@ -307,7 +344,7 @@ def programs(draw: Draw) -> RandomProgram:
     if draw(st.booleans()):
         w.write(0, ["model.l3.weight = model.l1.weight"])
     for _ in range(draw(st.integers(0, 2))):
-        w.helper()
+        w.part() if draw(st.booleans()) else w.helper()
     w.write(0, ["def step():"])
     w.write(1, ["g = model.l0(X)", "h = torch.tanh(model.l1(X))"])
     known = ["g", "h"]
@@ -321,7 +358,7 @@ def programs(draw: Draw) -> RandomProgram:
 # -- the oracle -------------------------------------------------------------------------------------------------------
 
 
-class Unusable(Exception):
+class UnusableError(Exception):
     """The program cannot be judged: it raises, or a gradient happens to be zero."""
 
 
@@ -330,7 +367,7 @@ class Truth:
     """What autograd says.
 
     Attributes:
-        alive: for every set of cuts undone, the parameters that get a gradient.
+        alive: for every set of cuts undone, the parameters that get a gradient other than zero.
         trainable: those that require grad.
     """
 
@@ -371,22 +408,23 @@ def _gradients(program: RandomProgram, path: Path, undone: frozenset[int]) -> tu
         if loss.requires_grad:
             loss.backward()
     except RuntimeError as error:
-        raise Unusable(str(error)) from error
+        raise UnusableError(str(error)) from error
     finally:
         torch.set_grad_enabled(True)
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    reached = {name: p.grad for name, p in named.items() if p.grad is not None}
-    if not undone and not all(g.isfinite().all() and g.any() for g in reached.values()):
-        raise Unusable("a gradient is zero or not finite")
-    return frozenset(reached), frozenset(named)
+    grads = {name: p.grad for name, p in named.items() if p.grad is not None}
+    if not all(g.isfinite().all() for g in grads.values()):
+        raise UnusableError("a gradient is not finite")
+    if len(undone) == len(program.causes) and not all(g.any() for g in grads.values()):
+        raise UnusableError("a gradient happens to be zero")
+    return frozenset(name for name, g in grads.items() if g.any()), frozenset(named)
 
 
 # -- the judge --------------------------------------------------------------------------------------------------------
 
 
-def complaints(program: RandomProgram, known: Truth, findings: Iterable[Any]) -> list[str]:
+def complaints(program: RandomProgram, known: Truth, findings: Sequence[Any]) -> list[str]:  # noqa: C901  one list
     """What is wrong with a diagnosis, in words; ``[]`` if it is right."""
-    findings = list(findings)
     wrong = []
     numbers = {(cause, line): i for i, (cause, line) in enumerate(zip(program.causes, program.named, strict=True))}
     at = {line: (i, cause) for (cause, line), i in numbers.items()}
@@ -395,7 +433,7 @@ def complaints(program: RandomProgram, known: Truth, findings: Iterable[Any]) ->
         line = finding.location.line if finding.location is not None else None
         lost = known.starved.intersection(finding.parameters)
         if finding.cause == "trainable_unused":
-            if lost or finding.location is None or line not in DEFINED.values():
+            if lost or finding.location is None or "self." not in finding.location.text:
                 wrong.append(f"line {line}: {finding.cause} of {finding.parameters}")
             continue
         if line not in at:
@@ -411,13 +449,11 @@ def complaints(program: RandomProgram, known: Truth, findings: Iterable[Any]) ->
                 blamed[name].add(number)
                 if not any(number in undone for undone in known.minimal(name)):
                     wrong.append(f"line {line} is blamed for {name}, which it does not starve")
-        if lost and finding.proof != "proven":
+        if lost and finding.proof != ("observed" if cause == "zero_gradient" else "proven"):
             wrong.append(f"line {line} is only {finding.proof}")
     for name, undone in blamed.items():
         if name not in known.alive[frozenset(undone)]:
             lines = sorted(program.named[i] for i in undone)
             wrong.append(f"{name} is starved, and undoing the lines named for it, {lines}, does not help")
-    for name in known.trainable - known.connected:
-        if not any(name in f.parameters for f in findings):
-            wrong.append(f"{name} takes no part, and nobody says so")
-    return wrong
+    told = {name for finding in findings for name in finding.parameters}
+    return [*wrong, *(f"{name} is idle, and nobody says so" for name in known.trainable - known.connected - told)]

@@ -31,7 +31,7 @@ def judged(program: RandomProgram, folder: Path) -> list[str]:
         warnings.simplefilter("ignore")
         known = random_programs.truth(program, folder / "oracle.py")
         if not known.trainable.intersection(known.connected):
-            raise random_programs.Unusable("nothing trains")
+            raise random_programs.UnusableError("nothing trains")
         model, step = program.load(folder / f"program_{next(_numbers)}.py")
         report = gradkit.diagnose(step, model=model)
     return random_programs.complaints(program, known, report.findings)
@@ -43,7 +43,7 @@ def judged(program: RandomProgram, folder: Path) -> list[str]:
 def test_the_lines_named_are_those_that_must_be_undone(program: RandomProgram, tmp_path: Path) -> None:
     try:
         wrong = judged(program, tmp_path)
-    except random_programs.Unusable as error:
+    except random_programs.UnusableError as error:
         note(str(error))
         assume(False)
     assert wrong == [], program

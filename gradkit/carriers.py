@@ -147,6 +147,7 @@ def kept() -> Iterator[None]:
     finally:
         _kept.clear()
         _values.clear()
+        _arrays.clear()  # one that the step has kept bears numbers of this run only
 
 
 def note(values: Any, source: tuple[int, ...]) -> None:

@@ -144,7 +144,7 @@ def _ways(trace: Trace) -> dict[int, _Way]:
                 cost += way.cost
                 known = ways.get(source)
                 if known is None or cost < known.cost - 1e-9:
-                    ways[source] = _Way(cost, call, [(output, marks)])
+                    ways[source] = _Way(cost, way.following if _kept(call, source) else call, [(output, marks)])
                 elif cost < known.cost + 1e-9:
                     known.steps.append((output, marks))
     return ways
@@ -157,7 +157,7 @@ def _toll(
     u, w = trace.values[source], trace.values[output]
     marks: list[Mark] = []
     cost = _STATE_COST if call.writes_state else 0.0
-    if not call.grad_on:
+    if not call.grad_on and not _kept(call, source):
         paid = {trace.regions[r].key for r in following.regions} if following is not None else set()
         for index in call.regions:
             region = trace.regions[index]
@@ -182,6 +182,11 @@ def _toll(
     if not u.parameter and math.prod(u.shape) == 1 < math.prod(w.shape):
         cost += _SPREAD_COST
     return tuple(marks), cost
+
+
+def _kept(call: Call, source: int) -> bool:
+    """Whether a value is what is written into: it keeps the history that it has, whatever the grad mode."""
+    return writes(call.name) and call.inputs[:1] == (source,)
 
 
 def _aliases(trace: Trace) -> dict[int, Call]:

@@ -84,7 +84,7 @@ class Replayer(Tracer):
         if kind and name == GRAD:
             return result
         if kind in (DETACH, DATA):
-            return result if name == "detach_" else found[0].view_as(found[0])
+            result, kind = (result if name == "detach_" else found[0].view_as(found[0])), ""
         lost = [x for number in inputs for x in self._lost.get(number, ())]
         if kind:
             lost += [x for x in found if isinstance(x, torch.Tensor) and x.is_floating_point()]

@@ -408,6 +408,20 @@ def a_value_detached_in_place() -> Built:
 
 
 @cut("detach")
+def a_detached_value_into_which_something_is_written_unrecorded() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x).detach()  # CUT
+        with torch.no_grad():
+            code[0] = 0
+            code.mul_(2)
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("detach")
 def a_detached_value_that_a_metric_looks_at_first() -> Built:
     model, x = pair(), batch()
 

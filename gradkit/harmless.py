@@ -88,7 +88,10 @@ def _leaves(e: Evidence, calls: list[Call]) -> bool:
 def _why(e: Evidence, calls: list[Call], wanted: set[int], starved: set[int]) -> str:
     """Why what these calls stop is not missed; ``""`` if it may be missed, or if there was nothing to stop."""
     inputs = {n for call in calls for n in call.inputs}
-    outputs = {n for call in calls for n in call.outputs}
+    values = e.trace.values
+    outputs = {n for call in calls for n in call.outputs if values[n].leaf or not values[n].requires_grad}
+    if not outputs:
+        return ""
     if not e.verdict.reaching.intersection(outputs):
         if any(call.writes_state for call in calls):
             return "state"

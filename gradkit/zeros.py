@@ -6,7 +6,7 @@ import math
 
 from gradkit import frames, ignoring
 from gradkit.evidence import Evidence, called_by, line_of
-from gradkit.records import OBSERVED, Finding, Location, Note
+from gradkit.records import LIKELY, OBSERVED, Finding, Location, Note
 from gradkit.traces import SAMPLE
 from gradkit.vanishing import EMPTY, IGNORED, TIMES_ZERO, Vanishing
 
@@ -32,21 +32,23 @@ def _finding(e: Evidence, group: list[Vanishing]) -> Finding:
     chain = first.call.chain
     spot = frames.locate(chain[0]) if chain else None
     notes = called_by(chain)
+    proof = OBSERVED
     if first.kind == IGNORED:
-        spot, notes = _written(e, first, spot, notes)
+        written, notes = _written(e, first, spot, notes)
+        proof, spot = (LIKELY if written is not None else OBSERVED), written or spot
     module = e.trace.modules[first.call.module] if first.call.module >= 0 else ""
     facts = {"variant": first.kind}
-    return Finding("zero_gradient", spot, tuple(notes), OBSERVED, names, 0, module, first.call.name, facts=facts)
+    return Finding("zero_gradient", spot, tuple(notes), proof, names, 0, module, first.call.name, facts=facts)
 
 
 def _written(
     e: Evidence, one: Vanishing, spot: Location | None, notes: list[Note]
 ) -> tuple[Location | None, list[Note]]:
-    """Of a loss that no label counts in, where the labels were taken out; the loss itself if that cannot be told."""
+    """Of a loss that no label counts in, where the labels were taken out, and notes; None if that cannot be told."""
     found = ignoring.writing(e.files, ignoring.index_of(one.call.chain[0] if one.call.chain else None))
     if len(found) == 1:
         return found[0], [Note("no_label", spot)] if spot is not None else []
-    return spot, [*notes, *(Note("ignored_here", other) for other in found[:3])]
+    return None, [*notes, *(Note("ignored_here", other) for other in found[:3])]
 
 
 def _by_a_constant(e: Evidence, one: Vanishing) -> bool:

@@ -18,7 +18,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.utils import checkpoint as checkpoints
 
-from gradkit import autograd, births, frames, reach
+from gradkit import autograd, frames, reach
 from gradkit.autograd import AutogradGraph
 from gradkit.calls import GRAD
 from gradkit.cuts import DATA, DETACH, REGION, UNDECLARED, Cut
@@ -49,8 +49,8 @@ class Rerun:
 
 
 def can_undo(cut: Cut) -> bool:
-    """Whether a rerun can undo a cut: not where the value is stored away as the data of another tensor or Parameter."""
-    return cut.kind in (REGION, UNDECLARED) or cut.key[1] not in ("data=", births.PARAMETER, births.VARIABLE)
+    """Whether a rerun can undo a cut: not where a value is stored away as the data of another tensor."""
+    return cut.kind in (REGION, UNDECLARED) or cut.key[1] != "data="
 
 
 class Replayer(Tracer):

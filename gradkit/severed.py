@@ -1,0 +1,212 @@
+"""Name the cuts: the cause, the line, whether a rerun has proven it, and if not, why not."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gradkit import births, cuts, frames, replay, scopes, sources, writes
+from gradkit.calls import GRAD
+from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REWRAP, UNDECLARED, Cut
+from gradkit.evidence import Evidence, called_by, line_of
+from gradkit.records import LIKELY, PROVEN, Finding, Location, Note
+from gradkit.traces import (
+    BLOCK,
+    CHECKPOINT,
+    DECORATOR,
+    FUNCTION,
+    INFERENCE,
+    PRESET,
+    SAMPLE,
+    SWITCH,
+    Call,
+    Region,
+)  # fmt: skip
+
+_OF_REGION = {
+    BLOCK: "no_grad_block", DECORATOR: "no_grad_decorator", SWITCH: "grad_disabled_globally",
+    PRESET: "grad_disabled_globally", INFERENCE: "inference_mode", CHECKPOINT: "checkpoint_reentrant",
+    SAMPLE: "non_differentiable_op", FUNCTION: "custom_function",
+}  # fmt: skip
+_OF_CALL = {
+    DETACH: "detach", DATA: "data_attr", REWRAP: "rewrap_tensor", CAST: "integer_cast",
+    OPERATION: "non_differentiable_op", UNDECLARED: "custom_function",
+}  # fmt: skip
+
+
+def name(e: Evidence) -> list[Finding]:
+    """A finding for each line that cuts: most blocking first, and one behind the other in the order of the run."""
+    found: dict[tuple[object, ...], Finding] = {}
+    for cut in (cut for cut in e.verdict.cuts if not _swallowed(cut, e)):
+        for finding in _findings(cut, e):
+            spot = finding.location
+            place = (finding.cause, spot.file, spot.line) if spot is not None else (finding.cause, cut.key)
+            found[place] = _joined(found[place], finding) if place in found else finding
+    total = not e.reached.norms
+    integers = {f.location for f in found.values() if f.cause == "integer_cast"}
+    return sorted(
+        found.values(),
+        key=lambda f: (0 if total else -len(f.parameters), "via" in f.facts and f.location in integers),
+    )
+
+
+def _joined(known: Finding, other: Finding) -> Finding:
+    """Two findings at one line as one."""
+    names = tuple(dict.fromkeys([*known.parameters, *other.parameters]))
+    proof = known.proof if known.proof == other.proof else LIKELY
+    return replace(known, parameters=names, proof=proof, revived=(*known.revived, *other.revived))
+
+
+def _swallowed(cut: Cut, e: Evidence) -> bool:
+    """``x.detach().cpu().numpy()`` is one thing to change: the detach goes with the way out of torch.
+
+    So is ``torch.tensor(x.item())``: the way back goes with the way out, unless it makes a leaf of it.
+    """
+    kinds = {DETACH: (ESCAPE, REWRAP), DATA: (ESCAPE, REWRAP), REWRAP: (ESCAPE,), ESCAPE: (REWRAP,)}.get(cut.kind, ())
+    others = [c for other in e.verdict.cuts if other.kind in kinds for c in _calls(other, e)]
+    if cut.kind == REWRAP and (not all(_from_python(c, e) for c in _calls(cut, e)) or _leaf(_calls(cut, e), e)):
+        return False
+    if cut.kind == ESCAPE:
+        others = [c for c in others if _from_python(c, e) and _leaf([c], e)]
+    places = {line_of(c) for c in others}
+    return all(line_of(c) in places for c in _calls(cut, e))
+
+
+def _from_python(call: Call, e: Evidence) -> bool:
+    return all(e.trace.values[n].python for n in call.inputs)
+
+
+def _leaf(calls: Sequence[Call], e: Evidence) -> bool:
+    return any(e.trace.values[o].leaf for c in calls for o in c.outputs)
+
+
+def _calls(cut: Cut, e: Evidence) -> list[Call]:
+    return [e.trace.calls[i] for i in cut.calls]
+
+
+def _findings(cut: Cut, e: Evidence) -> list[Finding]:
+    """One finding for a cut; where values are written into tensors in a region, one for each of these lines."""
+    whole = _finding(cut, e)
+    written = writes.out_of(e, cut.region, cut.calls) if cut.region >= 0 else []
+    if not all(call.chain for call in written) or not written:
+        return [whole]
+    around = Note("unrecorded", whole.location) if whole.location is not None else None
+    return [
+        replace(
+            whole, cause="inplace_under_no_grad", location=frames.locate(call.chain[0]), call=call.name, facts={},
+            notes=(*([around] if around is not None else []), *called_by(call.chain)),
+        )
+        for call in {line_of(call): call for call in written}.values()
+    ]  # fmt: skip
+
+
+def _finding(cut: Cut, e: Evidence) -> Finding:
+    calls = _calls(cut, e)
+    region = e.trace.regions[cut.region] if cut.region >= 0 else None
+    first = calls[-1 if region is not None and region.kind == FUNCTION else 0] if calls else None
+    cause, spot = _cause(cut, region, calls, e), _location(region, first, e)
+    module = e.trace.modules[first.module] if first is not None and first.module >= 0 else ""
+    revived = tuple(n for n in cut.parameters if e.revived is not None and n in e.revived)
+    all_alive = bool(revived) and len(revived) == len(set(cut.parameters) - set(e.frozen))
+    proof = PROVEN if all_alive and replay.can_undo(cut) else LIKELY
+    if region is not None and region.kind == CHECKPOINT and spot not in [frames.locate(p) for p in region.chain[:1]]:
+        proof = LIKELY
+    call = region.via if region is not None and region.via else first.name if first is not None else ""
+    chain = region.chain if region is not None else first.chain if first is not None else ()
+    notes = (*(_inside(region, first) if cause != "custom_function" else ()), *_returns(cut, e), *called_by(chain))
+    facts = {**_facts(region), **_doubt(cut, proof, e)}
+    return Finding(cause, spot, notes, proof, cut.parameters, 0, module, call, revived, e.reruns, facts)
+
+
+def _doubt(cut: Cut, proof: str, e: Evidence) -> dict[str, str]:
+    """Why a cut is no more than likely."""
+    if proof != LIKELY:
+        return {}
+    if not replay.can_undo(cut):
+        return {"why": "stored"}
+    if e.rerun_error:
+        return {"why": "raised", "raised": e.rerun_error.splitlines()[0]}
+    return {"why": "not_run" if e.revived is None else "not_revived"}
+
+
+def _cause(cut: Cut, region: Region | None, calls: Sequence[Call], e: Evidence) -> str:
+    if region is not None:
+        return _OF_REGION.get(region.kind, "unknown")
+    if cut.kind == ESCAPE and all(_OLD.search(_function_at(c)) for c in calls):
+        return "rewrap_tensor"
+    if cut.kind == ESCAPE:
+        return "numpy_roundtrip" if any(c.name in ("numpy", "__array__") for c in calls) else "python_roundtrip"
+    if cut.kind == REWRAP and any(c.name == births.PARAMETER for c in calls):
+        return "parameter_rewrap"
+    if cut.kind == REWRAP and _leaf(calls, e):
+        return "new_leaf"
+    if cut.kind == OPERATION and any(c.name == GRAD for c in calls):
+        return "create_graph_missing"
+    if cut.kind == OPERATION and all(_in_library(c, e) for c in calls):
+        return "integer_cast"
+    return _OF_CALL[cut.kind]
+
+
+_OLD = re.compile(r"(Float|Double|Half|BFloat16|torch\.)Tensor$")
+
+
+def _function_at(call: Call) -> str:
+    """What the user's line calls there, as it is written: ``"torch.FloatTensor"``."""
+    node = frames.node_at(call.chain[0]) if call.chain else None
+    return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+
+
+def _in_library(call: Call, e: Evidence) -> bool:
+    """Whether a library's function that records nothing came to hand out integers by this operation."""
+    inside = any(e.trace.regions[r].via for r in call.regions)
+    return inside and not any(e.trace.values[o].floating for o in call.outputs)
+
+
+def _facts(region: Region | None) -> dict[str, str]:
+    return {"via": region.via} if region is not None and region.via else {}
+
+
+def _location(region: Region | None, call: Call | None, e: Evidence) -> Location | None:
+    if region is None:
+        return frames.locate(call.chain[0]) if call is not None and call.chain else None
+    if region.kind == PRESET:
+        outside = (scopes.around(point) for point in e.callers)
+        return next((spot for spot in outside if spot is not None), None) or sources.switching_off(e.files)
+    if region.kind == FUNCTION and call is not None:
+        spot = cuts.inside(e.trace, call, e.trace.regions.index(region))
+        return frames.locate(spot[0]) if spot else None
+    if region.place is not None:
+        return region.place
+    if region.kind == CHECKPOINT and region.via and not _in_a_module(region, e):
+        enabled = sources.checkpointing(e.files)
+        if enabled is not None:
+            return enabled
+    return frames.locate(region.chain[0]) if region.chain else None
+
+
+def _in_a_module(region: Region, e: Evidence) -> bool:
+    """Whether a region was entered in a method of one of the model's own classes."""
+    names = {cls.__name__ for cls in e.classes.values()}
+    return bool(region.chain) and not names.isdisjoint(frames.qualified_name(region.chain[0][0]).split("."))
+
+
+def _inside(region: Region | None, call: Call | None) -> list[Note]:
+    """Of a region, the first call in it that lost the gradient."""
+    if region is None or call is None or not call.chain or call.chain[:1] == region.chain[:1]:
+        return []
+    return [Note("lost_here", frames.locate(call.chain[0]), {"call": call.name})]
+
+
+def _returns(cut: Cut, e: Evidence) -> list[Note]:
+    """Of a value that left torch, where it came back."""
+    if cut.kind != ESCAPE:
+        return []
+    gone = {number for call in _calls(cut, e) for number in call.outputs}
+    for call in e.trace.calls:
+        if gone.intersection(call.inputs) and e.verdict.reaching.intersection(call.outputs) and call.chain:
+            if line_of(call) not in {line_of(c) for c in _calls(cut, e)}:
+                return [Note("comes_back", frames.locate(call.chain[0]), {"call": call.name})]
+            break
+    return []

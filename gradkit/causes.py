@@ -43,12 +43,13 @@ def _rank(finding: Finding) -> int:
 
 
 def _dropped(e: Evidence) -> list[Finding]:
-    """Custom Functions whose backward returns None for what should learn."""
+    """Custom Functions whose backward returns None, or zeros written out, for what should learn."""
     found = []
+    zero = {n for n in e.wanted if e.reached.norms.get(n) == 0}
     for one in e.dropped:
-        names = tuple(n for n in e.verdict.unexplained if n in one.parameters)
-        if names:
-            spot = sources.returned(one.code, one.position)
+        names = tuple(n for n in (zero if one.zeros else e.verdict.unexplained) if n in one.parameters)
+        spot = sources.returned(one.code, one.position, zeros=one.zeros)
+        if names and (spot is not None or not one.zeros):
             found.append(Finding("custom_function", spot, (), OBSERVED, names, call=one.name))
     return found
 

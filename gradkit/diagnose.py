@@ -256,6 +256,8 @@ def _asked(
     lost = [n for n in e.verdict.unexplained if n in behind and not e.reached.error]
     zero = [n for n in e.wanted if e.reached.norms.get(n, 1.0) in (0, None) and not e.reached.error]
     found = vanishing.find(run.graph, e.trace, zero)
+    if zero and not found and any(n.label.endswith("Backward") for n in run.graph.nodes if not n.leaf):
+        lost += [n for n in zero if n in behind]  # a custom Function may return zeros
     if rerun.trace is not None:
         found += vanishing.find(rerun.graph, rerun.trace, rerun.zero.intersection(e.starved))
     nan = run.value == "nan"

@@ -146,12 +146,14 @@ class Dropped:
         code: of its ``backward``.
         position: which of the inputs of ``apply`` gets none, among those that are tensors.
         parameters: those behind that input.
+        zeros: it gets a gradient of nothing but zeros.
     """
 
     name: str
     code: CodeType
     position: int
     parameters: tuple[str, ...]
+    zeros: bool = False
 
 
 def dropped(loss: torch.Tensor, preserved: Preserved) -> tuple[Dropped, ...]:
@@ -162,19 +164,19 @@ def dropped(loss: torch.Tensor, preserved: Preserved) -> tuple[Dropped, ...]:
         if getattr(node, "_forward_cls", None) is None or not any(g is not None for g in handed):
             return
         for position, ((parent, _), grad) in enumerate(zip(node.next_functions, handed_on, strict=False)):
-            if parent is not None and grad is None:
-                found[(id(node), position)] = (node._forward_cls, parent)  # noqa: SLF001
+            if parent is not None and (grad is None or (_all_zero([grad]) and not _all_zero(handed))):
+                found[(id(node), position)] = (node._forward_cls, parent, grad is not None)  # noqa: SLF001
 
     with watched(loss, watch):
         backward(loss, preserved)
     names = {id(p): name for name, p in reversed(list(preserved.parameters.items()))}
     made = []
-    for (_, position), (cls, parent) in found.items():
+    for (_, position), (cls, parent, zeros) in found.items():
         leaves = [node.variable for node in walk([parent])[0] if hasattr(node, "variable")]
         behind = tuple(names[id(leaf)] for leaf in leaves if id(leaf) in names)
         code = getattr(cls.backward, "__code__", None)
         if behind and code is not None:
-            made.append(Dropped(cls.__name__, code, position, behind))
+            made.append(Dropped(cls.__name__, code, position, behind, zeros))
     return tuple(made)
 
 
@@ -188,6 +190,11 @@ def watched(loss: torch.Tensor, watch: Callable[[Any, Any, Any], None]) -> Itera
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _all_zero(grads: Any) -> bool:
+    strided = [g for g in grads if isinstance(g, torch.Tensor) and g.layout is torch.strided and not g.is_meta]
+    return bool(strided) and not any(bool(g.any()) for g in strided)
 
 
 def _finite(grads: Any) -> bool:

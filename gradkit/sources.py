@@ -222,17 +222,25 @@ def returning(files: Iterable[str], owner: str, method: str) -> Location | None:
     return None
 
 
-def returned(code: CodeType, position: int) -> Location | None:
-    """The ``return`` of a function that gives None at a position of its tuple; if none plainly does, its last one."""
+def returned(code: CodeType, position: int, *, zeros: bool = False) -> Location | None:
+    """The ``return`` of a function that gives None at a position of its tuple; if none plainly does, its last one.
+
+    With ``zeros``, the last one that plainly gives zeros there (``torch.zeros_like(grad)``, ``0 * grad``), or None.
+    """
     lines = {line for *_, line in code.co_lines() if line}
     nodes = [n for n, _ in statements(code.co_filename) if isinstance(n, ast.Return) and n.lineno in lines]
-    plain = [n for n in nodes if _is_none(n.value, position)]
-    best = (plain or nodes)[-1:]
+    plain = [n for n in nodes if _gives(n.value, position, zeros=zeros)]
+    best = (plain or ([] if zeros else nodes))[-1:]
     return frames.place(code.co_filename, best[0], frames.qualified_name(code)) if best else None
 
 
-def _is_none(value: ast.expr | None, position: int) -> bool:
+_ZEROS = re.compile(r"\bzeros(_like)?\(|\bzero_\(|(^|[^\w.])0(\.0*)? \* |\* 0(\.0*)?$")
+
+
+def _gives(value: ast.expr | None, position: int, *, zeros: bool) -> bool:
     at = value.elts[position] if isinstance(value, ast.Tuple) and position < len(value.elts) else value
+    if zeros:
+        return at is not None and bool(_ZEROS.search(ast.unparse(at)))
     return at is None or (isinstance(at, ast.Constant) and at.value is None)
 
 

@@ -1938,3 +1938,18 @@ def a_number_made_a_leaf() -> Built:
         return torch.tensor(loss.item(), requires_grad=True)  # CUT
 
     return model, step
+
+
+@cut("custom_function")
+def a_backward_that_returns_zeros() -> Built:
+    class Round(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.round()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return torch.zeros_like(grad)  # CUT
+
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](Round.apply(model["inner"](x))).sum()

@@ -1112,3 +1112,20 @@ def a_loss_averaged_over_the_workers_for_the_log() -> Built:
         return loss
 
     return model, step
+
+
+@sound
+def a_straight_through_function_that_is_saturated_on_this_batch() -> Built:
+    class Clipped(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x.sign()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            (x,) = ctx.saved_tensors
+            return grad * (x.abs() < 1)
+
+    model, x = pair(), batch() * 1e4
+    return model, lambda: model["outer"](Clipped.apply(model["inner"](x) + 1e6)).sum()

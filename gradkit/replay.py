@@ -18,7 +18,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.utils import checkpoint as checkpoints
 
-from gradkit import autograd, frames, reach
+from gradkit import autograd, births, frames, reach
 from gradkit.autograd import AutogradGraph
 from gradkit.calls import GRAD
 from gradkit.cuts import DATA, DETACH, REGION, UNDECLARED, Cut
@@ -129,7 +129,7 @@ class Replayer(Tracer):
     def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> None:
         """What is computed from a Parameter whose making is a cut is joined to what the Parameter was made of."""
         self._frame = frame
-        if self._kind(name):
+        if self._kind(name) or (name == births.COPY and data.requires_grad):
             before = [x for number in self.ledger.inputs([data]) for x in self._lost.get(number, ())]
             self._pass_on([data, *before])
         super()._born(name, made, data, frame)

@@ -74,6 +74,9 @@ PROVEN = (
     "set_grad_enabled_as_a_decorator",
     "a_value_detached_in_place",
     "a_flag_set_on_a_detached_loss",
+    "a_copy_of_the_model_in_the_step",
+    "a_result_put_into_an_existing_tensor",
+    "features_gathered_over_the_workers",
 )
 
 

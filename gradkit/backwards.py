@@ -35,12 +35,16 @@ class OwnBackward:
 
 @dataclass(frozen=True)
 class Pass:
-    """A walk back: from which value (-1: ``autograd.grad``), over which nodes, whether it frees them, and where."""
+    """A walk back: from which value (-1: ``autograd.grad``), over which nodes, whether it frees them, and where.
+
+    ``inputs``: the values whose gradient was asked for by name.
+    """
 
     number: int
     sequences: frozenset[int]
     freed: bool
     chain: Chain
+    inputs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,12 +118,12 @@ class OwnBackwards:
             return self._refuse(func, outputs[0], args, kwargs)
         few = len(self.passes) < MOST_WALKS
         behind = _sequences(outputs) if few else frozenset()
-        walked = Pass(-1, behind, not _keeps(args[3:5], kwargs), frames.chain(sys._getframe(1), self._stop))
+        inputs = tuple(map(self._ledger.use, _tensors(args[1] if len(args) > 1 else kwargs.get("inputs", ()))))
+        walked = Pass(-1, behind, not _keeps(args[3:5], kwargs), frames.chain(sys._getframe(1), self._stop), inputs)
         try:
             result = func(*args, **kwargs)
         except Exception as error:
-            inputs = _tensors(args[1] if len(args) > 1 else kwargs.get("inputs", ()))
-            self._asked = Asked(error, outputs[0] if outputs else None, tuple(self._ledger.use(x) for x in inputs))
+            self._asked = Asked(error, outputs[0] if outputs else None, inputs)
             raise
         self.passes.append(walked)
         return result

@@ -47,6 +47,14 @@ def _class_node(cls: type) -> tuple[str, ast.ClassDef | None]:
     return file, None
 
 
+def bodies(cls: type) -> Iterator[tuple[str, ast.ClassDef]]:
+    """The user's source of a class and of those it derives from, each with its file."""
+    for base in cls.__mro__:
+        file, node = _class_node(base)
+        if node is not None and frames.is_user_file(file):
+            yield file, node
+
+
 def definition(chain: Sequence[tuple[type, str]], files: Iterable[str] = ()) -> tuple[Location | None, str]:
     """Where a parameter is defined: the line of the user's class that sets the attribute on the way to it.
 

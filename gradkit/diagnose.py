@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from gradkit import (
     load,
     mending,
     mishaps,
+    owners,
     picture,
     questions,
     reach,
@@ -34,6 +35,7 @@ from gradkit.errors import GradkitError
 from gradkit.evidence import Evidence
 from gradkit.mending import Mended
 from gradkit.mishaps import Mishap
+from gradkit.optimizers import Gap, gap
 from gradkit.preserve import Preserved
 from gradkit.report import Report
 from gradkit.scalers import Misuse
@@ -85,12 +87,14 @@ def diagnose(
     want = inventory.wanted(step.model, should_train)
     callers = frames.chain(sys._getframe(1), Preserved.__init__.__code__)
     options = _Options(optimizer, replay, should_train, callers)
+    found = owners.optimizers_of(step.run, step.model)
     with Preserved(step.model) as preserved:
-        if optimizer is not None:
-            preserved.optimizer(optimizer)
+        for one in found if optimizer is None else (optimizer, *found):
+            preserved.optimizer(one)
         tell("trace")
-        run = _run(step, preserved, tell)
-        run = replace(run, unheld=_unheld(step.model, preserved, optimizer))
+        tracer = Tracer(step.model, preserved)
+        run = _run(step, tracer, preserved, tell)
+        run = replace(run, gap=gap(step.model, preserved.parameters, optimizer, found, tracer.took_part()))
         preserved.rewind()
         return _conclude(step, run, want, preserved, options, tell)
 
@@ -113,7 +117,7 @@ class _Run:
     value: str
     mishap: Mishap | None = None
     misuses: tuple[Misuse, ...] = ()
-    unheld: tuple[str, ...] = ()
+    gap: Gap = field(default_factory=Gap)
 
 
 def _step(given: Any, batch: Any, model: nn.Module | None, loss: Callable[..., Any] | None) -> load.Step:
@@ -126,9 +130,8 @@ def _step(given: Any, batch: Any, model: nn.Module | None, loss: Callable[..., A
     return load.from_step(given, model)
 
 
-def _run(step: load.Step, preserved: Preserved, tell: Callable[[str], None]) -> _Run:
+def _run(step: load.Step, tracer: Tracer, preserved: Preserved, tell: Callable[[str], None]) -> _Run:
     preserved.clear_grads()
-    tracer = Tracer(step.model, preserved)
     try:
         result = tracer.run(step.run)
     except GradkitError:
@@ -186,7 +189,8 @@ def _conclude(
 ) -> Report:
     trace, reached = run.trace, run.reached
     adapters = inventory.adapters(step.model)
-    want = tuple(want) or _ought(step.model, adapters)
+    unregistered = inventory.unregistered(step.model, options.should_train)
+    want = tuple(want) or (() if unregistered else _ought(step.model, adapters))
     starved = [name for name in want if name not in reached.norms]
     tell("cuts")
     verdict = cuts.find(trace, starved)
@@ -200,8 +204,7 @@ def _conclude(
     rows = inventory.table(step.model, want, _used(trace), reached)
     tell("causes")
     evidence = Evidence(
-        trace, verdict, rows, reached, adapters, inventory.unregistered(step.model, options.should_train),
-        *_optimizer(step.model, options.optimizer, want, run.unheld), _no_op_flags(step.model),
+        trace, verdict, rows, reached, adapters, unregistered, run.gap, _no_op_flags(step.model),
         revived=rerun.revived, rerun_error=rerun.error, reruns=rerun.runs + mended.runs,
         files=_files(step, trace, options.callers), callers=options.callers,
         classes={path: type(module) for path, module in step.model.named_modules(remove_duplicate=False)},
@@ -222,25 +225,6 @@ def _ought(model: nn.Module, adapters: Iterable[inventory.Adapter]) -> tuple[str
     """Nothing requires grad: what ought to train is the adapter if there is one, else everything."""
     adapted = tuple(name for adapter in adapters for name in adapter.parameters)
     return adapted or tuple(name for name, _ in model.named_parameters())
-
-
-def _optimizer(
-    model: nn.Module, optimizer: torch.optim.Optimizer | None, want: Sequence[str], unheld: tuple[str, ...]
-) -> tuple[tuple[str, ...] | None, str]:
-    """Which parameters that should train the optimizer does not hold, and its class."""
-    if optimizer is None:
-        return None, ""
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    wanted = set(want)
-    named = model.named_parameters(remove_duplicate=False)
-    return (*(n for n, p in named if n in wanted and id(p) not in held), *unheld), type(optimizer).__name__
-
-
-def _unheld(model: nn.Module, preserved: Preserved, optimizer: torch.optim.Optimizer | None) -> tuple[str, ...]:
-    """Parameters that the step has added to the model, and that the optimizer does not hold."""
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]} if optimizer is not None else set()
-    now = [(n, p) for n, p in model.named_parameters() if n not in preserved.parameters and p.requires_grad]
-    return tuple(n for n, p in now if optimizer is not None and id(p) not in held)
 
 
 def _no_op_flags(model: nn.Module) -> bool:

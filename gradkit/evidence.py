@@ -11,6 +11,7 @@ from gradkit.cuts import Verdict
 from gradkit.inventory import Adapter, Hidden
 from gradkit.mending import Mended
 from gradkit.mishaps import Mishap
+from gradkit.optimizers import Gap
 from gradkit.reach import Dropped, Reached
 from gradkit.records import Note, Parameter
 from gradkit.scalers import Misuse
@@ -24,8 +25,7 @@ class Evidence:
 
     Attributes:
         unregistered: tensors that should train and are no parameters of the model.
-        missing: parameters that should train and are not in the optimizer that was given; None if none was given.
-        optimizer: class name of that optimizer.
+        gap: parameters that the optimizers do not hold.
         no_op_flags: a module carries a plain attribute ``requires_grad``, which does nothing.
         not_finite: parameters whose gradient holds nan or inf.
         spoiler: index of the call whose derivative made it so, -1 if not known.
@@ -50,8 +50,7 @@ class Evidence:
     reached: Reached
     adapters: tuple[Adapter, ...] = ()
     unregistered: tuple[Hidden, ...] = ()
-    missing: tuple[str, ...] | None = None
-    optimizer: str = ""
+    gap: Gap = field(default_factory=Gap)
     no_op_flags: bool = False
     not_finite: tuple[str, ...] = ()
     spoiler: int = -1

@@ -30,10 +30,20 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Hidden:
-    """A tensor that should train and is no parameter of the model: its name, and the classes on the way to it."""
+    """A tensor that should train and is no parameter of the model.
+
+    Attributes:
+        way: the class of each object on the way to it, and the attribute taken from it.
+        broken: how many steps of the way it takes to come to what no module has registered.
+        kind: name of the class of that.
+        history: it has one (it was computed from another tensor), so that its ``.grad`` stays None.
+    """
 
     name: str
     way: tuple[tuple[type, str], ...]
+    broken: int = 1
+    kind: str = ""
+    history: bool = False
 
 
 def wanted(model: nn.Module, should_train: Sequence[str] | None) -> tuple[str, ...]:
@@ -50,7 +60,7 @@ def wanted(model: nn.Module, should_train: Sequence[str] | None) -> tuple[str, .
     if should_train is None:
         return tuple(n for n, p in model.named_parameters() if p.requires_grad)
     for pattern in should_train:
-        if not any(_matches(name, pattern) for name in names) and not _way(model, pattern):
+        if not any(_matches(name, pattern) for name in names) and _hidden(model, pattern) is None:
             near = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
             raise GradkitError("no_such_parameter", pattern=pattern, names=near)
     return tuple(n for n in names if any(_matches(n, pattern) for pattern in should_train))
@@ -68,15 +78,16 @@ def unregistered(model: nn.Module, should_train: Sequence[str] | None) -> tuple[
     names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     found = []
     for pattern in should_train or ():
-        way = _way(model, pattern)
-        if way and not any(_matches(name, pattern) for name in names):
-            found.append(Hidden(pattern, way))
+        hidden = _hidden(model, pattern)
+        if hidden is not None and not any(_matches(name, pattern) for name in names):
+            found.append(hidden)
     return tuple(found)
 
 
-def _way(model: nn.Module, name: str) -> tuple[tuple[type, str], ...]:
-    """Follow a dotted name through attributes, lists and dictionaries: the class and attribute of each module on it."""
-    found: list[tuple[type, str]] = []
+def _hidden(model: nn.Module, name: str) -> Hidden | None:
+    """Follow a dotted name through attributes, lists and dictionaries; None if it leads nowhere."""
+    way: list[tuple[type, str]] = []
+    broken, kind, registered = 0, "", True
     at: Any = model
     for part in name.split("."):
         if isinstance(at, (list, tuple)):
@@ -84,11 +95,25 @@ def _way(model: nn.Module, name: str) -> tuple[tuple[type, str], ...]:
         elif isinstance(at, dict):
             at = at.get(part)
         else:
-            found.append((type(at), part))
+            known = (
+                {**dict(at.named_children()), **dict(at.named_parameters(recurse=False))}
+                if isinstance(at, nn.Module)
+                else {}
+            )
+            registered = registered and part in known
+            way.append((type(at), part))
             at = getattr(at, part, None)
         if at is None:
-            return ()
-    return tuple(found)
+            return None
+        if not registered and not kind and isinstance(at, (nn.Module, torch.Tensor)):
+            broken, kind = len(way), type(at).__name__
+    history = isinstance(at, torch.Tensor) and at.requires_grad and not at.is_leaf
+    return Hidden(name, tuple(way), broken or len(way), kind, history)
+
+
+def _registered(module: nn.Module) -> set[str]:
+    held = (*module.named_children(), *module.named_parameters(recurse=False))
+    return {name for name, _ in held}
 
 
 def _matches(name: str, pattern: str) -> bool:

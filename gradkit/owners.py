@@ -10,6 +10,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from torch import nn
+from torch.optim import Optimizer
 
 from gradkit.errors import GradkitError
 from gradkit.frames import is_user_file
@@ -47,6 +48,27 @@ def modules_of(step: object) -> tuple[nn.Module, ...]:
     inner = {id(child) for one in found.values() for child in one.modules() if child is not one}
     outer = [one for key, one in found.items() if key not in inner]
     return tuple([one for one in outer if next(one.parameters(), None) is not None] or outer)
+
+
+def optimizers_of(step: object, model: nn.Module) -> tuple[Optimizer, ...]:
+    """The optimizers that a step or a model can reach: by closure, by global names, as attributes, in lists.
+
+    Example:
+        >>> from torch.optim import Adam
+        >>> net = nn.Linear(3, 1)
+        >>> net.optimizer = Adam(net.parameters(), lr=0.1)
+        >>> optimizers_of(lambda: net.weight.sum(), net) == (net.optimizer,)
+        True
+    """
+    found: dict[int, Optimizer] = {}
+    things = [*_things(getattr(step, "step", step), set()), *model.modules()]
+    for thing in things:
+        parts = [*_parts(thing), *getattr(thing, "__dict__", {}).values()]
+        for one in (one for part in parts for one in _members(part)):
+            held = one if isinstance(one, Optimizer) else getattr(one, "__dict__", {}).get("optimizer")
+            if isinstance(held, Optimizer):
+                found.setdefault(id(held), held)
+    return tuple(found.values())
 
 
 def files_of(*things: object) -> tuple[str, ...]:

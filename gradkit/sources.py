@@ -157,11 +157,6 @@ def adding(files: Iterable[str], adapter: str) -> Location | None:
     return _first_call(files, adds)
 
 
-def building(files: Iterable[str], optimizer: str) -> Location | None:
-    """The first call that builds an optimizer of this class."""
-    return _first_call(files, lambda _node, name, _owner: name == optimizer)
-
-
 def switching_off(files: Iterable[str]) -> Location | None:
     """The first ``torch.set_grad_enabled(False)`` that is no ``with``."""
     return _first_call(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from gradkit import classes, scopes, sources
+from gradkit import classes, creation, frames, scopes, setups, sources
 from gradkit.evidence import Evidence
-from gradkit.inventory import Adapter
+from gradkit.inventory import Adapter, Hidden
+from gradkit.optimizers import LEFT_OUT, NEW
 from gradkit.records import LIKELY, OBSERVED, Finding, Location
 
 
@@ -72,16 +73,37 @@ def _freezer(e: Evidence, names: Sequence[str]) -> Location | None:
 
 
 def _unregistered(e: Evidence) -> list[Finding]:
-    groups: dict[object, tuple[Location | None, list[str]]] = {}
+    groups: dict[object, tuple[str, Location | None, list[str]]] = {}
+    for cause, hidden, spot in _hidden(e):
+        key = (cause, spot.file, spot.line) if spot is not None else (cause, hidden.name)
+        groups.setdefault(key, (cause, spot, []))[2].append(hidden.name)
+    return [Finding(cause, spot, (), OBSERVED, tuple(names)) for cause, spot, names in groups.values()]
+
+
+def _hidden(e: Evidence) -> Iterator[tuple[str, Hidden, Location | None]]:
+    """What is no parameter of the model, each with the line that made it: the n-th of a list by the n-th line."""
+    seen: dict[object, dict[str, None]] = {}
     for hidden in e.unregistered:
-        spot, _ = classes.definition(hidden.way, e.files)
-        key = (spot.file, spot.line) if spot is not None else hidden.name
-        groups.setdefault(key, (spot, []))[1].append(hidden.name)
-    return [Finding("unregistered_parameters", spot, (), OBSERVED, tuple(names)) for spot, names in groups.values()]
+        way = hidden.way[: hidden.broken]
+        cls, attribute = way[-1]
+        lines = creation.created(cls, attribute, hidden.kind, e.files) if not hidden.history else ()
+        spot = creation.derived(cls, attribute) if hidden.history else None
+        spot = spot or classes.definition(way, e.files)[0]
+        if lines:
+            depth = len(hidden.name.split(".")) - len(hidden.way) + hidden.broken
+            one = ".".join(hidden.name.split(".")[:depth])
+            order = seen.setdefault((cls, attribute, hidden.kind), {})
+            order.setdefault(one)
+            spot = lines[min(list(order).index(one), len(lines) - 1)]
+        yield "grad_on_non_leaf" if hidden.history else "unregistered_parameters", hidden, spot
 
 
 def _optimizer(e: Evidence) -> list[Finding]:
-    if not e.missing:
+    wanted, gap = set(e.wanted), e.gap
+    names = gap.missing if gap.reason == NEW else tuple(n for n in gap.missing if n in wanted)
+    if not names:
         return []
-    spot = sources.building(e.files, e.optimizer)
-    return [Finding("optimizer_mismatch", spot, (), OBSERVED, e.missing, facts={"optimizer": e.optimizer})]
+    ran = dict.fromkeys(code for call in e.trace.calls for code, _ in call.chain)
+    near = [frames.qualified_name(code) for code in ran]
+    spot = setups.optimizer(e.files, gap.kind, gap.settings, near, filtered=gap.reason == LEFT_OUT)
+    return [Finding("optimizer_mismatch", spot, (), OBSERVED, names, facts={"optimizer": gap.kind})]

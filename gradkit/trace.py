@@ -151,6 +151,8 @@ class Tracer(TorchFunctionMode):
         if name == "__get__":
             name = func.__self__.__name__
             if name not in calls.PROPERTIES:
+                if name == "grad":
+                    self._read(args[0], sys._getframe(1))
                 return func(*args, **kwargs)
         elif name == "__set__":
             name = f"{func.__self__.__name__}="
@@ -221,6 +223,11 @@ class Tracer(TorchFunctionMode):
         if name in calls.FROM_PLAIN and not inputs:
             inputs = carriers.origins_of_values(args[0] if args else kwargs.get("data"))
         return inputs
+
+    def _read(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """The user's code looks at a gradient, to move the tensor by it."""
+        if frames.is_user_file(frame.f_code.co_filename):
+            self._trained.add(self.ledger.use(tensor))
 
     def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> None:
         """A Parameter or Variable was made of ``data``."""
@@ -301,6 +308,11 @@ class Tracer(TorchFunctionMode):
         """The index of the call during which autograd's node with this sequence number was made, -1 if before all."""
         return bisect.bisect_right(self._begins, sequence) - 1
 
+    def took_part(self) -> Callable[[torch.Tensor], bool]:
+        """Tells whether any call of the run was handed a tensor."""
+        used = {number for call in self._calls for number in call[2]}
+        return lambda tensor: self.ledger.known(tensor) in used
+
     def own(self, loss: Any) -> OwnBackward | None:
         """The step's own backward that counts for what it returned: a loss, a copy of it for the log, or no tensor.
 
@@ -351,7 +363,7 @@ class Tracer(TorchFunctionMode):
             parameters=dict(self._parameters),
             newborn={name: number for name, number in now.items() if name not in self._held},
             swapped={name: number for name, number in now.items() if name in self._held},
-            trained=frozenset(self._trained),
+            trained=frozenset(self._trained.union(*(one.inputs for one in self.backwards.passes))),
             disabled=frozenset(self._disabled - self._enabled),
         )
 

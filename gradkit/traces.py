@@ -118,7 +118,7 @@ class Trace:
         newborn: likewise for those that the model did not have before the step.
         swapped: likewise for those that another tensor stood for when the step began.
         disabled: paths of modules that ran with their peft adapters switched off.
-        trained: numbers of values that an optimizer in the step took for its parameters.
+        trained: numbers of values that the step trains itself, by an optimizer or by a gradient that it asks for.
     """
 
     calls: tuple[Call, ...]

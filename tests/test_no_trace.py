@@ -775,7 +775,6 @@ def test_the_order_of_lists_in_modules_is_the_same_after() -> None:
     assert (model.order, list(model.ring)) == (["a", "b", "c"], [1, 2, 3])
 
 
-@pytest.mark.xfail(strict=True, reason="groups that are added stay")
 def test_a_parameter_group_that_a_step_adds_is_gone_after() -> None:
     model, x = Net(), batch()
     optimizer = torch.optim.SGD(model.inner.parameters(), lr=0.1)

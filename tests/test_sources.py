@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gradkit import classes, scopes, sources
+from gradkit import classes, scopes, setups, sources
 from gradkit.records import Location
 
 Write = Callable[..., tuple[str, dict[str, Any]]]
@@ -142,7 +142,26 @@ def test_the_call_that_added_the_named_adapter_is_found(write: Write) -> None:
 
 def test_the_call_that_built_the_optimizer_is_found_and_its_import_is_not(write: Write) -> None:
     filename, _ = write("from torch.optim import AdamW\nx = AdamW\nopt = AdamW(model.parameters())")
-    assert line(sources.building([filename], "AdamW")) == "opt = AdamW(model.parameters())"
+    assert line(setups.optimizer([filename], "AdamW", {})) == "opt = AdamW(model.parameters())"
+
+
+def test_of_several_calls_the_one_whose_settings_agree_built_the_optimizer(write: Write) -> None:
+    filename, _ = write("slow = SGD(p, lr=0.1)\nfast = SGD(p, lr=0.5)")
+    assert line(setups.optimizer([filename], "SGD", {"lr": "0.5"})) == "fast = SGD(p, lr=0.5)"
+
+
+@pytest.mark.parametrize(
+    ("picking", "named"),
+    [
+        ("[p for n, p in net.named_parameters() if 'bias' not in n]", "params"),
+        ("[p for p in net.parameters() if p.requires_grad]", "opt"),
+        ("list(net.head.parameters())", "params"),
+        ("list(net.parameters())", "opt"),
+    ],
+)
+def test_parameters_that_are_picked_out_on_a_line_of_their_own(write: Write, picking: str, named: str) -> None:
+    filename, _ = write(f"def build(net):\n    params = {picking}\n    opt = SGD(params)\n    return opt")
+    assert (line(setups.optimizer([filename], "SGD", {}, filtered=True)) or "").strip().startswith(named)
 
 
 def test_switching_off_by_a_call_is_found_and_by_a_with_is_not(write: Write) -> None:
@@ -164,7 +183,7 @@ def test_a_flag_set_on_a_module_is_found(write: Write) -> None:
 def test_files_that_cannot_be_read_or_parsed_are_passed_over(write: Write) -> None:
     broken, _ = write("def f(:")
     whole, _ = write("opt = SGD(p)")
-    assert line(sources.building(["/home/ann/absent.py", broken, whole], "SGD")) == "opt = SGD(p)"
+    assert line(setups.optimizer(["/home/ann/absent.py", broken, whole], "SGD", {})) == "opt = SGD(p)"
 
 
 # -- classes ----------------------------------------------------------------------------------------------------------

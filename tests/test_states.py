@@ -1,0 +1,35 @@
+"""Faults that are not in the step are named at their line; programs that only look like them get a clean bill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from torch import nn
+
+import gradkit
+from tests import state_programs
+
+
+def diagnosed(model: nn.Module, step: Callable[[], Any]) -> gradkit.Report:
+    return gradkit.diagnose(
+        step, model=model, optimizer=getattr(step, "optimizer", None), should_train=getattr(step, "should_train", None)
+    )
+
+
+@pytest.mark.parametrize("name", state_programs.FAULTY)
+def test_the_lines_and_the_cause_are_named_of(name: str) -> None:
+    program = state_programs.FAULTY[name]
+    report = diagnosed(*program.build())
+    found = [(finding.cause, finding.location and finding.location.line) for finding in report.findings]
+    assert {line for _, line in found} == program.lines, found
+    assert found[0][0] == program.cause, found
+    assert all(finding.location.file == state_programs.__file__ for finding in report.findings)
+
+
+@pytest.mark.parametrize("name", state_programs.SOUND)
+def test_a_clean_bill_for(name: str) -> None:
+    report = diagnosed(*state_programs.SOUND[name]())
+    assert report.findings == ()
+    assert report.healthy

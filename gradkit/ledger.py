@@ -75,9 +75,10 @@ class Ledger:
         self._facts[number][7] = attribute
         self._facts[number][9] = tensor.grad_fn is not None
         self._facts[number][8] = not parameter and isinstance(tensor, torch.nn.Parameter)
-        self._old.add(storage_key(tensor))
+        key = storage_key(tensor)
+        self._old.add(key)
         if parameter or buffer or attribute:
-            self._held.add(storage_key(tensor))
+            self._held.add(key)
         return number
 
     def made(self, tensor: torch.Tensor, maker: int, in_place: bool) -> int:

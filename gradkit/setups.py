@@ -86,3 +86,37 @@ def _picks(value: ast.expr) -> bool:
         node.func.value for node in calls if isinstance(node.func, ast.Attribute) and "parameters" in node.func.attr
     ]
     return bool(asked) and all(isinstance(owner, ast.Attribute) for owner in asked)
+
+
+def matching_nothing(files: Iterable[str], function: str, names: Iterable[str]) -> Location | None:
+    """The call that hands a function a text to look for in names, where no name holds it.
+
+    Args:
+        function: name of the function that chooses by name, such as ``convert(model, part)``.
+        names: of everything in the model.
+
+    Returns:
+        None unless there is just one such call.
+    """
+    files, told = tuple(files), " ".join(names)
+    asked = {key for file in files for key in _looked_for(file, function)}
+    found = []
+    for file in files:
+        for node, around in statements(file):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == function:
+                given = [*enumerate(node.args), *((k.arg, k.value) for k in node.keywords)]
+                texts = [v.value for key, v in given if key in asked and isinstance(v, ast.Constant)]
+                if any(isinstance(text, str) and text and text not in told for text in texts):
+                    found.append(frames.place(file, node, function_of(around)))
+    return found[0] if len(found) == 1 else None
+
+
+def _looked_for(file: str, function: str) -> Iterator[int | str]:
+    """Name and position of each parameter of a function that it looks for in something: ``if part in name``."""
+    for node, _ in statements(file):
+        if isinstance(node, _FUNCTIONS) and node.name == function:
+            tests = [x.left for x in ast.walk(node) if isinstance(x, ast.Compare) and isinstance(x.ops[0], ast.In)]
+            sought = {x.id for x in tests if isinstance(x, ast.Name)}
+            for position, argument in enumerate(node.args.args):
+                if argument.arg in sought:
+                    yield from (position, argument.arg)

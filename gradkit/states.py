@@ -69,7 +69,11 @@ def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
 
 def _freezer(e: Evidence, names: Sequence[str]) -> Location | None:
     adapted = {n for a in e.adapters for n in a.parameters}
-    return sources.freezing(e.files, names, e.classes.values(), wrapped=not adapted.intersection(names))
+    spot = sources.freezing(e.files, names, e.classes.values(), wrapped=not adapted.intersection(names))
+    if spot is not None and spot.function and not any(row.requires_grad for row in e.rows):
+        told = [*e.classes, *(row.name for row in e.rows)]
+        return setups.matching_nothing(e.files, spot.function.rpartition(".")[2], told) or spot
+    return spot
 
 
 def _unregistered(e: Evidence) -> list[Finding]:

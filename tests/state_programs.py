@@ -485,3 +485,18 @@ def a_prompt_tuned_by_hand_inside_forward() -> Built:
 
     model, x = Net(), batch()
     return model, lambda: model(x)
+
+
+# -- chosen by a name -----------------------------------------------------------------------------------------------
+
+
+def unfreeze_only(model: nn.Module, part: str) -> None:
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = part in name
+
+
+@sound
+def a_name_that_one_part_of_the_model_has() -> Built:
+    model, x = pair(), batch()
+    unfreeze_only(model, "outer")
+    return model, lambda: model["outer"](model["inner"](x)).sum()

@@ -164,6 +164,19 @@ def test_parameters_that_are_picked_out_on_a_line_of_their_own(write: Write, pic
     assert (line(setups.optimizer([filename], "SGD", {}, filtered=True)) or "").strip().startswith(named)
 
 
+@pytest.mark.parametrize(("part", "named"), [("decoder.block", True), ("head", False)])
+def test_the_call_that_hands_over_a_name_that_matches_nothing_is_found(write: Write, part: str, named: bool) -> None:
+    text = f"""
+    def only(model, part):
+        for name, p in model.named_parameters():
+            p.requires_grad = part in name
+    only(net, {part!r})
+    """
+    filename, _ = write(text)
+    spot = setups.matching_nothing([filename], "only", ["body.weight", "head.weight"])
+    assert (line(spot) or "").startswith("only(") is named
+
+
 def test_switching_off_by_a_call_is_found_and_by_a_with_is_not(write: Write) -> None:
     text = """
     with torch.set_grad_enabled(False):

@@ -3,8 +3,9 @@
 For every value the cheapest way to the loss is worked out, from the loss backwards: a way costs nothing where the
 gradient can follow and something at every call or region that cuts it. The cuts on a starved parameter's cheapest way
 are what must be undone to give it a gradient: all of them, also those that stand one behind the other. Ways that nobody
-means to be differentiated cost more: through an index, through one number that scales many, and through a tensor that
-outlives the step (a memory bank, a moving average).
+means to be differentiated cost more: through an index, through one number that scales many, through a tensor that
+outlives the step (a memory bank, a moving average), and where what was cut joins what is alive (a weight, a target: such
+a stop can be meant) other than as a term of the loss.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gradkit import births
-from gradkit.calls import writes
+from gradkit.calls import COPIES, writes
 from gradkit.traces import CHECKPOINT, FUNCTION, SAMPLE, Call, Chain, Key, Trace, Value
 
 DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION, UNDECLARED = (
@@ -32,7 +33,8 @@ _INDEXED = frozenset(
 NEW = frozenset("tensor new_tensor".split())
 _MAYBE_NEW = frozenset("as_tensor asarray".split())
 _COST = {DETACH: 1.0, DATA: 1.0, ESCAPE: 1.0, REWRAP: 1.0, CAST: 1.0, OPERATION: 1.25}
-_SAMPLE_COST, _INDEX_COST, _SPREAD_COST, _STATE_COST = 1.5, 0.5, 0.25, 10.0
+_SAMPLE_COST, _INDEX_COST, _SPREAD_COST, _JOIN_COST, _STATE_COST = 1.5, 0.5, 0.25, 0.25, 10.0
+_SUMS = frozenset("add __add__ __radd__ __iadd__ add_ sub __sub__ __rsub__ __isub__ sub_ sum stack".split())
 
 _ALIASES = {"data": DATA, "detach": DETACH}
 
@@ -65,6 +67,7 @@ class _Way:
     cost: float
     following: Call | None
     steps: list[tuple[int, tuple[Mark, ...]]] = field(default_factory=list)
+    leaves: bool = False  # it goes out of torch next, as itself or a copy
 
 
 @dataclass(frozen=True)
@@ -140,21 +143,26 @@ def _ways(trace: Trace) -> dict[int, _Way]:
             if way is None:
                 continue
             for source in dict.fromkeys(call.inputs):
-                marks, cost = _toll(trace, call, source, output, way.following, aliases.get(source))
+                marks, cost = _toll(trace, call, source, output, way, aliases.get(source))
                 cost += way.cost
                 known = ways.get(source)
                 if known is None or cost < known.cost - 1e-9:
-                    ways[source] = _Way(cost, way.following if _kept(call, source) else call, [(output, marks)])
+                    after = way.following if _kept(call, source) else call
+                    ways[source] = _Way(cost, after, [(output, marks)], _leaves(call, trace.values[output], way))
                 elif cost < known.cost + 1e-9:
                     known.steps.append((output, marks))
     return ways
 
 
+def _leaves(call: Call, output: Value, way: _Way) -> bool:
+    return output.python or (way.leaves and call.name in COPIES)
+
+
 def _toll(
-    trace: Trace, call: Call, source: int, output: int, following: Call | None, alias: Call | None
+    trace: Trace, call: Call, source: int, output: int, way: _Way, alias: Call | None
 ) -> tuple[tuple[Mark, ...], float]:
     """What it costs to pass ``call`` from ``source`` to ``output``, and the cuts that are paid for."""
-    u, w = trace.values[source], trace.values[output]
+    u, w, following = trace.values[source], trace.values[output], way.following
     marks: list[Mark] = []
     cost = _STATE_COST if call.writes_state else 0.0
     if not call.grad_on and not _kept(call, source):
@@ -171,7 +179,7 @@ def _toll(
     kind = "" if _function(trace, call) >= 0 else _cutting(call, u, w)
     if kind:
         marks.append((kind, call.index))
-        cost += _COST[kind]
+        cost += 0.0 if way.leaves and kind in (DETACH, DATA) else _COST[kind]
     elif alias is not None and set(alias.inputs).intersection(call.inputs):
         marks.append((_ALIASES[alias.name], alias.index))
         cost += _COST[_ALIASES[alias.name]]
@@ -179,8 +187,10 @@ def _toll(
         marks.append((REWRAP, call.index))  # it would cut a tensor too, so it is one more line to change, at no cost
     elif not u.floating and not u.python and call.name in _INDEXED:
         cost += _INDEX_COST
-    if not u.parameter and math.prod(u.shape) == 1 < math.prod(w.shape):
+    if not u.parameter and math.prod(u.shape) == 1 < math.prod(w.shape) and not _array(trace, u):
         cost += _SPREAD_COST
+    if w.requires_grad and not w.leaf and not u.requires_grad and not (call.name in _SUMS and math.prod(w.shape) == 1):
+        cost += _JOIN_COST
     return tuple(marks), cost
 
 
@@ -202,6 +212,11 @@ def _aliases(trace: Trace) -> dict[int, Call]:
             if alias is not None and alias.name in _ALIASES:
                 found.update(dict.fromkeys(call.outputs, alias))
     return found
+
+
+def _array(trace: Trace, value: Value) -> bool:
+    """Whether it left torch as an array or a list, whose shape is not known."""
+    return value.python and trace.calls[value.maker].name in ("numpy", "__array__", "tolist")
 
 
 def _function(trace: Trace, call: Call) -> int:

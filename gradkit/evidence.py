@@ -111,12 +111,21 @@ class Evidence:
     def behind(self, calls: Iterable[Call], *, floating: bool = False) -> set[str]:
         """The parameters that flow into any of these calls; with ``floating``, without going through integers."""
         values = self.trace.values
+        tensors = {values[number].parameter for number in self._sources(calls, floating)} - {""}
+        return {name for name, number in self.trace.parameters.items() if values[number].parameter in tensors}
+
+    def computed(self, calls: Iterable[Call]) -> bool:
+        """Whether a parameter, or data that the model does not hold, flows into any of these calls."""
+        found = (self.trace.values[number] for number in self._sources(calls))
+        return any(v.parameter or (v.maker < 0 and v.floating and not v.buffer and not v.attribute) for v in found)
+
+    def _sources(self, calls: Iterable[Call], floating: bool = False) -> set[int]:
+        values = self.trace.values
         needed = {number for call in calls for number in call.inputs}
         for call in reversed(self.trace.calls):
             if needed.intersection(call.outputs):
                 needed.update(n for n in call.inputs if not floating or values[n].floating or values[n].python)
-        tensors = {values[number].parameter for number in needed} - {""}
-        return {name for name, number in self.trace.parameters.items() if values[number].parameter in tensors}
+        return needed
 
 
 def called_by(chain: Chain) -> list[Note]:

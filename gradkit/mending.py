@@ -18,7 +18,7 @@ from gradkit.ledger import storage_key
 from gradkit.mishaps import OVERWRITTEN, TWICE, Mishap
 from gradkit.preserve import Preserved
 from gradkit.trace import Tracer
-from gradkit.traces import Call, Chain, Trace
+from gradkit.traces import Call, Chain, Trace, spot
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class _LettingGo(_Mender):
 
     def _carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
         name = getattr(func, "__name__", "")
-        if name in self._names and (name, *frames.chain(self._frame, Tracer.run.__code__)[:1]) in self._keys:
+        if name in self._names and (name, *spot(frames.chain(self._frame, Tracer.run.__code__))) in self._keys:
             args, kwargs = self._let_go(args), self._let_go(kwargs)
         return super()._carry_out(func, args, kwargs)
 

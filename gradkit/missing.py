@@ -83,14 +83,15 @@ def _replaced(e: Evidence, names: Sequence[str]) -> list[Finding]:
 
 
 def fresh(e: Evidence) -> list[tuple[Value, Call]]:
-    """Parameters that were made in the step of nothing that the model has, and that flow into the loss; and where.
+    """Parameters that were made in the step of fresh numbers, and that flow into the loss; and where.
 
-    Those that an optimizer in the step trains, and those that the model keeps, are left out.
+    Left out are those that an optimizer in the step trains, those that the model keeps, and the batch or what was
+    computed from it: data in a Parameter is no weight.
     """
     kept = {e.trace.values[number].birth for number in (*e.trace.newborn.values(), *e.trace.trained)}
     values = (e.trace.values[number] for number in sorted(e.verdict.reaching))
     born = ((v, e.trace.calls[v.birth]) for v in values if v.stray and v.leaf and v.birth >= 0 and v.birth not in kept)
-    return [(v, call) for v, call in born if call.name == births.PARAMETER and not e.behind([call])]
+    return [(v, call) for v, call in born if call.name == births.PARAMETER and not e.computed([call])]
 
 
 def built(e: Evidence, told: set[Location | None]) -> list[Finding]:
@@ -141,9 +142,14 @@ def _trips(e: Evidence) -> list[tuple[Call, Call, set[str]]]:
 
 
 def _computed(call: Call) -> bool:
-    """Whether what is given to ``torch.tensor(...)`` stands there as names, not as a number written out."""
+    """Whether what is given to ``torch.tensor(...)`` stands there as names, not as a number written out.
+
+    Where a library that was called there made the tensor, it cannot be told.
+    """
     node = frames.node_at(call.chain[0]) if call.chain else None
-    return isinstance(node, ast.Call) and any(isinstance(x, ast.Name) for arg in node.args for x in ast.walk(arg))
+    if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] != call.name:
+        return False
+    return any(isinstance(x, ast.Name) for arg in node.args for x in ast.walk(arg))
 
 
 def _goes_on(left: Call, back: Call) -> bool:

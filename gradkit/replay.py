@@ -24,7 +24,7 @@ from gradkit.calls import GRAD
 from gradkit.cuts import DATA, DETACH, REGION, UNDECLARED, Cut
 from gradkit.preserve import Preserved
 from gradkit.trace import Tracer
-from gradkit.traces import CHECKPOINT, FUNCTION, PRESET, Trace
+from gradkit.traces import CHECKPOINT, FUNCTION, PRESET, Trace, spot
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Replayer(Tracer):
         if name not in self._names:
             return ""
         chain = frames.chain(self._frame, Tracer.run.__code__)
-        return self._undo.get((name, *chain[:1]), "")
+        return self._undo.get((name, *spot(chain)), "")
 
     def _pass_on(self, lost: list[torch.Tensor]) -> None:
         """What this call makes cannot carry a gradient either: whatever is made of it will be joined."""
@@ -170,7 +170,7 @@ def _plain(original: Any, skip: frozenset[Any]) -> Any:
         @staticmethod
         def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
             chain = frames.chain(sys._getframe(1), Tracer.run.__code__)
-            if (CHECKPOINT, *chain[:1]) in skip:
+            if (CHECKPOINT, *spot(chain)) in skip:
                 return function(*args)
             return original.apply(function, preserve, *args)
 
@@ -193,7 +193,7 @@ def _without_function(applied: Any, skip: frozenset[Any]) -> Any:
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         chain = frames.chain(sys._getframe(1), Tracer.run.__code__)
-        if (FUNCTION, cls.__name__, *chain[:1]) not in skip:
+        if (FUNCTION, cls.__name__, *spot(chain)) not in skip:
             return applied.__get__(None, cls)(*args, **kwargs)
         if cls.setup_context is not Function.setup_context:
             return cls.forward(*args, **kwargs)

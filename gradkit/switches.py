@@ -31,6 +31,7 @@ from gradkit.traces import (
     SAMPLE,
     SWITCH,
     Region,
+    spot,
 )  # fmt: skip
 
 _GRAD_MODE, _CONTEXTLIB, _CHECKPOINT = grad_mode.__file__, _contextlib.__file__, checkpoint.__file__
@@ -61,7 +62,7 @@ class Switches:
         self._inference: list[_Open] = []
         self._known: dict[Region, int] = {}
         self._thread = 0
-        self._places: dict[CodeType, Location] = {}
+        self._places: dict[tuple[str, CodeType], Location] = {}
 
     def __enter__(self) -> Switches:
         self._thread = threading.get_ident()
@@ -116,13 +117,13 @@ class Switches:
             if hasattr(target, "__code__"):
                 code, file = target.__code__, target.__code__.co_filename
         if file == _CHECKPOINT:
-            return Region(CHECKPOINT, (CHECKPOINT, *chain[:1]), chain, via=_library(frame))
+            return Region(CHECKPOINT, (CHECKPOINT, *spot(chain)), chain, via=_library(frame))
         if "/distributions/" in file.replace("\\", "/") and "torch" in file:
-            return Region(SAMPLE, (SAMPLE, *chain[:1]), chain, via=code.co_name)
+            return Region(SAMPLE, (SAMPLE, *spot(chain)), chain, via=code.co_name)
         via = "" if frames.is_user_file(file) else code.co_name
         kind = DECORATOR if decorated else kind
         # set_grad_enabled() in a `with` switches twice: as it is made, and as the block is entered.
-        key = (kind, code) if decorated else (BLOCK, code, frames.line_of((code, frame.f_lasti)))
+        key = (kind, file, code) if decorated else (BLOCK, file, code, frames.line_of((code, frame.f_lasti)))
         place = self._decorator(target) if decorated and not via else None
         return Region(kind, key, chain, place, via, decorated)
 
@@ -130,9 +131,10 @@ class Switches:
         code: CodeType | None = getattr(function, "__code__", None)
         if code is None:
             return None
-        if code not in self._places:
-            self._places[code] = scopes.locate_code(code, getattr(function, "__globals__", {}))
-        return self._places[code]
+        key = (code.co_filename, code)
+        if key not in self._places:
+            self._places[key] = scopes.locate_code(code, getattr(function, "__globals__", {}))
+        return self._places[key]
 
     # -- inference mode -----------------------------------------------------------------------------------------
 
@@ -184,7 +186,7 @@ class Switches:
                 chain = frames.chain(outer, self._stop)
                 handed = [a for a in outer.f_locals.get("args", ()) if isinstance(a, torch.Tensor)]  # not inside a list
                 given = self._numbers(handed)
-                return Region(FUNCTION, (FUNCTION, name, *chain[:1]), chain, via=name, given=given)
+                return Region(FUNCTION, (FUNCTION, name, *spot(chain)), chain, via=name, given=given)
             outer = outer.f_back
         return Region(PRESET, (PRESET,), ())
 

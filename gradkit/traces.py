@@ -11,6 +11,13 @@ Point = tuple[CodeType, int]
 Chain = tuple[Point, ...]
 Key = tuple[object, ...]
 
+
+def spot(chain: Chain) -> Key:
+    """Equal for the same innermost place in the code. Code that reads alike is equal whatever file it stands in."""
+    return (chain[0][0].co_filename, chain[0]) if chain else ()
+
+
+
 BLOCK, DECORATOR, SWITCH, PRESET = "block", "decorator", "switch", "preset"
 INFERENCE, CHECKPOINT, FUNCTION, SAMPLE = "inference", "checkpoint", "function", "sample"
 
@@ -70,7 +77,7 @@ class Call:
     @property
     def key(self) -> Key:
         """Equal for every run of the same call in the code."""
-        return (self.name, *(self.chain[:1]))
+        return (self.name, *spot(self.chain))
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ For every value the cheapest way to the loss is worked out, from the loss backwa
 gradient can follow and something at every call or region that cuts it. The cuts on a starved parameter's cheapest way
 are what must be undone to give it a gradient: all of them, also those that stand one behind the other. Ways that nobody
 means to be differentiated cost more: through an index, through one number that scales many, through a tensor that
-outlives the step (a memory bank, a moving average), and where what was cut joins what is alive (a weight, a target: such
-a stop can be meant) other than as a term of the loss.
+outlives the step (a memory bank, a moving average), and where what was cut joins what is alive (a weight, a target:
+such a stop can be meant) other than as a term of the loss.
 """
 
 from __future__ import annotations
@@ -185,13 +185,18 @@ def _toll(
         cost += _COST[_ALIASES[alias.name]]
     elif u.python and call.name in NEW:
         marks.append((REWRAP, call.index))  # it would cut a tensor too, so it is one more line to change, at no cost
-    elif not u.floating and not u.python and call.name in _INDEXED:
-        cost += _INDEX_COST
+    return tuple(marks), cost + (0.0 if kind else _detour(trace, call, u, w))
+
+
+def _detour(trace: Trace, call: Call, u: Value, w: Value) -> float:
+    """What a way costs besides its cuts, where it may not be meant to be differentiated."""
+    cost = _INDEX_COST if not u.floating and not u.python and call.name in _INDEXED else 0.0
     if not u.parameter and math.prod(u.shape) == 1 < math.prod(w.shape) and not _array(trace, u):
         cost += _SPREAD_COST
-    if w.requires_grad and not w.leaf and not u.requires_grad and not (call.name in _SUMS and math.prod(w.shape) == 1):
+    term = call.name in _SUMS and math.prod(w.shape) == 1
+    if w.requires_grad and not w.leaf and not u.requires_grad and not term:
         cost += _JOIN_COST
-    return tuple(marks), cost
+    return cost
 
 
 def _kept(call: Call, source: int) -> bool:

@@ -22,7 +22,9 @@ def plan(count: int, seed: int, only: str = "") -> list[tuple[str, int]]:
 
 def told(outcome: Outcome) -> str:
     """One miss, in full."""
-    edits = "; ".join(f"{edit.kind} ({edit.way}{' round ' + edit.module if edit.module else ''})" for edit in outcome.edits)
+    edits = "; ".join(
+        f"{edit.kind} ({edit.way}{' round ' + edit.module if edit.module else ''})" for edit in outcome.edits
+    )
     rows = [f"{outcome.verdict.upper()} {outcome.architecture} {outcome.seed}: {edits}"]
     rows += [f"    expected {line}" for line in outcome.expected] or ["    expected nothing"]
     rows += [f"    found    {line}" for line in outcome.found] or ["    found    nothing"]

@@ -151,7 +151,6 @@ class _Probes(ast.NodeTransformer):
             isinstance(node, ast.BinOp),
         )  # fmt: skip
 
-
     def _fits_in_a_block(self, owner: ast.stmt) -> bool:
         """Whether it is a simple statement with lines of its own, and no text that goes over several."""
         after = self.lines[(owner.end_lineno or owner.lineno) - 1][owner.end_col_offset :].strip()

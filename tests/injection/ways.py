@@ -1,8 +1,8 @@
 """The ways to write a cut. ``§`` stands right before the part of the code whose line must be named.
 
 ``KINDS``: as an expression of a value. ``HELPERS``: around such an expression, ``$c(value)``, in a file of the user's
-own. ``REGIONS``, ``BLOCKS``: recording switched off, in such a file or around a statement. ``MODULES``, ``MODULE_REGIONS``:
-around a module's forward.
+own. ``REGIONS``, ``BLOCKS``: recording switched off, in such a file or around a statement. ``MODULES`` and
+``MODULE_REGIONS``: around a module's forward.
 """
 
 from __future__ import annotations
@@ -450,7 +450,8 @@ def swap(output, change):
 """
 
 MODULES: dict[str, str] = {
-    "new forward": _SWAP + """
+    "new forward": _SWAP
+    + """
 def install(module):
     original = module.forward
 
@@ -460,7 +461,8 @@ def install(module):
 
     module.forward = forward
 """,
-    "input": _SWAP + """
+    "input": _SWAP
+    + """
 def kept(value):
     return $c(value)
 
@@ -473,7 +475,8 @@ def install(module):
 
     module.forward = forward
 """,
-    "subclass": _SWAP + """
+    "subclass": _SWAP
+    + """
 def install(module):
     class Kept(type(module)):
         def forward(self, *args, **kwargs):
@@ -488,7 +491,8 @@ def install(module):
 
     module.__class__ = Kept
 """,
-    "hook": _SWAP + """
+    "hook": _SWAP
+    + """
 def hook(module, args, output):
     return swap(output, lambda value: $c(value))
 
@@ -496,7 +500,8 @@ def hook(module, args, output):
 def install(module):
     module.register_forward_hook(hook)
 """,
-    "hook before": _SWAP + """
+    "hook before": _SWAP
+    + """
 def hook(module, args):
     return swap(args, lambda value: $c(value))
 

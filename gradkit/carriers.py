@@ -8,6 +8,7 @@ bases and pass their ``origins`` on, until a torch function takes them in again.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -137,17 +138,34 @@ _arrays: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDictionary()
 _kept: list[Array] = []
 _values: dict[float, tuple[int, ...]] = {}
 MOST_VALUES, MOST_ORIGINS = 1000, 64
+_MAKERS = ("array", "asarray", "ascontiguousarray", "asfortranarray")
 
 
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
-    """While a run lasts, keep every array that left torch, and note the numbers that did, to know them again."""
+    """While a run lasts, keep every array that left torch, and note the numbers that did, to know them again.
+
+    NumPy's functions that make a plain array of any other hand out one with origins meanwhile.
+    """
+    before = {name: getattr(np, name) for name in _MAKERS}
+    for name, function in before.items():
+        setattr(np, name, _with_origins(function))
     try:
         yield
     finally:
+        for name, function in before.items():
+            setattr(np, name, function)
         _kept.clear()
         _values.clear()
         _arrays.clear()  # one that the step has kept bears numbers of this run only
+
+
+def _with_origins(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        return follow(function(*args, **kwargs), _merged(*_leaves(args[:1])))
+
+    return made
 
 
 def note(values: Any, source: tuple[int, ...]) -> None:

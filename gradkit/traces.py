@@ -17,7 +17,6 @@ def spot(chain: Chain) -> Key:
     return (chain[0][0].co_filename, chain[0]) if chain else ()
 
 
-
 BLOCK, DECORATOR, SWITCH, PRESET = "block", "decorator", "switch", "preset"
 INFERENCE, CHECKPOINT, FUNCTION, SAMPLE = "inference", "checkpoint", "function", "sample"
 

@@ -10,6 +10,12 @@ import torch
 from gradkit import i18n
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How many cuts are put into sound models; every night more than on every push."""
+    parser.addoption("--injections", type=int, default=16, help="cuts that tests/injection puts into sound models")
+    parser.addoption("--injection-seed", type=int, default=7, help="where and how they are cut")
+
+
 def pytest_configure() -> None:
     """Many small models at once: more threads only get in each other's way."""
     torch.set_num_threads(1)

@@ -1953,3 +1953,56 @@ def a_backward_that_returns_zeros() -> Built:
 
     model, x = pair(), batch()
     return model, lambda: model["outer"](Round.apply(model["inner"](x))).sum()
+
+
+# -- found by injection -----------------------------------------------------------------------------------------------
+
+
+@cut("numpy_roundtrip")
+def an_array_that_asarray_makes_plain_again() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        halved = np.asarray(code.detach().numpy()) * 0.5  # CUT
+        return model["outer"](torch.from_numpy(halved)).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def arrays_that_array_copies() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        rows = [np.ascontiguousarray(np.array(row.detach().numpy()) + 1.0) for row in model["inner"](x)]  # CUT
+        return model["outer"](torch.stack([torch.from_numpy(row) for row in rows])).sum()
+
+    return model, step
+
+
+@cut("parameter_rewrap")
+def a_term_that_is_dead_beside_an_advantage_that_is_kept_out_on_purpose() -> Built:
+    model, x, rewards = pair(value=nn.Linear(4, 1)), batch(), torch.ones(6, 1)
+
+    def step() -> torch.Tensor:
+        hidden = model["inner"](x)
+        value = model["value"](hidden)
+        gained = (model["outer"](hidden) * (rewards - value).detach()).mean()
+        missed = (rewards - nn.Parameter(value)).pow(2).mean()  # CUT
+        return missed - gained
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def a_way_through_numpy_beside_a_target_that_is_detached_on_purpose() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        weight = code.detach().sigmoid().mean(dim=1, keepdim=True)
+        kept = torch.from_numpy(code.detach().cpu().numpy())  # CUT
+        return (weight * model["outer"](x)).mean() + kept.pow(2).mean()
+
+    return model, step

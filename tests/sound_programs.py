@@ -1129,3 +1129,17 @@ def a_straight_through_function_that_is_saturated_on_this_batch() -> Built:
 
     model, x = pair(), batch() * 1e4
     return model, lambda: model["outer"](Clipped.apply(model["inner"](x) + 1e6)).sum()
+
+
+def a_batch_that_becomes_a_parameter_in_forward() -> Built:
+    class Saliency(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen = nn.Parameter(x * 2)
+            return self.layer(seen)
+
+    model, x = Saliency(), batch()
+    return model, lambda: model(x).sum()

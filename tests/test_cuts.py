@@ -6,7 +6,7 @@ from typing import Any
 
 from gradkit import cuts
 from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, UNDECLARED, Verdict
-from gradkit.traces import BLOCK, CHECKPOINT, FUNCTION, SAMPLE, Call, Region, Trace, Value
+from gradkit.traces import BLOCK, CHECKPOINT, FUNCTION, SAMPLE, Call, Region, Trace, Value, spot
 
 
 class Recorder:
@@ -231,3 +231,10 @@ def test_the_reaching_values_are_those_that_flow_into_the_loss() -> None:
     reaching = r.find(loss).reaching
     assert {r.parameters["w"], hidden, loss} <= reaching
     assert aside not in reaching
+
+
+def test_places_that_read_alike_in_two_files_are_two_places() -> None:
+    one, other = (compile("x = 1", name, "exec") for name in ("one.py", "other.py"))
+    assert one == other  # Python does not look at the file
+    assert spot(((one, 0),)) != spot(((other, 0),))
+    assert spot(((one, 0),)) == spot(((compile("x = 1", "one.py", "exec"), 0),))

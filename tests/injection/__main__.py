@@ -15,9 +15,10 @@ from tests.injection.harness import Outcome, Score, inject
 
 def plan(count: int, seed: int, only: str = "") -> list[tuple[str, int]]:
     """``count`` injections as (architecture, seed), spread evenly over the architectures."""
+    rng = random.Random(seed)
     names = [name for name in architectures.ALL if only in name]
-    seeds = random.Random(seed)
-    return sorted((names[number % len(names)], seeds.randrange(10**6)) for number in range(count))
+    rng.shuffle(names)
+    return sorted((names[number % len(names)], rng.randrange(10**6)) for number in range(count))
 
 
 def told(outcome: Outcome) -> str:
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="architectures with this in their name")
+    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), metavar=("NUMBER", "OF"), help="one part of them")
     parser.add_argument("--one", nargs=2, metavar=("ARCHITECTURE", "SEED"), help="repeat one injection")
     parser.add_argument("--keep", type=Path, help="with --one: keep the programs in this folder")
     options = parser.parse_args()
@@ -45,7 +47,8 @@ def main() -> None:
         print(told(outcome), outcome.shown, sep="\n\n")
         return
     score, began = Score(), time.time()
-    for name, seed in plan(options.count, options.seed, options.only):
+    number, parts = options.part
+    for name, seed in plan(options.count, options.seed, options.only)[number::parts]:
         outcome = inject(name, seed)
         score.add(outcome)
         if not outcome.right:

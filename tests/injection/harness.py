@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import linecache
 import random
 import re
 import tempfile
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import executing
 import torch
 from torch import nn
 
@@ -251,6 +253,7 @@ def inject(name: str, seed: int, folder: Path | None = None) -> Outcome:
         stack.enter_context(architectures.quiet())
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"injection_{name}_{seed}_")))
+        stack.callback(_forget)
         for tries in range(TRIES):
             edits = [invent(rng, it, 0)]
             if rng.random() < 0.35:
@@ -266,6 +269,12 @@ def inject(name: str, seed: int, folder: Path | None = None) -> Outcome:
                 continue
             return _judge(it, seed, edits, starved, folder / "diagnosed")
     raise AssertionError(f"{name} {seed}: no program that runs in {TRIES} tries")
+
+
+def _forget() -> None:
+    """What is kept of source files by their names: those of a run are gone after it."""
+    linecache.clearcache()
+    executing.Source._class_local("__source_cache_with_lines", {}).clear()
 
 
 def _starved(it: Subject, edits: Sequence[Edit], folder: Path) -> frozenset[str]:

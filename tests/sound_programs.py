@@ -1131,6 +1131,7 @@ def a_straight_through_function_that_is_saturated_on_this_batch() -> Built:
     return model, lambda: model["outer"](Clipped.apply(model["inner"](x) + 1e6)).sum()
 
 
+@sound
 def a_batch_that_becomes_a_parameter_in_forward() -> Built:
     class Saliency(nn.Module):
         def __init__(self) -> None:
@@ -1143,3 +1144,47 @@ def a_batch_that_becomes_a_parameter_in_forward() -> Built:
 
     model, x = Saliency(), batch()
     return model, lambda: model(x).sum()
+
+
+# -- torch.func -------------------------------------------------------------------------------------------------------
+
+
+@sound
+def an_ensemble_by_vmap_over_stacked_weights() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        both = torch.stack([model["inner"].weight, model["inner"].weight * 2])
+        codes = vmap(lambda weight: F.linear(x, weight, model["inner"].bias).tanh())(both)
+        return model["outer"](codes.mean(0)).sum()
+
+    return model, step
+
+
+@sound
+def a_step_size_that_vmap_leaves_out_of_the_graph() -> Built:
+    model, x = small(), batch()
+
+    def one(row: torch.Tensor) -> torch.Tensor:
+        out = model(row)
+        return (out * out.detach().abs()).sum()
+
+    return model, lambda: vmap(one)(x).sum()
+
+
+@sound
+def a_jacobian_penalty_by_forward_mode() -> Built:
+    model, x = small(), batch()
+    return model, lambda: torch.func.jvp(model, (x,), (torch.ones_like(x),))[1].pow(2).sum() + model(x).sum()
+
+
+@sound
+def slopes_for_each_sample_by_vmap_of_grad() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = lambda weights, row: functional_call(model, weights, (row,)).tanh().sum()  # noqa: E731
+        slopes = vmap(torch.func.grad(loss), in_dims=(None, 0))(dict(model.named_parameters()), x)
+        return model(x).sum() + sum(slope.detach().norm() for slope in slopes.values()) * 0.1
+
+    return model, step

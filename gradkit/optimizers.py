@@ -92,7 +92,7 @@ def orphaned(parameter: torch.Tensor) -> bool:
 
 
 def _copies(optimizer: Optimizer, parameters: Iterable[Any], ran: Callable[[torch.Tensor], bool]) -> bool:
-    """Whether an optimizer holds another copy of the same model, which had no part in the step."""
+    """Whether an optimizer holds another copy of the same model, which nobody else holds and which took no part."""
     theirs, ours = _all(optimizer), [p for p in parameters if p.requires_grad]
     same = [p.shape for p in theirs if p.requires_grad] == [p.shape for p in ours]
-    return same and len(ours) > 1 and not any(ran(p) for p in theirs)
+    return same and len(ours) > 1 and all(orphaned(p) and not ran(p) for p in theirs)

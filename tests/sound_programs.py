@@ -985,6 +985,7 @@ def a_variable_around_the_input() -> Built:
     return model, lambda: model(torch.autograd.Variable(x)).sum()
 
 
+@sound
 def rounding_with_a_straight_through_estimate() -> Built:
     model, x = pair(), batch()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
@@ -86,6 +87,7 @@ class OwnBackwards:
         self.heard: Callable[[list[torch.Tensor], FrameType], None] = lambda losses, frame: None
 
     def __enter__(self) -> OwnBackwards:
+        self._thread = threading.get_ident()
         self._original: Callable[..., None] = torch.autograd.backward
         torch.autograd.backward = self._backward
         return self
@@ -130,7 +132,7 @@ class OwnBackwards:
 
     def _backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
         losses = _tensors(tensors)
-        if not losses:
+        if not losses or threading.get_ident() != self._thread:
             self._original(tensors, *args, **kwargs)
             return
         loss = next((x for x in losses if x.requires_grad), losses[0])

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gradkit import carriers
+from gradkit import carriers, transforms
 from gradkit.traces import Value
 
 
@@ -48,6 +48,9 @@ class Ledger:
             returns the index of the call that stands in for it.
         behind: given a sequence number of autograd's, the outputs of the recorded call that made that node.
         past: whether a node with this sequence number was made before the step began.
+
+    Attributes:
+        wrapping: whether there are tensors that wrap others, as inside ``vmap``.
     """
 
     def __init__(
@@ -63,6 +66,10 @@ class Ledger:
         self._writes: dict[int, tuple[int, int]] = {}
         self._old: set[int] = set()
         self._held: set[int] = set()
+        self.wrapping = False
+
+    def _flag(self, tensor: torch.Tensor) -> bool:
+        return transforms.requires_grad(tensor) if self.wrapping else tensor.requires_grad
 
     def known(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor's newest version, None if it was never seen."""
@@ -105,9 +112,9 @@ class Ledger:
         number = self.known(tensor)
         if number is None:
             number = self._adopt(tensor)
-        facts, flag = self._facts[number], tensor.requires_grad
+        facts, flag = self._facts[number], self._flag(tensor)
         if flag is not facts[2]:
-            facts[2], facts[6] = flag, flag and tensor.is_leaf
+            facts[2], facts[6] = flag, flag and tensor.is_leaf and tensor.requires_grad
         return number
 
     def inputs(self, found: Iterable[Any]) -> tuple[int, ...]:
@@ -116,7 +123,7 @@ class Ledger:
         for leaf in found:
             if isinstance(leaf, torch.Tensor):
                 entry = self._ids.get(id(leaf))
-                if entry is None or entry[0]() is not leaf or leaf.requires_grad is not self._facts[entry[1]][2]:
+                if entry is None or entry[0]() is not leaf or self._flag(leaf) is not self._facts[entry[1]][2]:
                     number = self.use(leaf)
                 else:
                     number = entry[1]
@@ -143,8 +150,8 @@ class Ledger:
         return tuple(Value(m, tuple(f[0]), _carries(f[1]), f[2], *f[3:]) for m, f in rows)
 
     def _enter(self, tensor: torch.Tensor, maker: int, parameter: str, buffer: str) -> int:
-        flag, number = tensor.requires_grad, len(self.makers)
-        leaf = flag and tensor.is_leaf
+        flag, number = self._flag(tensor), len(self.makers)
+        leaf = flag and tensor.is_leaf and tensor.requires_grad
         self.makers.append(maker)
         self._facts.append([tensor.shape, tensor.dtype, flag, parameter, buffer, False, leaf, "", False, False, -1])
         self._ids[id(tensor)] = (weakref.ref(tensor), number)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from types import FrameType
@@ -21,7 +22,7 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from gradkit import births, calls, carriers, collectives, frames
+from gradkit import births, calls, carriers, collectives, frames, transforms
 from gradkit.backwards import Asked, OwnBackward, OwnBackwards
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
@@ -62,7 +63,7 @@ class Tracer(TorchFunctionMode):
         modules = dict(model.named_modules())
         self.running = Running(modules.items(), Tracer.run.__code__)
         self._held = dict(model.named_parameters(remove_duplicate=False))
-        self.begin = 0
+        self.begin = self._thread = 0
         self.asked: Asked | None = None
         self.trained: set[str] = set()
         self._trained: set[int] = set()
@@ -99,13 +100,14 @@ class Tracer(TorchFunctionMode):
         before = module_hooks.register_module_forward_pre_hook(self._enter_module)
         after = module_hooks.register_module_forward_hook(self._leave_module, always_call=True)
         stepping = register_optimizer_step_pre_hook(self._before_step)
-        self.begin = _sequence()
+        self.begin, self._thread = _sequence(), threading.get_ident()
         try:
             with (
                 calls.eager(),
                 carriers.kept(),
                 self.scalers.heard(),
                 births.heard(self._born),
+                transforms.heard(self._wrapped),
                 collectives.heard(self._filled),
                 self.backwards,
                 self.switches,
@@ -123,6 +125,8 @@ class Tracer(TorchFunctionMode):
                 handle.remove()
 
     def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if self._elsewhere():
+            return
         self.scalers.stepped(optimizer, sys._getframe(1))
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         self.trained.update(name for name, p in self._held.items() if id(p) in held)
@@ -131,7 +135,13 @@ class Tracer(TorchFunctionMode):
         if self.preserved is not None:
             self.preserved.optimizer(optimizer)
 
+    def _elsewhere(self) -> bool:
+        """Whether this is another thread than the step's: what runs there is no matter of this diagnosis."""
+        return threading.get_ident() != self._thread
+
     def _enter_module(self, module: nn.Module, _args: Any) -> None:
+        if self._elsewhere():
+            return
         number = self.running.number(module)
         if number < 0 and self.preserved is not None:
             self.preserved.watch(module)
@@ -141,7 +151,8 @@ class Tracer(TorchFunctionMode):
         self.running.enter(number, sys._getframe(1))
 
     def _leave_module(self, _module: nn.Module, _args: Any, _output: Any) -> None:
-        self.running.leave()
+        if not self._elsewhere():
+            self.running.leave()
 
     # -- one call -----------------------------------------------------------------------------------------------
 
@@ -226,10 +237,22 @@ class Tracer(TorchFunctionMode):
             inputs = carriers.origins_of_values(args[0] if args else kwargs.get("data"))
         return inputs
 
+<<<<<<< HEAD
     def _read(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """The user's code looks at a gradient, to move the tensor by it."""
         if frames.is_user_file(frame.f_code.co_filename):
             self._trained.add(self.ledger.use(tensor))
+=======
+    def _wrapped(self, made: torch.Tensor, given: torch.Tensor, frame: FrameType) -> None:
+        """A transform of ``torch.func`` made of a tensor one that it hands on, or the other way round."""
+        self.ledger.wrapping = True
+        inputs, begin, self._frame = self.ledger.inputs([given]), _sequence(), frame
+        try:
+            number = self.ledger.made(made, len(self._calls), False)
+            self._append(transforms.NAME, inputs, (number,), begin, False)
+        finally:
+            self._frame = None
+>>>>>>> 4f43c77 (vmap and grad of torch.func are followed inside and out; modules, backwards and optimizers of other threads are left alone)
 
     def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> None:
         """A Parameter or Variable was made of ``data``."""

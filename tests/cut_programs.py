@@ -521,7 +521,7 @@ def a_detach_behind_a_scripted_module() -> Built:
     return model, lambda: model["outer"](model["inner"](x).detach()).sum()  # CUT
 
 
-@cut("detach", short="vmap's own steps are accused too")
+@cut("detach")
 def a_detach_behind_vmap() -> Built:
     model, x = pair(), batch()
 
@@ -533,7 +533,7 @@ def a_detach_behind_vmap() -> Built:
     return model, step
 
 
-@cut("detach", short="what happens inside vmap is not followed")
+@cut("detach")
 def a_detach_inside_vmap() -> Built:
     model, x = pair(), batch()
 
@@ -541,6 +541,31 @@ def a_detach_inside_vmap() -> Built:
         return model["inner"](row).detach()  # CUT
 
     return model, lambda: model["outer"](vmap(encode)(x)).sum()
+
+
+@cut("no_grad_block")
+def a_block_inside_vmap_over_weights() -> Built:
+    model, x = pair(), batch()
+
+    def encode(weight: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():  # CUT
+            return (x * weight).tanh()
+
+    def step() -> torch.Tensor:
+        return model["outer"](vmap(encode)(model["inner"].weight).mean(0) + model["inner"].bias).sum()
+
+    return model, step
+
+
+@cut("detach")
+def a_penalty_by_torch_func_grad_that_is_detached() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        slopes = vmap(torch.func.grad(lambda row: model["inner"](row).tanh().sum()))(x)
+        return model["outer"](slopes.detach()).sum()  # CUT
+
+    return model, step
 
 
 @cut("detach")

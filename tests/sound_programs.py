@@ -1114,6 +1114,7 @@ def a_loss_averaged_over_the_workers_for_the_log() -> Built:
     return model, step
 
 
+<<<<<<< HEAD
 @sound
 def a_straight_through_function_that_is_saturated_on_this_batch() -> Built:
     class Clipped(torch.autograd.Function):
@@ -1129,3 +1130,47 @@ def a_straight_through_function_that_is_saturated_on_this_batch() -> Built:
 
     model, x = pair(), batch() * 1e4
     return model, lambda: model["outer"](Clipped.apply(model["inner"](x) + 1e6)).sum()
+=======
+# -- torch.func -------------------------------------------------------------------------------------------------------
+
+
+@sound
+def an_ensemble_by_vmap_over_stacked_weights() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        both = torch.stack([model["inner"].weight, model["inner"].weight * 2])
+        codes = vmap(lambda weight: F.linear(x, weight, model["inner"].bias).tanh())(both)
+        return model["outer"](codes.mean(0)).sum()
+
+    return model, step
+
+
+@sound
+def a_step_size_that_vmap_leaves_out_of_the_graph() -> Built:
+    model, x = small(), batch()
+
+    def one(row: torch.Tensor) -> torch.Tensor:
+        out = model(row)
+        return (out * out.detach().abs()).sum()
+
+    return model, lambda: vmap(one)(x).sum()
+
+
+@sound
+def a_jacobian_penalty_by_forward_mode() -> Built:
+    model, x = small(), batch()
+    return model, lambda: torch.func.jvp(model, (x,), (torch.ones_like(x),))[1].pow(2).sum() + model(x).sum()
+
+
+@sound
+def slopes_for_each_sample_by_vmap_of_grad() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = lambda weights, row: functional_call(model, weights, (row,)).tanh().sum()  # noqa: E731
+        slopes = vmap(torch.func.grad(loss), in_dims=(None, 0))(dict(model.named_parameters()), x)
+        return model(x).sum() + sum(slope.detach().norm() for slope in slopes.values()) * 0.1
+
+    return model, step
+>>>>>>> 4f43c77 (vmap and grad of torch.func are followed inside and out; modules, backwards and optimizers of other threads are left alone)

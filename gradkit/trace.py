@@ -237,12 +237,11 @@ class Tracer(TorchFunctionMode):
             inputs = carriers.origins_of_values(args[0] if args else kwargs.get("data"))
         return inputs
 
-<<<<<<< HEAD
     def _read(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """The user's code looks at a gradient, to move the tensor by it."""
         if frames.is_user_file(frame.f_code.co_filename):
             self._trained.add(self.ledger.use(tensor))
-=======
+
     def _wrapped(self, made: torch.Tensor, given: torch.Tensor, frame: FrameType) -> None:
         """A transform of ``torch.func`` made of a tensor one that it hands on, or the other way round."""
         self.ledger.wrapping = True
@@ -252,7 +251,6 @@ class Tracer(TorchFunctionMode):
             self._append(transforms.NAME, inputs, (number,), begin, False)
         finally:
             self._frame = None
->>>>>>> 4f43c77 (vmap and grad of torch.func are followed inside and out; modules, backwards and optimizers of other threads are left alone)
 
     def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> None:
         """A Parameter or Variable was made of ``data``."""

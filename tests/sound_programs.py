@@ -1114,7 +1114,6 @@ def a_loss_averaged_over_the_workers_for_the_log() -> Built:
     return model, step
 
 
-<<<<<<< HEAD
 @sound
 def a_straight_through_function_that_is_saturated_on_this_batch() -> Built:
     class Clipped(torch.autograd.Function):
@@ -1130,7 +1129,8 @@ def a_straight_through_function_that_is_saturated_on_this_batch() -> Built:
 
     model, x = pair(), batch() * 1e4
     return model, lambda: model["outer"](Clipped.apply(model["inner"](x) + 1e6)).sum()
-=======
+
+
 # -- torch.func -------------------------------------------------------------------------------------------------------
 
 
@@ -1173,4 +1173,3 @@ def slopes_for_each_sample_by_vmap_of_grad() -> Built:
         return model(x).sum() + sum(slope.detach().norm() for slope in slopes.values()) * 0.1
 
     return model, step
->>>>>>> 4f43c77 (vmap and grad of torch.func are followed inside and out; modules, backwards and optimizers of other threads are left alone)

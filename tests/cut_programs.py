@@ -20,7 +20,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 from torch.utils.checkpoint import checkpoint
 
-from tests.sound_programs import LABELS, Built, batch, pair, small
+from tests.sound_programs import LABELS, Built, Marked, Output, _one_worker, batch, pair, small
 
 MARK = "# CUT"
 
@@ -997,6 +997,181 @@ def labels_chosen_by_a_teacher_that_should_train() -> Built:
     return model, step
 
 
+# -- every kind of model ----------------------------------------------------------------------------------------------
+
+
+@cut("no_grad_block")
+def a_block_in_a_model_in_data_parallel() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = pair()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():  # CUT
+                code = self.net["inner"](x)
+            return self.net["outer"](code)
+
+    model, x = nn.DataParallel(Model()), batch()
+    return model, lambda: model(x).sum()
+
+
+@cut("detach")
+def a_detach_in_a_model_in_distributed_data_parallel() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = pair()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.net["outer"](self.net["inner"](x).detach())  # CUT
+
+    _one_worker()
+    model, x = nn.parallel.DistributedDataParallel(Model(), find_unused_parameters=True), batch()
+    return model, lambda: model(x).sum()
+
+
+@cut("detach")
+def a_detach_in_a_checkpoint_in_a_checkpoint() -> Built:
+    model, x = pair(), batch()
+
+    def encode(given: torch.Tensor) -> torch.Tensor:
+        return model["inner"](given).detach() * 2  # CUT
+
+    def outer(given: torch.Tensor) -> torch.Tensor:
+        return checkpoint(encode, given, use_reentrant=False).tanh()
+
+    return model, lambda: model["outer"](checkpoint(outer, x, use_reentrant=False)).sum()
+
+
+@cut("data_attr")
+def weights_quantised_through_data() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        weight = torch.fake_quantize_per_tensor_affine(model["inner"].weight.data, 0.05, 0, -128, 127)  # CUT
+        return model["outer"](F.linear(x, weight, model["inner"].bias)).sum()
+
+    return model, step
+
+
+@cut("detach")
+def a_dense_matrix_detached_to_become_sparse() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        sparse = code.detach().to_sparse()  # CUT
+        return model["outer"](torch.sparse.mm(sparse, torch.eye(4))).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def a_spectrum_by_numpy() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        spectrum = np.fft.rfft(model["inner"](x).detach().numpy())  # CUT
+        return model["outer"](torch.from_numpy(np.abs(spectrum).astype(np.float32)).repeat(1, 2)[:, :4]).sum()
+
+    return model, step
+
+
+@cut("detach")
+def a_complex_value_that_is_detached() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        spectrum = torch.fft.rfft(model["inner"](x)).detach()  # CUT
+        return model["outer"](torch.fft.irfft(spectrum, n=4)).sum()
+
+    return model, step
+
+
+@cut("no_grad_block")
+def a_block_around_a_lazy_layer() -> Built:
+    model, x = pair(inner=nn.LazyLinear(4)), batch()
+    model["inner"](x)
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():  # CUT
+            code = model["inner"](x)
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("data_attr")
+def a_tensor_of_a_subclass_read_through_data() -> Built:
+    model, x = pair(), batch().as_subclass(Marked)
+    return model, lambda: model["outer"](model["inner"](x).data).sum()  # CUT
+
+
+@cut("detach")
+def an_output_dataclass_that_holds_a_detached_code() -> Built:
+    model, x = pair(), batch()
+
+    def encode(given: torch.Tensor) -> Output:
+        code = model["inner"](given)
+        return Output(code.sum(), (code.detach(),))  # CUT
+
+    return model, lambda: model["outer"](encode(x).codes[0]).sum()
+
+
+@cut("no_grad_block")
+def a_block_around_a_layer_with_weight_norm() -> Built:
+    model, x = pair(inner=nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))), batch()
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():  # CUT
+            code = model["inner"](x)
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("no_grad_block", short="what a scripted module computes is not seen, so that nothing leads out of the block")
+def a_block_around_a_scripted_module() -> Built:
+    model, x = pair(inner=torch.jit.script(nn.Linear(4, 4))), batch()
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():  # CUT
+            code = model["inner"](x)
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("detach")
+def a_detach_in_bfloat16() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            code = model["inner"](x).detach()  # CUT
+            return model["outer"](code).float().sum()
+
+    return model, step
+
+
+@cut("detach")
+def a_detach_in_a_function_that_is_compiled_in_the_step() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        encode = torch.compile(lambda given: model["inner"](given).detach(), backend="aot_eager")  # CUT
+        return model["outer"](encode(x)).sum()
+
+    return model, step
+
+
+@cut("detach")
+def a_detach_on_the_meta_device() -> Built:
+    model, x = pair().to("meta"), batch().to("meta")
+    return model, lambda: model["outer"](model["inner"](x).detach()).sum()  # CUT
+
+
 # -- errors that backward raises --------------------------------------------------------------------------------------
 
 
@@ -1919,12 +2094,6 @@ def features_gathered_over_the_workers() -> Built:
         return model["outer"](torch.cat(parts)).sum()
 
     return model, step
-
-
-def _one_worker() -> None:
-    """A group of one process, made once for all tests of this process."""
-    if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
 
 
 @cut("data_attr")

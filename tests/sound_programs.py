@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import io
 import json
 import threading
@@ -1171,5 +1172,151 @@ def slopes_for_each_sample_by_vmap_of_grad() -> Built:
         loss = lambda weights, row: functional_call(model, weights, (row,)).tanh().sum()  # noqa: E731
         slopes = vmap(torch.func.grad(loss), in_dims=(None, 0))(dict(model.named_parameters()), x)
         return model(x).sum() + sum(slope.detach().norm() for slope in slopes.values()) * 0.1
+
+    return model, step
+
+
+# -- every kind of model ----------------------------------------------------------------------------------------------
+
+
+@sound
+def a_model_in_data_parallel() -> Built:
+    model, x = nn.DataParallel(small()), batch()
+    return model, lambda: model(x).sum()
+
+
+@sound
+def a_model_in_distributed_data_parallel() -> Built:
+    _one_worker()
+    model, x = nn.parallel.DistributedDataParallel(small()), batch()
+    return model, lambda: model(x).sum()
+
+
+@sound
+def checkpoints_inside_a_checkpoint() -> Built:
+    model, x = pair(), batch()
+
+    def encode(given: torch.Tensor) -> torch.Tensor:
+        return checkpoint(model["inner"], given, use_reentrant=False).tanh()
+
+    return model, lambda: model["outer"](checkpoint(encode, x, use_reentrant=False)).sum()
+
+
+@sound
+def weights_rounded_by_fake_quantisation() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        weight = torch.fake_quantize_per_tensor_affine(model["inner"].weight, 0.05, 0, -128, 127)
+        return model["outer"](F.linear(x, weight, model["inner"].bias)).sum()
+
+    return model, step
+
+
+@sound
+def a_frozen_encoder_quantised_to_int8() -> Built:
+    encoder = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear})
+    model, x = nn.ModuleDict({"encoder": encoder, "head": nn.Linear(4, 1)}), batch()
+    return model, lambda: model["head"](model["encoder"](x)).sum()
+
+
+@sound
+def a_sparse_matrix_times_features() -> Built:
+    model, x = pair(), batch()
+    graph = torch.eye(6).to_sparse()
+    return model, lambda: model["outer"](torch.sparse.mm(graph, model["inner"](x))).sum()
+
+
+@sound
+def a_spectrum_and_back() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        spectrum = torch.fft.rfft(model["inner"](x)) * torch.polar(torch.ones(3), torch.ones(3))
+        return model["outer"](torch.fft.irfft(spectrum, n=4)).sum() + torch.view_as_real(spectrum).pow(2).sum()
+
+    return model, step
+
+
+@sound
+def a_lazy_layer_after_its_first_forward() -> Built:
+    model, x = nn.Sequential(nn.LazyLinear(3), nn.Tanh(), nn.Linear(3, 1)), batch()
+    model(x)
+    return model, lambda: model(x).sum()
+
+
+class Marked(torch.Tensor):
+    """A subclass that adds nothing."""
+
+
+@sound
+def inputs_of_a_tensor_subclass() -> Built:
+    model, x = small(), batch().as_subclass(Marked)
+    return model, lambda: model(x).sum()
+
+
+@dataclasses.dataclass
+class Output:
+    """What a model may return."""
+
+    loss: torch.Tensor
+    codes: tuple[torch.Tensor, ...]
+
+
+@sound
+def a_dataclass_that_a_model_returns() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = pair()
+
+        def forward(self, x: torch.Tensor) -> Output:
+            code = self.net["inner"](x)
+            return Output(self.net["outer"](code).sum(), (code.detach(),))
+
+    model, x = Model(), batch()
+    return model, lambda: model(x).loss
+
+
+@sound
+def an_output_of_the_kind_that_transformers_returns() -> Built:
+    from transformers.modeling_outputs import SequenceClassifierOutput
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = pair()
+
+        def forward(self, x: torch.Tensor) -> SequenceClassifierOutput:
+            code = self.net["inner"](x)
+            return SequenceClassifierOutput(loss=self.net["outer"](code).sum(), logits=code.detach())
+
+    model, x = Model(), batch()
+    return model, lambda: model(x)
+
+
+@sound
+def a_function_that_is_compiled_in_the_step() -> Built:
+    model, x = small(), batch()
+    return model, lambda: torch.compile(model, backend="aot_eager")(x).sum()
+
+
+@sound
+def another_model_that_trains_in_another_thread() -> Built:
+    model, x, other = small(), batch(), small()
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+
+    def train() -> None:
+        with torch.no_grad():
+            other(x)
+        other(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def step() -> torch.Tensor:
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+        return model(x).sum()
 
     return model, step

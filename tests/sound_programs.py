@@ -1303,7 +1303,7 @@ def a_function_that_is_compiled_in_the_step() -> Built:
 
 @sound
 def another_model_that_trains_in_another_thread() -> Built:
-    model, x, other = small(), batch(), small()
+    model, x, other = small(), batch(), nn.Linear(4, 2)
     optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
 
     def train() -> None:

@@ -213,7 +213,7 @@ class Tracer(TorchFunctionMode):
                 else ()
             )
             made = made or (found[:1] if writes else ())
-        if made and not writes and not calls.may_write(args, kwargs):
+        if made and not writes and not calls.may_write(args, kwargs):  # broadcast_tensors hands back what it was given
             made = [x for x in made if not any(x is given for given in found)]
         if made and name != "requires_grad_":
             index = len(self._calls)

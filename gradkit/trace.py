@@ -196,8 +196,9 @@ class Tracer(TorchFunctionMode):
         begin = _sequence()
         result = self.changed(name, inputs, found, self._carry_out(func, args, kwargs))
         if plain and isinstance(result, torch.Tensor):
-            if any(result is given for given in found) and not calls.may_write(args, kwargs):
-                return result
+            for given in found:  # no generator: every call comes through here
+                if given is result and not calls.may_write(args, kwargs):
+                    return result
             self._append(name, inputs, (self.ledger.made(result, len(self._calls), False),), begin, False)
             return result
         if name in calls.ESCAPES:

@@ -61,7 +61,7 @@ def requires_grad(tensor: torch.Tensor) -> bool:
         >>> seen
         [(False, True)]
     """
-    functorch = torch._C._functorch  # noqa: SLF001  torch.func has no public way to look inside
+    functorch = torch._C._functorch
     while not tensor.requires_grad and functorch.is_functorch_wrapped_tensor(tensor):
         tensor = functorch.get_unwrapped(tensor)
     return tensor.requires_grad

@@ -68,9 +68,6 @@ class Ledger:
         self._held: set[int] = set()
         self.wrapping = False
 
-    def _flag(self, tensor: torch.Tensor) -> bool:
-        return transforms.requires_grad(tensor) if self.wrapping else tensor.requires_grad
-
     def known(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor's newest version, None if it was never seen."""
         entry = self._ids.get(id(tensor))
@@ -112,7 +109,7 @@ class Ledger:
         number = self.known(tensor)
         if number is None:
             number = self._adopt(tensor)
-        facts, flag = self._facts[number], self._flag(tensor)
+        facts, flag = self._facts[number], transforms.requires_grad(tensor) if self.wrapping else tensor.requires_grad
         if flag is not facts[2]:
             facts[2], facts[6] = flag, flag and tensor.is_leaf and tensor.requires_grad
         return number
@@ -123,7 +120,12 @@ class Ledger:
         for leaf in found:
             if isinstance(leaf, torch.Tensor):
                 entry = self._ids.get(id(leaf))
-                if entry is None or entry[0]() is not leaf or self._flag(leaf) is not self._facts[entry[1]][2]:
+                if (
+                    entry is None
+                    or entry[0]() is not leaf
+                    or (transforms.requires_grad(leaf) if self.wrapping else leaf.requires_grad)
+                    is not self._facts[entry[1]][2]
+                ):
                     number = self.use(leaf)
                 else:
                     number = entry[1]
@@ -150,7 +152,7 @@ class Ledger:
         return tuple(Value(m, tuple(f[0]), _carries(f[1]), f[2], *f[3:]) for m, f in rows)
 
     def _enter(self, tensor: torch.Tensor, maker: int, parameter: str, buffer: str) -> int:
-        flag, number = self._flag(tensor), len(self.makers)
+        flag, number = transforms.requires_grad(tensor) if self.wrapping else tensor.requires_grad, len(self.makers)
         leaf = flag and tensor.is_leaf and tensor.requires_grad
         self.makers.append(maker)
         self._facts.append([tensor.shape, tensor.dtype, flag, parameter, buffer, False, leaf, "", False, False, -1])

@@ -189,10 +189,8 @@ class Tracer(TorchFunctionMode):
         plain = calls.is_plain(name) and not (kwargs and ("out" in kwargs or kwargs.get("inplace")))
         writes, state = (False, False) if plain else self._writes(name, args, kwargs)
         inputs = self.ledger.inputs(found) if plain else self._inputs(name, args, kwargs, found)
-        if func is torch.autograd.grad and (kwargs.get("create_graph") or args[4:5] == (True,)):
-            name = calls.GRAD_KEPT
-        if not plain and kwargs.get("out") is not None:
-            name = f"{name}{calls.INTO}"
+        if not plain:
+            name = _in_full(func, name, args, kwargs)
         begin = _sequence()
         result = self.changed(name, inputs, found, self._carry_out(func, args, kwargs))
         if plain and isinstance(result, torch.Tensor):
@@ -410,3 +408,10 @@ def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
 def _has_adapters(module: nn.Module) -> bool:
     """Whether peft made a module. Asked of the class: what a module does not have, it looks up long."""
     return hasattr(type(module), "_disable_adapters") or "_disable_adapters" in vars(module)
+
+
+def _in_full(func: Any, name: str, args: Any, kwargs: Any) -> str:
+    """The name under which a call is recorded, where what it was given makes it another thing."""
+    if func is torch.autograd.grad and (kwargs.get("create_graph") or args[4:5] == (True,)):
+        return calls.GRAD_KEPT
+    return f"{name}{calls.INTO}" if kwargs.get("out") is not None else name

@@ -91,7 +91,6 @@ REBUILT = {"built_in_forward"}
 WITH_OPTIMIZER = ("optimizer_mismatch", "parameter_rewrap", "params_replaced", "unregistered_parameters")
 # What the engine cannot name yet; the mark goes with the matcher that it waits for.
 MISSING = {
-    "grad_on_non_leaf": "a matcher for tensors that are expected to be leaves",
     "hook_misuse": "a matcher for hooks that replace the gradient in silence",
 }
 NO_GRAD_FN = "element 0 of tensors does not require grad"

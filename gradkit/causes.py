@@ -26,9 +26,7 @@ def name(evidence: Evidence) -> tuple[Finding, ...]:
     found += [f for f in missing.dead_terms(evidence) if f.location not in [other.location for other in found]]
     found += _loss(evidence)
     found += _unexplained(evidence, {p for f in found for p in f.parameters})
-    found = [
-        replace(f, facts={"why": "read", **f.facts}) if f.proof == LIKELY and f.cause != "unknown" else f for f in found
-    ]
+    found = [replace(f, facts={"why": "read", **f.facts}) if _is_read(f) else f for f in found]
     return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in found)
 
 
@@ -60,12 +58,12 @@ def _loss(e: Evidence) -> list[Finding]:
     if e.reached.elements != 1 and not e.starved:
         maker = e.trace.values[e.trace.loss].maker if e.trace.loss >= 0 else -1
         chain = e.trace.calls[maker].chain if maker >= 0 else ()
-        spot = frames.locate(chain[0]) if chain else None
+        spot = frames.innermost(chain)
         facts = {"elements": str(e.reached.elements), "shape": str(e.trace.values[e.trace.loss].shape)}
         found.append(Finding("non_scalar", spot, tuple(called_by(chain)), OBSERVED, facts=facts))
     if e.not_finite:
         call = e.trace.calls[e.spoiler] if 0 <= e.spoiler < len(e.trace.calls) else None
-        spot = frames.locate(call.chain[0]) if call is not None and call.chain else None
+        spot = frames.innermost(call.chain) if call is not None else None
         notes = called_by(call.chain) if call is not None else []
         proof, name = (OBSERVED, call.name) if call is not None else (LIKELY, "")
         found.append(Finding("nan_gradient", spot, tuple(notes), proof, e.not_finite, call=name))

@@ -36,6 +36,7 @@ from gradkit.evidence import Evidence
 from gradkit.mending import Mended
 from gradkit.mishaps import Mishap
 from gradkit.optimizers import Gap, gap
+from gradkit.outcome import outcome
 from gradkit.preserve import Preserved
 from gradkit.report import Report
 from gradkit.scalers import Misuse
@@ -139,19 +140,16 @@ def _run(step: load.Step, tracer: Tracer, preserved: Preserved, tell: Callable[[
     except Exception as error:  # noqa: BLE001  whatever it is, it is explained or raised anew
         return _failed(error, tracer, step, preserved)
     tell("reach")
-    inner = tracer.own(result)
-    if inner is not None:
-        value = _shown(result) if isinstance(result, torch.Tensor) else ""
-        return _Run(tracer.trace(result), inner.graph, inner.reached, value, misuses=tuple(tracer.scalers.found))
-    if not isinstance(result, torch.Tensor):
+    own = tracer.own(result) is not None
+    if not own and not isinstance(result, torch.Tensor):
         result = calling.as_loss(result, step.label or "step")
-    graph = autograd.graph([result], preserved.parameters)
-    trace, reached = tracer.trace(result), reach.backward(result, preserved, tracer.begin)
-    reached = replace(reached, norms={**tracer.backwards.reached, **reached.norms})
+    trace = tracer.trace(result)
+    graph, reached = outcome(tracer, result, preserved)
     mishap = reached.mishap
-    if tracer.asked is not None:
+    if tracer.asked is not None and not own:
         mishap = mishaps.of(tracer.asked.error, in_step=True, asked=trace.loss)
-    return _Run(trace, graph, reached, _shown(result), _at_length(mishap, tracer), tuple(tracer.scalers.found))
+    value = _shown(result) if isinstance(result, torch.Tensor) else ""
+    return _Run(trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found))
 
 
 def _at_length(mishap: Mishap | None, tracer: Tracer) -> Mishap | None:

@@ -13,7 +13,7 @@ from gradkit.mending import Mended
 from gradkit.mishaps import Mishap
 from gradkit.optimizers import Gap
 from gradkit.reach import Dropped, Reached
-from gradkit.records import Note, Parameter
+from gradkit.records import Finding, Note, Parameter
 from gradkit.scalers import Misuse
 from gradkit.traces import Call, Chain, Trace
 from gradkit.vanishing import Vanishing
@@ -100,13 +100,7 @@ class Evidence:
     def flow_from(self, names: Iterable[str]) -> list[Call]:
         """Every call that used something computed from the named parameters, in order."""
         wanted = set(names)
-        flowing = {v for v, value in enumerate(self.trace.values) if value.parameter in wanted}
-        found = []
-        for call in self.trace.calls:
-            if flowing.intersection(call.inputs):
-                flowing.update(call.outputs)
-                found.append(call)
-        return found
+        return self.trace.ahead(v for v, value in enumerate(self.trace.values) if value.parameter in wanted)
 
     def behind(self, calls: Iterable[Call], *, floating: bool = False) -> set[str]:
         """The parameters that flow into any of these calls; with ``floating``, without going through integers."""
@@ -120,17 +114,22 @@ class Evidence:
         return any(v.parameter or (v.maker < 0 and v.floating and not v.buffer and not v.attribute) for v in found)
 
     def _sources(self, calls: Iterable[Call], floating: bool = False) -> set[int]:
-        values = self.trace.values
-        needed = {number for call in calls for number in call.inputs}
-        for call in reversed(self.trace.calls):
-            if needed.intersection(call.outputs):
-                needed.update(n for n in call.inputs if not floating or values[n].floating or values[n].python)
-        return needed
+        values, inputs = self.trace.values, (number for call in calls for number in call.inputs)
+        return self.trace.sources(inputs, (lambda n: values[n].floating or values[n].python) if floating else None)
 
 
 def called_by(chain: Chain) -> list[Note]:
     """The user's frame around the innermost one, as a note."""
     return [Note("called_by", frames.locate(chain[1]))] if len(chain) > 1 else []
+
+
+def by_line(findings: Iterable[Finding]) -> list[Finding]:
+    """Of these findings, the first at each line of code; those that have none are left out."""
+    found: dict[tuple[str, int], Finding] = {}
+    for one in findings:
+        if one.location is not None:
+            found.setdefault((one.location.file, one.location.line), one)
+    return list(found.values())
 
 
 def line_of(call: Call) -> tuple[str, int] | None:

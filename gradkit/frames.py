@@ -266,6 +266,11 @@ def locate(point: Point) -> Location:
     return whole_line(code.co_filename, line_of(point), function)
 
 
+def innermost(chain: Chain) -> Location | None:
+    """The location of the innermost of some frames, None if there is none."""
+    return locate(chain[0]) if chain else None
+
+
 def whole_line(filename: str, line: int, function: str = "") -> Location:
     """The location of a whole line, without its indentation."""
     text = _line(filename, line)

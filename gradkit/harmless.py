@@ -74,15 +74,8 @@ def _places(e: Evidence) -> dict[object, list[Call]]:
 
 def _leaves(e: Evidence, calls: list[Call]) -> bool:
     """Whether what some calls hand out leaves torch: then nobody sees where it goes."""
-    if any(call.name in ESCAPES for call in calls):
-        return True
-    going = {n for call in calls for n in call.outputs}
-    for later in e.trace.calls[calls[0].index :]:
-        if not going.isdisjoint(later.inputs):
-            going.update(later.outputs)
-            if later.name in ESCAPES:
-                return True
-    return False
+    later = e.trace.ahead(n for call in calls for n in call.outputs)
+    return any(call.name in ESCAPES for call in (*calls, *later))
 
 
 def _why(e: Evidence, calls: list[Call], wanted: set[int], starved: set[int]) -> str:
@@ -111,10 +104,7 @@ def _flow(e: Evidence, names: Iterable[str]) -> set[int]:
     numbers = {e.trace.parameters[name] for name in names if name in e.trace.parameters}
     shared = {e.trace.values[n].parameter for n in numbers}
     flowing = {n for n, value in enumerate(e.trace.values) if value.parameter and value.parameter in shared}
-    for call in e.trace.calls:
-        if not flowing.isdisjoint(call.inputs):
-            flowing.update(call.outputs)
-    return flowing
+    return flowing.union(*(call.outputs for call in e.trace.ahead(flowing)))
 
 
 def _entered(region: Region) -> Location | None:
@@ -123,7 +113,7 @@ def _entered(region: Region) -> Location | None:
         return None
     if region.place is not None:
         return region.place
-    return frames.locate(region.chain[0]) if region.chain else None
+    return frames.innermost(region.chain)
 
 
 def _is_written(call: Call) -> bool:

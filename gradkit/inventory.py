@@ -111,11 +111,6 @@ def _hidden(model: nn.Module, name: str) -> Hidden | None:
     return Hidden(name, tuple(way), broken or len(way), kind, history)
 
 
-def _registered(module: nn.Module) -> set[str]:
-    held = (*module.named_children(), *module.named_parameters(recurse=False))
-    return {name for name, _ in held}
-
-
 def _matches(name: str, pattern: str) -> bool:
     return name == pattern or fnmatch.fnmatchcase(name, pattern)
 

@@ -13,9 +13,10 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from gradkit import frames, reach
+from gradkit import frames
 from gradkit.ledger import storage_key
 from gradkit.mishaps import OVERWRITTEN, TWICE, Mishap
+from gradkit.outcome import outcome
 from gradkit.preserve import Preserved
 from gradkit.trace import Tracer
 from gradkit.traces import Call, Chain, Trace, spot
@@ -66,7 +67,7 @@ def crossings(trace: Trace, mishap: Mishap) -> tuple[tuple[Call, int], ...]:
     early = [
         (call, number)
         for number in dict.fromkeys(number for _, number in found)
-        if mishap.trained and not mishap.trained & _parameters_behind(trace, number)
+        if mishap.trained and not mishap.trained & {trace.values[one].parameter for one in trace.sources([number])}
         for call in trace.calls
         if call.index in mishap.freed and number in call.inputs
     ]
@@ -90,29 +91,18 @@ def _late(trace: Trace, freed: frozenset[int]) -> list[tuple[Call, int]]:
     return found
 
 
-def _parameters_behind(trace: Trace, number: int) -> set[str]:
-    needed = {number}
-    for call in reversed(trace.calls):
-        if needed.intersection(call.outputs):
-            needed.update(call.inputs)
-    return {trace.values[one].parameter for one in needed} - {""}
-
-
 def _rerun(tracer: _Mender, step: Callable[[], Any], preserved: Preserved) -> Mended:
     preserved.rewind()
     preserved.clear_grads()
     try:
         with tracer.saving():
             loss = tracer.run(step)
-        inner = tracer.own(loss)
-        reached = inner.reached if inner is not None else reach.backward(loss, preserved, tracer.begin)
+        _, reached = outcome(tracer, loss, preserved)
     except Exception:  # noqa: BLE001  whatever the changed step raises, the first run stands
         return Mended(tracer.found(), None, 1)
     finally:
         preserved.rewind()
-    return Mended(
-        tracer.found(), None if reached.error else frozenset({**tracer.backwards.reached, **reached.norms}), 1
-    )
+    return Mended(tracer.found(), None if reached.error else frozenset(reached.norms), 1)
 
 
 class _Mender(Tracer):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gradkit import births, classes, flows, frames
 from gradkit.calls import GRAD
 from gradkit.cuts import NEW
-from gradkit.evidence import Evidence, called_by, line_of
+from gradkit.evidence import Evidence, by_line, called_by, line_of
 from gradkit.records import LIKELY, OBSERVED, Finding, Location, Note
 from gradkit.traces import Call, Key, Value
 
@@ -72,14 +72,14 @@ def _replaced(e: Evidence, names: Sequence[str]) -> list[Finding]:
     """A Parameter of fresh numbers, made in the step, flows into the loss in the place of one that the model has."""
     shapes = {row.shape for row in e.rows if row.name in set(names)}
     swapped = {e.trace.values[number].birth for name, number in e.trace.swapped.items() if name in set(names)}
-    found: dict[tuple[str, int], Finding] = {}
-    for value, call in fresh(e):
-        if (value.birth in swapped or value.shape in shapes) and call.chain:
-            spot = frames.locate(call.chain[0])
-            notes = tuple(called_by(call.chain))
-            made = Finding("params_replaced", spot, notes, LIKELY, tuple(names), call=call.name)
-            found.setdefault((spot.file, spot.line), made)
-    return list(found.values())
+    found = [call for value, call in fresh(e) if value.birth in swapped or value.shape in shapes]
+    return by_line(
+        Finding(
+            "params_replaced", frames.innermost(call.chain), tuple(called_by(call.chain)), LIKELY, tuple(names),
+            call=call.name,
+        )
+        for call in found
+    )  # fmt: skip
 
 
 def fresh(e: Evidence) -> list[tuple[Value, Call]]:
@@ -96,14 +96,15 @@ def fresh(e: Evidence) -> list[tuple[Value, Call]]:
 
 def built(e: Evidence, told: set[Location | None]) -> list[Finding]:
     """Layers and Parameters built anew inside the forward of a module: they start from fresh numbers in every step."""
-    groups: dict[tuple[str, int], Finding] = {}
-    for _, call in fresh(e):
-        spot = frames.locate(call.chain[0]) if call.chain and call.module >= 0 else None
-        if spot is not None and spot not in told:
-            notes = tuple(called_by(call.chain))
-            module = e.trace.modules[call.module]
-            groups.setdefault((spot.file, spot.line), Finding("built_in_forward", spot, notes, OBSERVED, module=module))
-    return list(groups.values())
+    made = (
+        Finding(
+            "built_in_forward", frames.innermost(call.chain), tuple(called_by(call.chain)), OBSERVED,
+            module=e.trace.modules[call.module],
+        )
+        for _, call in fresh(e)
+        if call.module >= 0
+    )  # fmt: skip
+    return by_line(one for one in made if one.location not in told)
 
 
 def _constant(e: Evidence, names: Sequence[str]) -> list[Finding]:
@@ -111,7 +112,7 @@ def _constant(e: Evidence, names: Sequence[str]) -> list[Finding]:
     if trips:
         return _round_trip(*trips[-1][:2], names)
     origin = next(iter(_origins(e)), None)
-    spot = frames.locate(origin.chain[0]) if origin is not None and origin.chain else None
+    spot = frames.innermost(origin.chain) if origin is not None else None
     notes = called_by(origin.chain) if origin is not None else []
     call = origin.name if origin is not None else ""
     return [Finding("constant_loss", spot, tuple(notes), OBSERVED, tuple(names), call=call)]

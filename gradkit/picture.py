@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from gradkit import frames
 from gradkit.autograd import AutogradGraph
 from gradkit.cuts import REGION, Verdict
-from gradkit.records import Edge, Finding, Location, ModuleInfo, Node, Parameter, Picture
+from gradkit.records import Edge, Finding, ModuleInfo, Node, Parameter, Picture
 from gradkit.replay import Rerun
 from gradkit.traces import Call, Trace
 
@@ -41,11 +41,7 @@ class _Canvas:
     def call_facts(self, call: Call) -> dict[str, object]:
         shape = self.trace.values[call.outputs[0]].shape if call.outputs else None
         module = self.trace.modules[call.module] if call.module >= 0 else ""
-        return {"module": module, "shape": shape, "location": _located(call)}
-
-
-def _located(call: Call) -> Location | None:
-    return frames.locate(call.chain[0]) if call.chain else None
+        return {"module": module, "shape": shape, "location": frames.innermost(call.chain)}
 
 
 def make(  # noqa: PLR0913  it joins what all stages found

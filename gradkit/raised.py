@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from gradkit import classes, flows, frames, mishaps, sources
 from gradkit.calls import GRAD_KEPT
-from gradkit.evidence import Evidence, called_by
+from gradkit.evidence import Evidence, by_line, called_by
+from gradkit.frames import innermost
 from gradkit.mishaps import Mishap
 from gradkit.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
 from gradkit.traces import CHECKPOINT, INFERENCE, Call, Chain
@@ -23,7 +24,7 @@ def name(e: Evidence) -> list[Finding]:
     if mishap.inside == mishaps.IN_FUNCTION:
         return [_finding("custom_function", e, mishap, _in_function(mishap))]
     if mishap.inside == mishaps.IN_HOOK:
-        return [_finding("hook_misuse", e, mishap, _spot(mishap.chain))]
+        return [_finding("hook_misuse", e, mishap, innermost(mishap.chain))]
     rule = _RULES.get(mishap.kind)
     return rule(e, mishap) if rule is not None else []
 
@@ -40,10 +41,6 @@ def _finding(
     )
 
 
-def _spot(chain: Chain) -> Location | None:
-    return frames.locate(chain[0]) if chain else None
-
-
 # -- a second time --------------------------------------------------------------------------------------------------
 
 
@@ -51,18 +48,18 @@ def _twice(e: Evidence, mishap: Mishap) -> list[Finding]:
     """The graph of an earlier backward is used again: the line that should have let it go, or that uses it."""
     freeing = next((chain for chain, calls in reversed(mishap.freeing) if _frees(e, calls)), ())
     if mishap.in_step and freeing and not mishap.trained:
-        found = _finding("double_backward", e, mishap, _spot(freeing), call="backward", chain=freeing, variant="frees")
+        found = _finding(
+            "double_backward", e, mishap, innermost(freeing), call="backward", chain=freeing, variant="frees"
+        )
         again = Note("again", frames.locate(mishap.chain[0]), {}) if mishap.chain else None
         return [replace(found, notes=(*found.notes, *([again] if again else [])))]
     proof = PROVEN if e.mended.revived else LIKELY
     calls = [call for call, _ in e.crossing]
-    places: dict[tuple[str, int], Finding] = {}
-    for spot, call in _dropped(e) or _kept(e) or [(_spot(c.chain), c) for c in calls]:
-        if spot is not None:
-            known = (spot.file, spot.line)
-            made = _finding("double_backward", e, mishap, spot, call=call.name, proof=proof, chain=call.chain)
-            places.setdefault(known, made)
-    return list(places.values()) or [_finding("double_backward", e, mishap, _spot(mishap.chain))]
+    places = _dropped(e) or _kept(e) or [(innermost(c.chain), c) for c in calls]
+    return by_line(
+        _finding("double_backward", e, mishap, spot, call=call.name, proof=proof, chain=call.chain)
+        for spot, call in places
+    ) or [_finding("double_backward", e, mishap, innermost(mishap.chain))]
 
 
 def _frees(e: Evidence, calls: frozenset[int]) -> bool:
@@ -97,18 +94,15 @@ def _kept(e: Evidence) -> list[tuple[Location | None, Call]]:
 
 
 def _overwritten(e: Evidence, mishap: Mishap) -> list[Finding]:
-    found: dict[tuple[str, int], Finding] = {}
     proof = PROVEN if e.mended.revived else LIKELY
-    for call, chain in e.mended.calls:
-        if chain:
-            spot = frames.locate(chain[0])
-            made = _finding("inplace_modified", e, mishap, spot, call=call, proof=proof, chain=chain)
-            found.setdefault((spot.file, spot.line), made)
-    return list(found.values()) or [_finding("inplace_modified", e, mishap, None, proof=LIKELY)]
+    return by_line(
+        _finding("inplace_modified", e, mishap, innermost(chain), call=call, proof=proof, chain=chain)
+        for call, chain in e.mended.calls
+    ) or [_finding("inplace_modified", e, mishap, None, proof=LIKELY)]
 
 
 def _written(e: Evidence, mishap: Mishap) -> list[Finding]:
-    return [_finding("inplace_modified", e, mishap, _spot(mishap.chain))]
+    return [_finding("inplace_modified", e, mishap, innermost(mishap.chain))]
 
 
 # -- not used -------------------------------------------------------------------------------------------------------
@@ -116,33 +110,18 @@ def _written(e: Evidence, mishap: Mishap) -> list[Finding]:
 
 def _unused(e: Evidence, mishap: Mishap) -> list[Finding]:
     """``autograd.grad`` for a value that took no part: where it was handed over and left aside, else where asked."""
-    first = next((call for call in _leading_to(e, mishap.asked) if _took(e, call, set(mishap.inputs))), None)
+    first = next((call for call in e.trace.behind([mishap.asked]) if _took(e, call, set(mishap.inputs))), None)
     if first is not None:
         return _constant_slope(e, mishap, first)
-    last = next((call for call in reversed(e.trace.calls) if set(mishap.inputs) & _flow(e, call)), None)
+    last = next(reversed(e.trace.ahead(mishap.inputs)), None)
     spot = _ignoring(e, last) if last is not None else None
     notes = [Note("dropped", frames.locate(last.chain[0]), {"call": last.name})] if last and last.chain else []
-    asked = _spot(mishap.chain)
+    asked = innermost(mishap.chain)
     if spot is not None and asked is not None:
         notes.append(Note("asked_here", asked, {}))
     proof, variant = (LIKELY, "") if spot else (OBSERVED, "asked")
     found = _finding("unused_input", e, mishap, spot or asked, proof=proof, variant=variant)
     return [replace(found, notes=tuple(notes))]
-
-
-def _flow(e: Evidence, call: Call) -> set[int]:
-    """The values that flow into a call."""
-    return set(call.inputs).union(*(before.inputs for before in _behind(e, call)))
-
-
-def _behind(e: Evidence, call: Call) -> list[Call]:
-    """The calls that something flows from into a call, last first."""
-    needed, found = set(call.inputs), []
-    for before in reversed(e.trace.calls[: call.index]):
-        if needed.intersection(before.outputs):
-            needed.update(before.inputs)
-            found.append(before)
-    return found
 
 
 def _ignoring(e: Evidence, last: Call) -> Location | None:
@@ -164,25 +143,20 @@ def _in_function(mishap: Mishap) -> Location | None:
         code = mishap.chain[0][0]
         if line is not None:
             return frames.whole_line(code.co_filename, line, frames.qualified_name(code))
-    return _spot(mishap.chain)
+    return innermost(mishap.chain)
 
 
 def _no_history(e: Evidence, mishap: Mishap) -> list[Finding]:
     """A derivative that was kept for a second one, and has none, because it is a constant: nothing is cut."""
-    first = next((call for call in _leading_to(e, mishap.asked) if call.name == GRAD_KEPT and call.grad_on), None)
+    first = next((call for call in e.trace.behind([mishap.asked]) if call.name == GRAD_KEPT and call.grad_on), None)
     return _constant_slope(e, mishap, first) if first is not None else []
-
-
-def _leading_to(e: Evidence, number: int) -> list[Call]:
-    """The call that made a value, and those that something flows from into it, last first."""
-    maker = e.trace.values[number].maker if number >= 0 else -1
-    return [e.trace.calls[maker], *_behind(e, e.trace.calls[maker])] if maker >= 0 else []
 
 
 def _took(e: Evidence, call: Call, values: set[int]) -> bool:
     """Whether a call asked for a gradient by these values, with a graph, of something that they flow into."""
-    used = set().union(*(before.inputs for before in _behind(e, call)))
-    return call.name == GRAD_KEPT and call.grad_on and bool(values) and values <= used.intersection(call.inputs)
+    if call.name != GRAD_KEPT or not call.grad_on or not values or not values.issubset(call.inputs):
+        return False
+    return values.issubset(number for before in e.trace.behind(call.inputs) for number in before.inputs)
 
 
 def _constant_slope(e: Evidence, mishap: Mishap, first: Call) -> list[Finding]:
@@ -190,14 +164,14 @@ def _constant_slope(e: Evidence, mishap: Mishap, first: Call) -> list[Finding]:
     both = zip(reversed(mishap.chain), reversed(first.chain), strict=False)
     depth = next((depth for depth, (asked, made) in enumerate(both, 1) if asked != made), len(mishap.chain))
     chain = mishap.chain[len(mishap.chain) - depth :]
-    return [_finding("library_bug", e, mishap, _spot(chain), call=first.name, chain=chain)]
+    return [_finding("library_bug", e, mishap, innermost(chain), call=first.name, chain=chain)]
 
 
 def _bad_gradient(e: Evidence, mishap: Mishap) -> list[Finding]:
     """A backward that returns the wrong thing raises outside of any line: the class is named in the message."""
     match = re.search(r"[Ff]unction (\w+?)Backward", mishap.message)
     spot = sources.returning(e.files, match[1], "backward") if match else None
-    return [_finding("custom_function" if match else "hook_misuse", e, mishap, spot or _spot(mishap.chain))]
+    return [_finding("custom_function" if match else "hook_misuse", e, mishap, spot or innermost(mishap.chain))]
 
 
 def _scaler(e: Evidence, mishap: Mishap) -> list[Finding]:
@@ -205,13 +179,19 @@ def _scaler(e: Evidence, mishap: Mishap) -> list[Finding]:
     out_of_order = misused(e)
     if out_of_order and halved is None:
         return out_of_order
-    return [_finding("amp_misuse", e, mishap, halved or _spot(mishap.chain), proof=LIKELY if halved else OBSERVED)]
+    return [_finding("amp_misuse", e, mishap, halved or innermost(mishap.chain), proof=LIKELY if halved else OBSERVED)]
 
 
 def misused(e: Evidence) -> list[Finding]:
     """What was done with a gradient scaler out of order, whether or not it raised."""
     return [
-        Finding("amp_misuse", _spot(one.chain), tuple(called_by(one.chain)), OBSERVED, facts={"variant": one.kind})
+        Finding(
+            "amp_misuse",
+            innermost(one.chain),
+            tuple(called_by(one.chain)),
+            OBSERVED,
+            facts={"variant": one.kind},
+        )
         for one in e.misuses
     ]
 
@@ -226,25 +206,25 @@ def _reduction(e: Evidence, mishap: Mishap) -> list[Finding]:
         spot, _ = classes.definition(e.way_to(one), e.files)
         groups.setdefault((spot.file, spot.line) if spot else None, (spot, []))[1].append(one)
     return [_finding("ddp_unused", e, mishap, spot, names=group) for spot, group in groups.values()] or [
-        _finding("ddp_unused", e, mishap, _spot(mishap.chain))
+        _finding("ddp_unused", e, mishap, innermost(mishap.chain))
     ]
 
 
 def _ready_twice(e: Evidence, mishap: Mishap) -> list[Finding]:
     regions = [region for region in e.trace.regions if region.kind == CHECKPOINT and region.chain]
     places = dict.fromkeys(region.chain for region in regions)
-    return [_finding("checkpoint_reentrant", e, mishap, _spot(c), chain=c, proof=LIKELY) for c in list(places)[:1]]
+    return [_finding("checkpoint_reentrant", e, mishap, innermost(c), chain=c, proof=LIKELY) for c in list(places)[:1]]
 
 
 def _inference(e: Evidence, mishap: Mishap) -> list[Finding]:
     """A tensor born under inference_mode: in this step, or before it by a line that is sought in the source."""
     region = next((region for region in e.trace.regions if region.kind == INFERENCE), None)
     if region is not None:
-        spot = region.place or _spot(region.chain)
+        spot = region.place or innermost(region.chain)
     else:
         spot = sources.inferring(e.files, frames.qualified_name(mishap.chain[0][0]) if mishap.chain else "")
-    notes = [Note("lost_here", _spot(mishap.chain), {"call": "inference_mode"})] if spot and mishap.chain else []
-    found = _finding("inference_mode", e, mishap, spot or _spot(mishap.chain), proof=LIKELY)
+    notes = [Note("lost_here", innermost(mishap.chain), {"call": "inference_mode"})] if spot and mishap.chain else []
+    found = _finding("inference_mode", e, mishap, spot or innermost(mishap.chain), proof=LIKELY)
     return [replace(found, notes=tuple(notes))]
 
 
@@ -253,13 +233,13 @@ def _many_elements(e: Evidence, mishap: Mishap) -> list[Finding]:
     if mishap.asked < 0:
         return []
     shape = e.trace.values[mishap.asked].shape
-    spot = _spot(mishap.chain)
+    spot = innermost(mishap.chain)
     return [_finding("non_scalar", e, mishap, spot, shape=str(shape), elements=str(math.prod(shape)))]
 
 
 def _at(cause: str) -> Callable[[Evidence, Mishap], list[Finding]]:
     """The cause is plain from the message, and the line from where it was raised."""
-    return lambda e, mishap: [_finding(cause, e, mishap, _spot(mishap.chain))]
+    return lambda e, mishap: [_finding(cause, e, mishap, innermost(mishap.chain))]
 
 
 def _at_maker(cause: str) -> Callable[[Evidence, Mishap], list[Finding]]:
@@ -267,7 +247,7 @@ def _at_maker(cause: str) -> Callable[[Evidence, Mishap], list[Finding]]:
 
     def rule(e: Evidence, mishap: Mishap) -> list[Finding]:
         chain = next((c.chain for c in reversed(e.trace.calls) if c.name in mishap.message and c.chain), mishap.chain)
-        return [_finding(cause, e, mishap, _spot(chain), chain=chain)]
+        return [_finding(cause, e, mishap, innermost(chain), chain=chain)]
 
     return rule
 

@@ -18,10 +18,11 @@ from torch import nn
 from torch.autograd import Function
 from torch.utils import checkpoint as checkpoints
 
-from gradkit import autograd, births, frames, reach
+from gradkit import births, frames
 from gradkit.autograd import AutogradGraph
 from gradkit.calls import GRAD
 from gradkit.cuts import DATA, DETACH, REGION, UNDECLARED, Cut
+from gradkit.outcome import outcome
 from gradkit.preserve import Preserved
 from gradkit.trace import Tracer
 from gradkit.traces import CHECKPOINT, FUNCTION, PRESET, Trace, spot
@@ -209,16 +210,8 @@ def rerun(step: Callable[[], Any], model: nn.Module, preserved: Preserved, cuts:
     try:
         loss = replayer.run(step)
         trace = replayer.trace(loss)
-        inner = replayer.own(loss)
-        if inner is not None:
-            graph, reached = inner.graph, inner.reached
-        else:
-            graph, reached = (
-                autograd.graph([loss], preserved.parameters),
-                reach.backward(loss, preserved, replayer.begin),
-            )
+        graph, reached = outcome(replayer, loss, preserved)
     except Exception as error:  # noqa: BLE001  whatever the changed step raises, the first run stands
         return Rerun(None, 1, f"{type(error).__name__}: {error}")
-    norms = {**replayer.backwards.reached, **reached.norms}
-    zero = frozenset(name for name, norm in norms.items() if norm == 0)
-    return Rerun(frozenset(norms), 1, reached.error, trace, graph, zero)
+    zero = frozenset(name for name, norm in reached.norms.items() if norm == 0)
+    return Rerun(frozenset(reached.norms), 1, reached.error, trace, graph, zero)

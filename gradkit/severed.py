@@ -170,20 +170,19 @@ def _facts(region: Region | None) -> dict[str, str]:
 
 def _location(region: Region | None, call: Call | None, e: Evidence) -> Location | None:
     if region is None:
-        return frames.locate(call.chain[0]) if call is not None and call.chain else None
+        return frames.innermost(call.chain) if call is not None else None
     if region.kind == PRESET:
         outside = (scopes.around(point) for point in e.callers)
         return next((spot for spot in outside if spot is not None), None) or sources.switching_off(e.files)
     if region.kind == FUNCTION and call is not None:
-        spot = cuts.inside(e.trace, call, e.trace.regions.index(region))
-        return frames.locate(spot[0]) if spot else None
+        return frames.innermost(cuts.inside(e.trace, call, e.trace.regions.index(region)))
     if region.place is not None:
         return region.place
     if region.kind == CHECKPOINT and region.via and not _in_a_module(region, e):
         enabled = sources.checkpointing(e.files)
         if enabled is not None:
             return enabled
-    return frames.locate(region.chain[0]) if region.chain else None
+    return frames.innermost(region.chain)
 
 
 def _in_a_module(region: Region, e: Evidence) -> bool:

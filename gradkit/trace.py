@@ -244,23 +244,22 @@ class Tracer(TorchFunctionMode):
     def _wrapped(self, made: torch.Tensor, given: torch.Tensor, frame: FrameType) -> None:
         """A transform of ``torch.func`` made of a tensor one that it hands on, or the other way round."""
         self.ledger.wrapping = True
-        inputs, begin, self._frame = self.ledger.inputs([given]), _sequence(), frame
-        try:
-            number = self.ledger.made(made, len(self._calls), False)
-            self._append(transforms.NAME, inputs, (number,), begin, False)
-        finally:
-            self._frame = None
+        self._made_of(transforms.NAME, made, given, frame)
 
     def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> None:
         """A Parameter or Variable was made of ``data``."""
-        inputs, begin, self._frame = self.ledger.inputs([data]), _sequence(), frame
+        index = len(self._calls)
+        self.ledger.born(self._made_of(name, made, data, frame), index)
+
+    def _made_of(self, name: str, made: torch.Tensor, given: torch.Tensor, frame: FrameType) -> int:
+        """Record what no function mode hears: a tensor made of another. Returns its number."""
+        inputs, begin, self._frame = self.ledger.inputs([given]), _sequence(), frame
         try:
-            index = len(self._calls)
-            number = self.ledger.made(made, index, False)
-            self.ledger.born(number, index)
+            number = self.ledger.made(made, len(self._calls), False)
             self._append(name, inputs, (number,), begin, False)
         finally:
             self._frame = None
+        return number
 
     def _filled(
         self, name: str, written: list[Any], read: list[Any], carry_out: Callable[[], Any], frame: FrameType

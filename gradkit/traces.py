@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import CodeType
 
@@ -137,3 +138,25 @@ class Trace:
     swapped: dict[str, int] = field(default_factory=dict)
     trained: frozenset[int] = frozenset()
     disabled: frozenset[str] = frozenset()
+
+    def sources(self, numbers: Iterable[int], through: Callable[[int], bool] | None = None) -> set[int]:
+        """These values and all that they were computed from; with ``through``, by way of such values only."""
+        needed = set(numbers)
+        for call in reversed(self.calls):
+            if needed.intersection(call.outputs):
+                needed.update(call.inputs if through is None else filter(through, call.inputs))
+        return needed
+
+    def behind(self, numbers: Iterable[int]) -> list[Call]:
+        """The calls that these values were computed by, last first."""
+        needed = self.sources(numbers)
+        return [call for call in reversed(self.calls) if needed.intersection(call.outputs)]
+
+    def ahead(self, numbers: Iterable[int]) -> list[Call]:
+        """The calls that use any of these values, or something computed from them, in order."""
+        flowing, found = set(numbers), []
+        for call in self.calls:
+            if flowing.intersection(call.inputs):
+                flowing.update(call.outputs)
+                found.append(call)
+        return found

@@ -30,7 +30,7 @@ def _finding(e: Evidence, group: list[Vanishing]) -> Finding:
     first = group[0]
     names = tuple(dict.fromkeys(name for one in group for name in one.parameters))
     chain = first.call.chain
-    spot = frames.locate(chain[0]) if chain else None
+    spot = frames.innermost(chain)
     notes = called_by(chain)
     proof = OBSERVED
     if first.kind == IGNORED:

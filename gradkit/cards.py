@@ -77,7 +77,8 @@ class _Card:
         said = self.words.state(self.box)
         if said or self.box.kind == "input" or self.finding is not None:
             return said
-        return self.words.say("status.live_here" if self.box.status == "live" else "status.dead")
+        live = "live_here" if self.words.picture.backward else "connected"
+        return self.words.say(f"status.{live}" if self.box.status == "live" else "status.dead")
 
     def _location(self) -> Location | None:
         if self.finding is not None:

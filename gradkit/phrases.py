@@ -80,7 +80,7 @@ class Phrases:
         if box.status == "frozen" and box.flows:
             return self.say("status.frozen_passes")
         if box.status == "live":
-            return self._live_state(box, trained)
+            return self._live_state(box, trained) if self.picture.backward else self.connected(box)
         weighty = box.status == "dead" and box.part is not None and bool(self.elements(box))
         return self.say(f"status.{box.status}") if box.status in ("starved", "frozen") or weighty else ""
 
@@ -119,6 +119,11 @@ class Phrases:
         paths = box.part.paths if box.part else ()
         count = sum(self._info[path].numel for path in paths if path in self._info)
         return self.say("elements", n=count, size=quantity(count)) if count else ""
+
+    def connected(self, box: Box) -> str:
+        """Of what lies on the way of a backward that raises: no gradient comes here, though nothing is cut."""
+        holds = box.part is not None or any(node.kind == "parameter" for node in box.members)
+        return self.say("status.connected") if holds else ""
 
     def _live_state(self, box: Box, trained: int) -> str:
         if not trained:

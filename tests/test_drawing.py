@@ -22,6 +22,7 @@ from gradkit.errors import GradkitError
 from gradkit.folding import FIRST_GRAPH, chart
 from gradkit.lettering import columns, frame, wide
 from gradkit.outline import MOST
+from gradkit.phrases import Phrases
 from gradkit.records import Edge, Finding, Location, ModuleInfo, Node, Picture
 from gradkit.render import size, svg
 from tests import pictures
@@ -454,3 +455,30 @@ def test_chinese_drawings_are_in_chinese():
     words = ["批次", "梯度在此处切断", "✗ 应当训练，却没有梯度", "已证实", "永远不会更新"]
     assert [word for word in words if word not in said] == []
     assert "gradient" not in said
+
+
+@pytest.mark.parametrize(
+    ("language", "claim", "truth"), [("en", "gets a gradient", "connected"), ("zh", "有梯度", "已连通")]
+)
+def test_where_backward_raises_a_parameter_is_connected_and_gets_nothing(language, claim, truth):
+    weight, add = Node(1, "w", "parameter", "live"), Node(2, "AddBackward0", "autograd", "live")
+    nodes, edges = (weight, add, Node(3, "loss", "loss", "live")), (Edge(1, 2, "live"), Edge(2, 3, "live"))
+    for view in ("graph", "map"):
+        raised = str(dot(Picture(nodes, edges, (), (), backward=False), view, language).source)
+        runs = str(dot(Picture(nodes, edges, (), ()), view, language).source)
+        assert truth in raised
+        assert claim not in raised
+        assert claim in runs
+
+
+WHOLE = (
+    "amp_misuse", "built_in_forward", "create_graph_missing", "ddp_unused", "double_backward", "grad_on_non_leaf",
+    "hook_misuse", "inplace_modified", "library_bug", "unused_input", "zero_gradient",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", WHOLE)
+def test_a_fault_that_cuts_nothing_is_not_headed_as_a_loss_of_the_gradient(cause):
+    words = Phrases(Picture((), (), (), ()), "en")
+    assert "lost" not in words.heading(Finding(cause, None), in_flow=False)
+    assert cause in words.heading(Finding(cause, None), in_flow=False)

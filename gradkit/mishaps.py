@@ -86,6 +86,7 @@ def of(error: BaseException, *, in_step: bool = False, asked: int = -1, inputs: 
     """The mishap behind an exception, looking through what it was raised from; None if autograd has no part in it.
 
     Example:
+        >>> import torch
         >>> x = torch.ones(2, requires_grad=True)
         >>> try: (x * x).backward()
         ... except RuntimeError as error: print(of(error).kind)

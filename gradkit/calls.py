@@ -23,6 +23,10 @@ NO_DATA = frozenset(
 WRITING = frozenset(
     "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__".split()
 )
+ABOUT = frozenset(
+    "size dim numel stride is_floating_point is_complex element_size nelement ndimension get_device storage_offset "
+    "is_contiguous __len__ __hash__ is_same_size is_inference is_coalesced".split()
+)
 FROM_PLAIN = frozenset("tensor as_tensor asarray new_tensor".split())
 COPIES = frozenset("detach data cpu clone float double to".split())
 INTO = "(out=)"

@@ -160,6 +160,7 @@ def kept() -> Iterator[None]:
         _arrays.clear()  # one that the step has kept bears numbers of this run only
 
 
+@functools.lru_cache(maxsize=16)
 def _with_origins(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def made(*args: Any, **kwargs: Any) -> Any:

@@ -132,6 +132,14 @@ def by_line(findings: Iterable[Finding]) -> list[Finding]:
     return list(found.values())
 
 
+def one_place(one: Call, other: Call) -> bool:
+    """Whether two calls are on one line, or one is part of the expression of the other."""
+    if not one.chain or not other.chain:
+        return False
+    mine, its = one.chain[0], other.chain[0]
+    return line_of(one) == line_of(other) or frames.holds(mine, its) or frames.holds(its, mine)
+
+
 def line_of(call: Call) -> tuple[str, int] | None:
     """File and line of a call."""
     return (call.chain[0][0].co_filename, frames.line_of(call.chain[0])) if call.chain else None

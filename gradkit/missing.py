@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gradkit import births, classes, flows, frames
 from gradkit.calls import GRAD
 from gradkit.cuts import NEW
-from gradkit.evidence import Evidence, by_line, called_by, line_of
+from gradkit.evidence import Evidence, by_line, called_by, one_place
 from gradkit.records import LIKELY, OBSERVED, Finding, Location, Note
 from gradkit.traces import Call, Key, Value
 
@@ -43,11 +43,11 @@ def _escaped(e: Evidence, names: Sequence[str]) -> tuple[list[Finding], list[str
 
 
 def _round_trip(left: Call, back: Call, names: Sequence[str]) -> list[Finding]:
-    """The way out of torch; and the way back, on another line, if it would cut a tensor too."""
+    """The way out of torch; and the way back, elsewhere, if it would cut a tensor too."""
     cause = "numpy_roundtrip" if left.name in ("numpy", "__array__") else "python_roundtrip"
     notes = (Note("comes_back", frames.locate(back.chain[0]), {"call": back.name}), *called_by(left.chain))
     found = [Finding(cause, frames.locate(left.chain[0]), notes, LIKELY, tuple(names), call=left.name)]
-    if back.name in NEW and line_of(left) != line_of(back):
+    if back.name in NEW and not one_place(left, back):
         spot, around = frames.locate(back.chain[0]), tuple(called_by(back.chain))
         found.append(Finding("rewrap_tensor", spot, around, LIKELY, tuple(names), call=back.name))
     return found

@@ -10,7 +10,7 @@ from dataclasses import replace
 from gradkit import births, cuts, frames, replay, scopes, sources, writes
 from gradkit.calls import GRAD
 from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REWRAP, UNDECLARED, Cut
-from gradkit.evidence import Evidence, called_by, line_of
+from gradkit.evidence import Evidence, called_by, line_of, one_place
 from gradkit.records import LIKELY, PROVEN, Finding, Location, Note
 from gradkit.traces import (
     BLOCK,
@@ -70,8 +70,7 @@ def _swallowed(cut: Cut, e: Evidence) -> bool:
         return False
     if cut.kind == ESCAPE:
         others = [c for c in others if _from_python(c, e) and _leaf([c], e)]
-    places = {line_of(c) for c in others}
-    return all(line_of(c) in places for c in _calls(cut, e))
+    return all(any(one_place(c, other) for other in others) for c in _calls(cut, e))
 
 
 def _from_python(call: Call, e: Evidence) -> bool:

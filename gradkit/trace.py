@@ -12,7 +12,7 @@ import bisect
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -60,9 +60,10 @@ class Tracer(TorchFunctionMode):
         self.switches = Switches(Tracer.run.__code__, self.ledger.inputs)
         self._calls: list[tuple[Any, ...]] = []
         self._begins: list[int] = []
-        modules = dict(model.named_modules())
+        places = list(model.named_modules(remove_duplicate=False))  # walking takes long: once for all
+        modules = _once(places)
         self.running = Running(modules.items(), Tracer.run.__code__)
-        self._held = dict(model.named_parameters(remove_duplicate=False))
+        self._held = dict(_entries(places, "_parameters"))
         self.begin = self._thread = 0
         self.asked: Asked | None = None
         self.trained: set[str] = set()
@@ -79,8 +80,9 @@ class Tracer(TorchFunctionMode):
         self.backwards = OwnBackwards(self.ledger, self._held, Tracer.run.__code__, preserved)
         self.scalers = Scalers(Tracer.run.__code__)
         self.backwards.heard, self.switches.heard = self.scalers.backward, self.scalers.switched
-        for name, buffer in model.named_buffers():
-            self.ledger.old(buffer, buffer=name)
+        for name, buffer in _entries(modules.items(), "_buffers"):
+            if self.ledger.known(buffer) is None:
+                self.ledger.old(buffer, buffer=name)
         for path, module in modules.items():
             for name, held in vars(module).items():
                 if name in _SLOTS or not isinstance(held, (torch.Tensor, list, tuple, dict)):
@@ -159,6 +161,8 @@ class Tracer(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if name in calls.ABOUT:  # answers without data: nothing to record
+            return func(*args, **kwargs)
         if name == "__get__":
             name = func.__self__.__name__
             if name not in calls.PROPERTIES:
@@ -392,6 +396,20 @@ class Tracer(TorchFunctionMode):
         """The parameters that the model has got in the step."""
         now = {name: p for name, p in self._model.named_parameters() if self._held.get(name) is not p}
         return {name: number for name, p in now.items() if (number := self.ledger.known(p)) is not None}
+
+
+def _once(places: Iterable[tuple[str, nn.Module]]) -> dict[str, nn.Module]:
+    """Every module under the first of its paths."""
+    seen: set[int] = set()
+    return {path: m for path, m in places if not (id(m) in seen or seen.add(id(m)))}  # type: ignore[func-returns-value]
+
+
+def _entries(places: Iterable[tuple[str, nn.Module]], kind: str) -> Iterator[tuple[str, Any]]:
+    """What modules have registered: ``kind`` is ``"_parameters"`` or ``"_buffers"``, the names are dotted."""
+    for path, module in places:
+        for name, held in vars(module)[kind].items():
+            if held is not None:
+                yield (f"{path}.{name}" if path else name), held
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:

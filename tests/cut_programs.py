@@ -756,6 +756,41 @@ def arrays_through_many_functions() -> Built:
 
 
 @cut("numpy_roundtrip")
+def a_round_trip_written_over_several_lines() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = torch.tensor(
+            model["inner"](
+                x,
+            )
+            .detach()
+            .numpy()  # CUT
+        )
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def a_chain_of_calls_that_leaves_torch_a_line_each() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        # fmt: off
+        array = (
+            model["inner"](x)
+            .detach()
+            .cpu()
+            .numpy()  # CUT
+        )
+        # fmt: on
+        return model["outer"](torch.from_numpy(array)).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
 def a_singular_value_decomposition_by_numpy() -> Built:
     model, x = pair(), batch()
 

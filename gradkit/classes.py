@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 
-from gradkit import frames
+from gradkit import frames, handing
 from gradkit.records import Location
 
 
@@ -55,7 +55,9 @@ def bodies(cls: type) -> Iterator[tuple[str, ast.ClassDef]]:
             yield file, node
 
 
-def definition(chain: Sequence[tuple[type, str]], files: Iterable[str] = ()) -> tuple[Location | None, str]:
+def definition(
+    chain: Sequence[tuple[type, str]], files: Iterable[str] = (), built: Sequence[handing.Built] = ()
+) -> tuple[Location | None, str]:
     """Where a parameter is defined: the line of the user's class that sets the attribute on the way to it.
 
     Where that line only keeps what ``__init__`` was handed (``self.body = body``), the line that handed it over, if it
@@ -65,11 +67,12 @@ def definition(chain: Sequence[tuple[type, str]], files: Iterable[str] = ()) -> 
         files: the user's, to look for the line that hands over.
         chain: for ``"mid.proj.weight"``: the class of each module on the way and the attribute taken from it,
             outermost first: ``[(UNet, "mid"), (Block, "proj"), (Linear, "weight")]``.
+        built: what each of these is now, to tell which of several lines handed it over.
 
     Returns:
         The innermost such line in the user's code, and the attribute it sets; ``(None, "")`` if there is none.
     """
-    for cls, attribute in reversed(chain):
+    for step, (cls, attribute) in reversed(list(enumerate(chain))):
         for base in cls.__mro__:
             file, node = _class_node(base)
             if node is None or not frames.is_user_file(file):
@@ -78,42 +81,11 @@ def definition(chain: Sequence[tuple[type, str]], files: Iterable[str] = ()) -> 
                 if _sets(child, attribute):
                     function = f"{base.__name__}.{_function_around(node, child)}"
                     target = _target(child, attribute)
-                    given = _handed_over(node, child, target, cls.__name__, files)
+                    given = None
+                    if cls.__init__ is base.__init__:  # type: ignore[misc]
+                        given = handing.handed_over(node, child, target, cls.__name__, files, built[step : step + 2])
                     return given or frames.place(file, target, function), attribute
     return None, ""
-
-
-def _handed_over(
-    owner: ast.ClassDef, statement: ast.AST, value: ast.AST, name: str, files: Iterable[str]
-) -> Location | None:
-    """The expression that is handed over for ``value``, an argument of ``__init__``; None unless there is just one."""
-    init = next((n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
-    if init is None or not isinstance(value, ast.Name) or _function_around(owner, statement) != "__init__":
-        return None
-    parameters = [a.arg for a in init.args.args][1:]
-    if value.id not in parameters:
-        return None
-    position, found = parameters.index(value.id), []
-    for file, call, function in _calls_of(name, files):
-        named = next((k.value for k in call.keywords if k.arg == value.id), None)
-        given = named if named is not None else call.args[position] if position < len(call.args) else None
-        if given is not None:
-            found.append(frames.place(file, given, function))
-    return found[0] if len(found) == 1 else None
-
-
-def _calls_of(name: str, files: Iterable[str]) -> Iterator[tuple[str, ast.Call, str]]:
-    """Every call of a name in the user's files, with the function that it stands in."""
-    for file in files:
-        tree = frames.tree_of(file)
-        todo: list[tuple[ast.AST, str]] = [(tree, "")] if tree is not None else []
-        while todo:
-            node, function = todo.pop()
-            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name:
-                yield file, node, function
-            if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-                function = f"{function}.{node.name}".lstrip(".")
-            todo.extend((child, function) for child in ast.iter_child_nodes(node))
 
 
 def _sets(node: ast.AST, attribute: str) -> bool:

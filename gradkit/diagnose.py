@@ -33,6 +33,7 @@ from gradkit import (
 )  # fmt: skip
 from gradkit.errors import GradkitError
 from gradkit.evidence import Evidence
+from gradkit.handing import settings
 from gradkit.mending import Mended
 from gradkit.mishaps import Mishap
 from gradkit.optimizers import Gap, gap
@@ -206,6 +207,7 @@ def _conclude(
         revived=rerun.revived, rerun_error=rerun.error, reruns=rerun.runs + mended.runs,
         files=_files(step, trace, options.callers), callers=options.callers,
         classes={path: type(module) for path, module in step.model.named_modules(remove_duplicate=False)},
+        settings={path: settings(module) for path, module in step.model.named_modules(remove_duplicate=False)},
         mishap=run.mishap, mended=mended, crossing=crossing, misuses=run.misuses,
     )  # fmt: skip
     evidence = _asked(evidence, run, rerun, step, preserved, options)

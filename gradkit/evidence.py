@@ -8,6 +8,7 @@ from functools import cached_property
 
 from gradkit import frames
 from gradkit.cuts import Verdict
+from gradkit.handing import Built
 from gradkit.inventory import Adapter, Hidden
 from gradkit.mending import Mended
 from gradkit.mishaps import Mishap
@@ -35,6 +36,7 @@ class Evidence:
         files: the user's source files that take part.
         callers: the user's frames around the call of ``diagnose``, innermost first.
         classes: class of every module of the model, by path.
+        settings: plain attributes of every module of the model, by path.
         mishap: an error of autograd's that the step or the backward raised.
         mended: what a rerun without it showed.
         misuses: what the step did with a gradient scaler out of order.
@@ -60,6 +62,7 @@ class Evidence:
     files: tuple[str, ...] = ()
     callers: Chain = ()
     classes: dict[str, type] = field(default_factory=dict)
+    settings: dict[str, dict[str, object]] = field(default_factory=dict)
     mishap: Mishap | None = None
     mended: Mended = field(default_factory=Mended)
     misuses: tuple[Misuse, ...] = ()
@@ -93,9 +96,17 @@ class Evidence:
 
     def way_to(self, parameter: str) -> list[tuple[type, str]]:
         """The class of each module on the way to a parameter, and the attribute taken from it."""
+        return [(self.classes[path], part) for path, part in self._way(parameter)]
+
+    def built_on(self, parameter: str) -> list[Built]:
+        """What each module on the way to a parameter is now."""
+        trains = any(row.requires_grad for row in self.rows if row.name == parameter)
+        return [Built(self.classes[path], self.settings.get(path, {}), trains) for path, _ in self._way(parameter)]
+
+    def _way(self, parameter: str) -> list[tuple[str, str]]:
         parts = parameter.split(".")
         ways = ((".".join(parts[:i]), part) for i, part in enumerate(parts))
-        return [(self.classes[path], part) for path, part in ways if path in self.classes]
+        return [(path, part) for path, part in ways if path in self.classes]
 
     def flow_from(self, names: Iterable[str]) -> list[Call]:
         """Every call that used something computed from the named parameters, in order."""

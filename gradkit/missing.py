@@ -26,7 +26,7 @@ def name(e: Evidence, told: set[str]) -> list[Finding]:
     found, names = _escaped(e, names)
     groups: dict[Key, tuple[Location | None, str, list[str]]] = {}
     for parameter in names:
-        spot, attribute = classes.definition(e.way_to(parameter), e.files)
+        spot, attribute = classes.definition(e.way_to(parameter), e.files, e.built_on(parameter))
         key = (spot.file, spot.line) if spot is not None else ("",)
         groups.setdefault(key, (spot, attribute, []))[2].append(parameter)
     return [*found, *(_unused(e, spot, attribute, group) for spot, attribute, group in groups.values())]

@@ -203,7 +203,7 @@ def _reduction(e: Evidence, mishap: Mishap) -> list[Finding]:
     names = [trainable[int(i)] for i in match[1].split() if int(i) < len(trainable)] if match else []
     groups: dict[object, tuple[Location | None, list[str]]] = {}
     for one in names:
-        spot, _ = classes.definition(e.way_to(one), e.files)
+        spot, _ = classes.definition(e.way_to(one), e.files, e.built_on(one))
         groups.setdefault((spot.file, spot.line) if spot else None, (spot, []))[1].append(one)
     return [_finding("ddp_unused", e, mishap, spot, names=group) for spot, group in groups.values()] or [
         _finding("ddp_unused", e, mishap, innermost(mishap.chain))

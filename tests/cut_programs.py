@@ -1726,6 +1726,49 @@ def a_layer_handed_to_a_wrapper_that_never_calls_it() -> Built:
     return model, lambda: model(x)
 
 
+class Keeping(nn.Module):
+    """Holds a layer that it does not call."""
+
+    def __init__(self, spare: nn.Module, freeze: bool = False, name: str = "spare") -> None:
+        super().__init__()
+        self.layer, self.name = nn.Linear(4, 1), name
+        self.spare = spare
+        if freeze:
+            self.spare.requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x).sum()
+
+
+def kept_and_frozen() -> nn.Module:
+    """Not called: it stands for what the programs below might have been built by."""
+    return Keeping(nn.Linear(4, 2), freeze=True)
+
+
+@cut("trainable_unused")
+def a_layer_handed_over_at_one_of_several_calls_told_by_a_flag_that_would_have_frozen_it() -> Built:
+    model, x = Keeping(nn.Linear(4, 2)), batch()  # CUT
+    return model, lambda: model(x)
+
+
+@cut("trainable_unused")
+def a_layer_handed_over_at_one_of_several_calls_told_by_what_else_was_handed_over() -> Built:
+    model, x = Keeping(nn.Linear(4, 2), name="other"), batch()  # CUT
+    return model, lambda: model(x)
+
+
+@cut("trainable_unused")
+def a_layer_handed_over_at_one_of_several_calls_told_by_its_size() -> Built:
+    model, x = Keeping(nn.Linear(4, 3)), batch()  # CUT
+    return model, lambda: model(x)
+
+
+@cut("trainable_unused")
+def a_layer_handed_over_at_one_of_several_calls_told_by_its_kind() -> Built:
+    model, x = Keeping(nn.LayerNorm(4)), batch()  # CUT
+    return model, lambda: model(x)
+
+
 @cut("double_backward")
 def a_state_of_an_lstm_kept_by_the_model() -> Built:
     class Model(nn.Module):

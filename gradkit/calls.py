@@ -28,6 +28,7 @@ ABOUT = frozenset(
     "is_contiguous __len__ __hash__ is_same_size is_inference is_coalesced".split()
 )
 FROM_PLAIN = frozenset("tensor as_tensor asarray new_tensor".split())
+JOINS = frozenset("cat concat concatenate stack hstack vstack".split())
 COPIES = frozenset("detach data cpu clone float double to".split())
 INTO = "(out=)"
 GRAD, GRAD_KEPT = "grad", "grad(create_graph=True)"

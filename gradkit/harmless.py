@@ -9,14 +9,14 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from gradkit import frames
-from gradkit.calls import ESCAPES
+from gradkit.calls import ESCAPES, JOINS
 from gradkit.evidence import Evidence
 from gradkit.records import Finding, Harmless, Location
 from gradkit.traces import BLOCK, DECORATOR, INFERENCE, SAMPLE, SWITCH, Call, Region
 
 MOST = 6
+_JOINS_OR_PADS = JOINS | {"pad"}
 _STOPS = frozenset(("detach", "detach_", "data", *ESCAPES))
-_JOINS = frozenset("cat concat concatenate stack hstack vstack pad".split())
 _WORDS = {"__float__": "float", "__array__": "asarray", "__int__": "int", "__index__": "int"}
 _REGIONS = {BLOCK: "no_grad", DECORATOR: "no_grad", SWITCH: "no_grad", INFERENCE: "inference_mode", SAMPLE: "sample"}
 
@@ -44,7 +44,7 @@ def _all(e: Evidence) -> Iterator[Harmless]:
         if spot is None:
             continue
         name = calls[0].name
-        if region is None and name in _JOINS:
+        if region is None and name in _JOINS_OR_PADS:
             why, kind = "constant" if any(_joins_a_constant(e, call) for call in calls) else "", "join"
         else:
             why = _why(e, calls, wanted, starved)
@@ -64,7 +64,7 @@ def _places(e: Evidence) -> dict[object, list[Call]]:
     for call in e.trace.calls:
         for index in call.regions:
             found.setdefault(first[e.trace.regions[index].key], []).append(call)
-        if not call.regions and call.chain and (call.name in _STOPS or call.name in _JOINS):
+        if not call.regions and call.chain and (call.name in _STOPS or call.name in _JOINS_OR_PADS):
             if call.key not in written:
                 written[call.key] = _is_written(call)
             if written[call.key]:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gradkit import births
 from gradkit.calls import COPIES, writes
-from gradkit.traces import CHECKPOINT, FUNCTION, SAMPLE, Call, Chain, Key, Trace, Value
+from gradkit.traces import CHECKPOINT, FUNCTION, SAMPLE, Call, Chain, Key, Region, Trace, Value
 
 DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION, UNDECLARED = (
     "detach", "data", "escape", "rewrap", "cast", "operation", "region", "undeclared",
@@ -130,8 +130,22 @@ def find(trace: Trace, starved: Iterable[str]) -> Verdict:
         Cut(kind, key, tuple(sorted(calls)), region, tuple(names))
         for key, (kind, region, calls, names) in found.items()
     ]
-    cuts.sort(key=lambda cut: cut.calls[:1])
+    cuts = _blameless_checkpoints(trace, sorted(cuts, key=lambda cut: cut.calls[:1]))
     return Verdict(tuple(cuts), tuple(unconnected), tuple(unexplained), frozenset(ways))
+
+
+def _blameless_checkpoints(trace: Trace, cuts: list[Cut]) -> list[Cut]:
+    """Reentrant checkpointing that was handed nothing alive because of another cut is no cut by itself."""
+    found = list(cuts)
+    for cut in cuts:
+        if cut.region < 0 or trace.regions[cut.region].kind != CHECKPOINT:
+            continue
+        before = [i for i, c in enumerate(found) if c.calls < cut.calls and {*c.parameters} & {*cut.parameters}]
+        if before:
+            names = dict.fromkeys([*found[before[-1]].parameters, *cut.parameters])
+            found[before[-1]] = replace(found[before[-1]], parameters=tuple(names))
+            found.remove(cut)
+    return found
 
 
 def _ways(trace: Trace) -> dict[int, _Way]:
@@ -169,7 +183,8 @@ def _toll(
         paid = {trace.regions[r].key for r in following.regions} if following is not None else set()
         for index in call.regions:
             region = trace.regions[index]
-            if region.key in paid or (w.requires_grad and not w.leaf and region.kind in (FUNCTION, CHECKPOINT)):
+            alive = w.requires_grad and not w.leaf and region.kind in (FUNCTION, CHECKPOINT)
+            if region.key in paid or alive or _handed_nothing_alive(trace, region):
                 if region.kind == FUNCTION and _undeclared(trace, source, index):
                     marks.append((UNDECLARED, call.index))
                     cost += 1.0
@@ -233,6 +248,11 @@ def inside(trace: Trace, call: Call, region: int) -> Chain:
     """Where the ``forward`` of a custom Function was, when it came to ``call``."""
     around = len(trace.regions[region].chain)
     return call.chain[len(call.chain) - around - 1 :][:1] if len(call.chain) > around else call.chain[:1]
+
+
+def _handed_nothing_alive(trace: Trace, region: Region) -> bool:
+    """Whether it is a custom Function that had no reason to be recorded: it cuts what it was not handed, if at all."""
+    return region.kind == FUNCTION and not any(trace.values[number].requires_grad for number in region.given)
 
 
 def _undeclared(trace: Trace, source: int, region: int) -> bool:

@@ -1460,6 +1460,38 @@ def a_gradient_penalty_without_its_own_graph() -> Built:
     return model, step
 
 
+@cut("no_grad_block")
+def a_block_in_front_of_a_custom_function() -> Built:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad * 2
+
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():  # CUT
+            code = model["inner"](x)
+        return model["outer"](Double.apply(code)).sum()
+
+    return model, step
+
+
+@cut("detach")
+def a_detach_in_front_of_reentrant_checkpointing() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x).detach()  # CUT
+        return checkpoint(model["outer"], code, use_reentrant=True).sum()
+
+    return model, step
+
+
 @cut("custom_function")
 def a_backward_that_asks_for_a_gradient_while_nothing_is_recorded() -> Built:
     class Swish(torch.autograd.Function):

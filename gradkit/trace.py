@@ -407,7 +407,7 @@ def _once(places: Iterable[tuple[str, nn.Module]]) -> dict[str, nn.Module]:
 def _entries(places: Iterable[tuple[str, nn.Module]], kind: str) -> Iterator[tuple[str, Any]]:
     """What modules have registered: ``kind`` is ``"_parameters"`` or ``"_buffers"``, the names are dotted."""
     for path, module in places:
-        for name, held in vars(module)[kind].items():
+        for name, held in getattr(module, kind).items():
             if held is not None:
                 yield (f"{path}.{name}" if path else name), held
 

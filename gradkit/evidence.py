@@ -13,6 +13,7 @@ from gradkit.inventory import Adapter, Hidden
 from gradkit.mending import Mended
 from gradkit.mishaps import Mishap
 from gradkit.optimizers import Gap
+from gradkit.ran import Ran
 from gradkit.reach import Dropped, Reached
 from gradkit.records import Finding, Note, Parameter
 from gradkit.scalers import Misuse
@@ -83,6 +84,11 @@ class Evidence:
         off = {name for name, number in self.trace.parameters.items() if not values[number].requires_grad}
         starved = (row for row in self.rows if row.should_train and not row.reached)
         return tuple(row.name for row in starved if not row.requires_grad or row.name in off)
+
+    @cached_property
+    def ran(self) -> Ran:
+        """Which functions of the user's ran."""
+        return Ran(call.chain for call in self.trace.calls)
 
     @property
     def wanted(self) -> tuple[str, ...]:

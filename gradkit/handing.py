@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from gradkit import frames
+from gradkit import frames, sources
 from gradkit.records import Location
 
 _PLAIN = (bool, int, float, str)
@@ -122,15 +122,8 @@ def _differs(init: ast.FunctionDef, surely: list[ast.stmt], bound: Mapping[str, 
 
 def _settings_by(node: ast.AST) -> list[tuple[str, ast.expr]]:
     """The attributes of ``self`` that an assignment sets, each with what it is given."""
-    if not isinstance(node, ast.Assign):
-        return []
-    found: list[tuple[str, ast.expr]] = []
-    for target in node.targets:
-        pairs = [(target, node.value)]
-        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            pairs = list(zip(target.elts, node.value.elts, strict=False))
-        found += [(t.attr, v) for t, v in pairs if isinstance(t, ast.Attribute) and ast.unparse(t.value) == "self"]
-    return found
+    told = sources.pairs(node)
+    return [(t.attr, v) for t, v in told if isinstance(t, ast.Attribute) and ast.unparse(t.value) == "self"]
 
 
 def _clash(actual: object, told: object) -> bool:

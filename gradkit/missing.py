@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from gradkit import births, classes, flows, frames
+from gradkit import births, classes, flows, frames, idle
 from gradkit.calls import GRAD
 from gradkit.cuts import NEW
 from gradkit.evidence import Evidence, by_line, called_by, one_place
@@ -24,12 +25,22 @@ def name(e: Evidence, told: set[str]) -> list[Finding]:
     if not any(e.trace.values[v].parameter for v in e.verdict.reaching) and e.trace.loss >= 0:
         return _constant(e, names)
     found, names = _escaped(e, names)
-    groups: dict[Key, tuple[Location | None, str, list[str]]] = {}
+    groups: dict[Key, list[str]] = {}
     for parameter in names:
-        spot, attribute = classes.definition(e.way_to(parameter), e.files, e.built_on(parameter))
-        key = (spot.file, spot.line) if spot is not None else ("",)
-        groups.setdefault(key, (spot, attribute, []))[2].append(parameter)
-    return [*found, *(_unused(e, spot, attribute, group) for spot, attribute, group in groups.values())]
+        spot, _ = classes.definition(e.way_to(parameter), e.files, e.built_on(parameter))
+        groups.setdefault((spot.file, spot.line) if spot is not None else ("",), []).append(parameter)
+    return [*found, *_joined(_unused(e, group) for group in groups.values())]
+
+
+def _joined(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings at one line as one."""
+    found: dict[object, Finding] = {}
+    for one in findings:
+        known = found.setdefault(one.location or one.parameters, one)
+        if known is not one:
+            notes = (*known.notes, *(note for note in one.notes if note not in known.notes))
+            found[one.location] = replace(known, parameters=known.parameters + one.parameters, notes=notes)
+    return list(found.values())
 
 
 def _escaped(e: Evidence, names: Sequence[str]) -> tuple[list[Finding], list[str]]:
@@ -163,18 +174,24 @@ def _goes_on(left: Call, back: Call) -> bool:
     return flows.leads(shared[0], frames.line_of(mine), frames.line_of(shared)) or frames.holds(shared, mine)
 
 
-def _unused(e: Evidence, spot: Location | None, attribute: str, names: Sequence[str]) -> Finding:
+def _unused(e: Evidence, names: Sequence[str]) -> Finding:
+    """The finding for idle parameters that one line defines."""
+    spot, attribute = classes.definition(e.way_to(names[0]), e.files, e.built_on(names[0]))
     mine = set(names)
     used = any(row.used for row in e.rows if row.name in mine)
-    notes = []
-    if attribute and not used:
-        places = [u for u in classes.uses(e.classes.values(), attribute) if spot is None or u.line != spot.line]
-        notes = [Note("not_run", place, {"attribute": attribute}) for place in places[:2]]
+    facts = {"attribute": attribute, "used": "yes" if used else "no"}
+    owner = names[0].rpartition(".")[0]
     if used:
         notes = _last_use(e, names)
-    owner = names[0].rpartition(".")[0]
-    facts = {"attribute": attribute, "used": "yes" if used else "no"}
-    return Finding("trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts)
+        return Finding("trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts)
+    places = [u for u in classes.uses(e.classes.values(), attribute) if spot is None or u.line != spot.line]
+    notes = [Note("not_run", place, {"attribute": attribute}) for place in places[:2] if attribute]
+    why = idle.reason(e, names[0], attribute)
+    if why is None:
+        return Finding("trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts)
+    notes += [Note("defined", spot, {"attribute": attribute})] if spot is not None else []
+    facts |= {"variant": why.kind, "name": why.name}
+    return Finding("trainable_unused", why.location, tuple(notes), LIKELY, tuple(names), module=owner, facts=facts)
 
 
 def _last_use(e: Evidence, names: Sequence[str]) -> list[Note]:

@@ -262,6 +262,25 @@ def _first_call(files: Iterable[str], wanted: Callable[[ast.Call, str, str], boo
     return None
 
 
+def pairs(statement: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """The targets of an assignment, each with what it is given; ``a, b = x, y`` is taken apart.
+
+    Example:
+        >>> [(ast.unparse(a), ast.unparse(b)) for a, b in pairs(ast.parse("a, b = c = x, y").body[0])]
+        [('a', 'x'), ('b', 'y'), ('c', '(x, y)')]
+    """
+    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        return [(statement.target, statement.value)]
+    found: list[tuple[ast.expr, ast.expr]] = []
+    for target in statement.targets if isinstance(statement, ast.Assign) else ():
+        value = statement.value  # type: ignore[attr-defined]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            found += zip(target.elts, value.elts, strict=True)
+        else:
+            found.append((target, value))
+    return found
+
+
 def function_of(around: Sequence[ast.AST]) -> str:
     """The qualified name of the function that the innermost of some statements stand in."""
     return ".".join(a.name for a in around if isinstance(a, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)))

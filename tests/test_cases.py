@@ -29,8 +29,6 @@ HEALTHY = sorted(path.stem for path in (FOLDER / "healthy").glob("*.py"))
 SHORT_OF_LINE = {
     # the cache is an object that is no module, its tensors are unknown to the tracer
     "a_half_cast_cache_survives_validation": "trainable_unused at the layer's definition",
-    # that the layer is idle can be seen, that the batch lacks what would use it cannot
-    "b_projector_pretrain_text_only_batches": "names the definition of the idle layer, not the collate function",
 }
 SHORT_OF_CAUSE = {name: SHORT_OF_LINE[name] for name in ("a_half_cast_cache_survives_validation",)}
 

@@ -217,7 +217,7 @@ def _conclude(
     drawn = picture.make(trace, verdict, run.graph, rerun, findings, rows, modules, run.value, backward)
     return Report(
         findings, rows, drawn, step.label, run.value, reached.runs, reached.error, 1 + evidence.reruns,
-        harmless.seen(evidence, findings),
+        harmless.seen(evidence, findings), run.graph.nodes[0].label if run.graph.nodes else "",
     )  # fmt: skip
 
 

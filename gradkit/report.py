@@ -12,7 +12,7 @@ from typing import Any
 
 import graphviz
 
-from gradkit import drawing, html, i18n, layout, render, text
+from gradkit import checklist, drawing, html, i18n, layout, render, text
 from gradkit.errors import GradkitError
 from gradkit.records import Finding, Harmless, Parameter, Picture
 
@@ -31,6 +31,7 @@ class Report:
         error: what backward raised, ``""`` if nothing.
         runs: how many times the step was run.
         harmless: stop-gradients that were looked at and starve nobody.
+        grad_fn: autograd's name of the node that made the loss, ``""`` if none did.
     """
 
     findings: tuple[Finding, ...]
@@ -42,6 +43,7 @@ class Report:
     error: str = ""
     runs: int = 1
     harmless: tuple[Harmless, ...] = ()
+    grad_fn: str = ""
 
     @property
     def healthy(self) -> bool:
@@ -72,6 +74,12 @@ class Report:
     def asides(self, language: str | None = None) -> tuple[tuple[str, str], ...]:
         """What was looked at and found harmless: place and sentence of each."""
         return tuple(layout.aside(one, language) for one in self.harmless)
+
+    def checklist(self) -> tuple[checklist.Check, ...]:
+        """Point by point what was seen of the run; each says itself by ``text(language)``."""
+        return checklist.checks(
+            self.parameters, self.loss, self.grad_fn, self.error, len(self.findings), backward=self.backward
+        )
 
     def text(self, language: str | None = None) -> str:
         """The report for a terminal."""

@@ -1,4 +1,4 @@
-"""What to look at in a run before one says that it trains: the run-time checklist, each point answered by what was seen."""
+"""What to look at before one says that a run trains: the run-time checklist, each point answered by what was seen."""
 
 from __future__ import annotations
 

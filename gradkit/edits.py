@@ -26,11 +26,13 @@ class Edit:
         path: the file.
         copy: the file as it was before, beside it: ``train.py.before-gradkit``.
         written: the file's bytes after the change.
+        changes: what was changed.
     """
 
     path: Path
     copy: Path
     written: bytes
+    changes: tuple[Change, ...] = ()
 
 
 def possible(file: str, changes: Sequence[Change]) -> bool:
@@ -73,7 +75,7 @@ def apply(file: str | Path, changes: Sequence[Change]) -> Edit:
             copy.unlink(missing_ok=True)
         raise GradkitError("edit_refused", path=path, reason=error.strerror or str(error)) from error
     linecache.checkcache(str(path))
-    return Edit(path, copy, after)
+    return Edit(path, copy, after, tuple(changes))
 
 
 def undo(edit: Edit) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import threading
 from collections.abc import Iterator
@@ -410,7 +411,7 @@ def test_several_findings_are_told_to_be_several() -> None:
     results = panel.results
     assert len(results.findings.cards.children) == 2
     assert "2 things to change" in read(panel)
-    assert {button.description for button in results.guide.causes.children} == {"detach", "data_attr"}
+    assert [button.description.split()[1] for button in results.guide.stops.children] == ["data_attr", "detach"]
 
 
 def test_the_code_of_a_finding_is_shown_with_its_line() -> None:
@@ -510,13 +511,130 @@ def test_the_guide_is_walked_to_its_end_and_ends_in_another_diagnosis() -> None:
     assert panel.results.tabs.value == "guide"
     titles = []
     while shown(walk.next):
-        titles.append(re.search(r"<h4>(.*?)</h4>", walk.page.value)[1])
+        titles.append(re.search(r"<h4>(.*?)</h4>", walk.head.value)[1])
         walk.next.click()
     assert len(set(titles)) == 5
     assert shown(walk.again)
     first = panel.report
     press(panel, walk.again)
     assert panel.report is not first
+
+
+def test_the_walk_shows_the_persons_own_line_and_the_change_to_it(folder: Path) -> None:
+    panel = by_file(Panel(), step="train.py:step")
+    press(panel, panel.diagnose)
+    walk = panel.results.guide
+    walk.go(2)
+    assert "self.encoder(x)" in walk.mine.value
+    assert not shown(walk.change)
+    walk.go(3)
+    assert shown(walk.change)
+    assert "gk-minus" in walk.change.body.value
+    assert walk.change.write.description == "Write it into train.py"
+
+
+def test_the_change_is_written_on_request_and_the_next_diagnosis_is_healthy(folder: Path) -> None:
+    panel = by_file(Panel(), step="train.py:step")
+    press(panel, panel.diagnose)
+    walk = panel.results.guide
+    walk.go(3)
+    assert (folder / "train.py").read_text(encoding="utf-8") == TRAIN
+    walk.change.write.click()
+    assert (folder / "train.py").read_text(encoding="utf-8") == TRAIN.replace(".detach()", "")
+    assert (folder / "train.py.before-gradkit").read_text(encoding="utf-8") == TRAIN
+    press(panel, walk.change.again)
+    assert panel.report.healthy
+    assert panel.results.tabs.value == "compare"
+    assert "2 of the 4" in panel.results.compare.before.value
+    assert "4 of the 4" in panel.results.compare.after.value
+    assert "2 more parameters" in panel.results.compare.words.value
+    assert "no longer found: detach" in panel.results.compare.words.value
+
+
+def test_a_written_change_is_taken_back_also_after_the_next_diagnosis(folder: Path) -> None:
+    panel = by_file(Panel(), step="train.py:step")
+    press(panel, panel.diagnose)
+    walk = panel.results.guide
+    walk.go(3)
+    walk.change.write.click()
+    press(panel, walk.change.again)
+    walk.change.undo.click()
+    assert (folder / "train.py").read_text(encoding="utf-8") == TRAIN
+    assert sorted(path.name for path in folder.iterdir()) == ["train.py"]
+    press(panel, walk.again)
+    assert not panel.report.healthy
+
+
+def test_a_file_that_was_changed_meanwhile_is_not_written_and_says_so(folder: Path) -> None:
+    panel = by_file(Panel(), step="train.py:step")
+    press(panel, panel.diagnose)
+    walk = panel.results.guide
+    walk.go(3)
+    mine = TRAIN.replace("(x).detach()", "(x).detach() * 1")
+    (folder / "train.py").write_text(mine, encoding="utf-8")
+    walk.change.write.click()
+    assert shown(walk.change.problem)
+    assert (folder / "train.py").read_text(encoding="utf-8") == mine
+
+
+def test_after_the_cure_the_checklist_says_that_the_finding_is_gone(folder: Path) -> None:
+    panel = by_file(Panel(), step="train.py:step")
+    press(panel, panel.diagnose)
+    walk = panel.results.guide
+    walk.go(4)
+    assert "✗" in walk.mine.value
+    (folder / "train.py").write_text(TRAIN.replace(".detach()", ""), encoding="utf-8")
+    press(panel, panel.diagnose)
+    assert walk.stop.cured
+    assert walk.number == 4
+    assert "does not find this any more" in walk.mine.value
+    assert "✗" not in walk.mine.value
+
+
+def test_how_far_one_came_is_kept_for_each_finding(folder: Path) -> None:
+    twice = """x = self.encoder(x).detach()
+        with torch.no_grad():
+            x = self.head(x)
+        return x * self.scale"""
+    text = TRAIN.replace("return self.head(self.encoder(x).detach())", twice)
+    text = text.replace("self.head = nn", "self.scale = nn.Parameter(torch.ones(()))\n        self.head = nn")
+    (folder / "train.py").write_text(text, encoding="utf-8")
+    panel = by_file(Panel(), step="train.py:step")
+    press(panel, panel.diagnose)
+    walk = panel.results.guide
+    assert len(walk.stops.children) >= 2
+    first = walk.stop
+    walk.go(2)
+    walk.stops.children[1].click()
+    assert walk.stop is not first
+    assert walk.number == 0
+    walk.stops.children[0].click()
+    assert walk.number == 2
+
+
+def test_another_program_begins_anew(folder: Path) -> None:
+    panel = by_file(Panel(), step="train.py:step")
+    press(panel, panel.diagnose)
+    panel.results.guide.go(3)
+    panel.form.kind.value = "builtin"
+    panel.form.source.names.value = "vision_memory_detached.title"
+    press(panel, panel.diagnose)
+    assert panel.results.guide.number == 0
+    assert not shown(panel.results.tabs.buttons["compare"])
+
+
+def test_code_in_a_cell_is_changed_by_hand(notebook: dict[str, Any]) -> None:
+    cell = "/tmp/ipykernel_1/7.py"  # as IPython names it; there is no such file
+    source = "def step():\n    return model(x).detach().sum() * model.weight.sum()\n"
+    names = {"model": nn.Linear(2, 1), "x": torch.ones(1, 2)}
+    linecache.cache[cell] = (len(source), None, source.splitlines(keepends=True), cell)
+    exec(compile(source, cell, "exec"), names)
+    panel = diagnosed(step=names["step"], model=names["model"])
+    walk = panel.results.guide
+    walk.go(3)
+    assert shown(walk.change)
+    assert not shown(walk.change.write)
+    assert "in no file" in walk.change.note.value
 
 
 def test_a_proof_in_a_guide_is_folded_and_a_difference_is_coloured() -> None:
@@ -565,7 +683,7 @@ def test_a_change_of_language_runs_nothing_and_moves_nothing(notebook: dict[str,
     runs = len(net.runs)
     panel.languages.buttons["zh"].click()
     assert (results.view.selected, results.tabs.value, results.guide.number) == (chosen, "guide", 3)
-    assert "只 detach 那份拷贝" in results.guide.page.value
+    assert "只 detach 那份拷贝" in results.guide.head.value
     assert len(net.runs) == runs
 
 

@@ -22,11 +22,11 @@ class Findings(Column):
     """What is wrong, in the order in which to change it.
 
     Args:
-        walk: called with the cause whose guide a person wants to read.
+        walk: called with the index of the finding whose guide a person wants to walk through.
         look: called with the index of the finding that they want to see in the picture.
     """
 
-    def __init__(self, walk: Callable[[str], None], look: Callable[[int], None]) -> None:
+    def __init__(self, walk: Callable[[int], None], look: Callable[[int], None]) -> None:
         self._report: Report | None = None
         self._language, self._all = "en", False
         self._walk, self._look = walk, look
@@ -75,7 +75,7 @@ class Findings(Column):
         body = ipywidgets.HTML(f'<div class="gk">{html.card(section, self._language)}</div>')
         buttons = [Press("panel.findings.look", functools.partial(self._look, index))]
         if section.cause in guide.causes():
-            walk = Press("panel.findings.walk", functools.partial(self._walk, section.cause), look="gkp-accent")
+            walk = Press("panel.findings.walk", functools.partial(self._walk, index), look="gkp-accent")
             buttons.insert(0, walk)
         row = Row(*buttons, look="gkp-buttons")
         row.speak(self._language)

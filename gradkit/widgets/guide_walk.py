@@ -1,105 +1,162 @@
-"""The guide to a cause, one step at a time."""
+"""The walk through what was found: one finding after the other, one step of its guide at a time."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from html import escape
 
 import ipywidgets
 
-from gradkit import guide
+from gradkit import guide, html
+from gradkit.checklist import MARKS
+from gradkit.i18n import words
+from gradkit.report import Report
 from gradkit.widgets.markup import markdown, phrase
+from gradkit.widgets.own_change import OwnChange
 from gradkit.widgets.parts import Column, Press, Row, show
+from gradkit.widgets.stops import Key, Stop, carry_on
 
 LAST = len(guide.STEPS) - 1
+SEE, FIX, VERIFY = (guide.STEPS.index(name) for name in ("see", "fix", "verify"))
 
 
 class GuideWalk(Column):
     """Back and Next through the six steps; the list of steps shows how far one has come.
 
+    The third step begins with the user's own line, the fourth with the change to it, the fifth with a checklist of the
+    last run.
+
     Args:
-        finish: called at the end, when a person wants to see whether it helped.
+        again: called when a person wants to see whether it helped.
 
     Attributes:
-        cause: whose guide is open, ``""`` for none.
-        number: the step, counted from 0.
+        stop: the finding whose guide is open; None if there is nothing to walk through.
 
     Example:
         >>> walk = GuideWalk(lambda: None)
-        >>> walk.show(("detach",)); walk.speak("en"); walk.go(3)
-        >>> guide.STEPS[walk.number], "gkp-minus" in walk.page.value
-        ('fix', True)
+        >>> walk.stop is None
+        True
     """
 
-    def __init__(self, finish: Callable[[], None]) -> None:
+    def __init__(self, again: Callable[[], None]) -> None:
         self._language = "en"
-        self._at: dict[str, int] = {}
-        self._seen: dict[str, set[int]] = {}
-        self.cause = ""
-        self.causes = Row(look="gkp-causes")
+        self._report: Report | None = None
+        self._stops: dict[Key, Stop] = {}
+        self.stop: Stop | None = None
+        self.stops = Row(look="gkp-causes")
         self.steps = tuple(
             Press(f"guide.step.{name}", functools.partial(self.go, number), look="gkp-step")
             for number, name in enumerate(guide.STEPS)
         )
-        self.title, self.page = ipywidgets.HTML(), ipywidgets.HTML()
+        self.title, self.head, self.mine, self.page = (ipywidgets.HTML() for _ in range(4))
+        self.change = OwnChange(again)
         self.back = Press("panel.guide.back", lambda: self.go(self.number - 1), look="gkp-guide-back")
         self.next = Press("panel.guide.next", lambda: self.go(self.number + 1), look="gkp-primary gkp-guide-next")
-        self.again = Press("panel.guide.again", finish, look="gkp-primary gkp-guide-again")
+        self.again = Press("panel.guide.again", again, look="gkp-primary gkp-guide-again")
         buttons = Row(self.back, self.next, self.again, look="gkp-buttons")
-        walk = Row(Column(*self.steps, look="gkp-steps"), Column(self.page, buttons, look="gkp-page"), look="gkp-walk")
-        super().__init__(self.causes, self.title, walk, look="gkp-guide")
+        page = Column(self.head, self.mine, self.change, self.page, buttons, look="gkp-page")
+        walk = Row(Column(*self.steps, look="gkp-steps"), page, look="gkp-walk")
+        super().__init__(self.stops, self.title, walk, look="gkp-guide")
 
     @property
     def number(self) -> int:
         """The step that is open, counted from 0."""
-        return self._at.get(self.cause, 0)
+        return self.stop.at if self.stop is not None else 0
 
-    def show(self, causes: Sequence[str]) -> None:
-        """Offer the guides to some causes and open the first. How far one came in any of them stays."""
-        known = [cause for cause in dict.fromkeys(causes) if cause in guide.causes()]
-        self.causes.children = tuple(self._chooser(cause) for cause in known) if len(known) > 1 else ()
-        show(self.causes, len(known) > 1)
-        self.choose(self.cause if self.cause in known else known[0] if known else "")
+    @property
+    def cause(self) -> str:
+        """The cause whose guide is open, ``""`` for none."""
+        return self.stop.finding.cause if self.stop is not None else ""
 
-    def choose(self, cause: str) -> None:
-        """Open the guide to a cause where one left it."""
-        self.cause = cause
-        for button in self.causes.children:
-            (button.add_class if button.description == cause else button.remove_class)("gkp-on")
+    def show(self, report: Report, *, same: bool = False, reloads: bool = True) -> None:
+        """Offer the guides to what was found.
+
+        Args:
+            report: the newest report.
+            same: whether it is on the same program as the last: how far one came stays, and what was cured is kept.
+            reloads: see :class:`OwnChange`.
+        """
+        before, self._report = self.stop, report
+        self._stops = carry_on(self._stops, report, same=same)
+        self.change.reloads = reloads
+        kept = [stop for stop in self._stops.values() if stop is before and same]
+        self.choose(next(iter([*kept, *self._stops.values()]), None))
+
+    def choose(self, stop: Stop | None) -> None:
+        """Open the guide to a finding where one left it."""
+        self.stop = stop
+        several = len(self._stops) > 1
+        self.stops.children = tuple(map(self._chooser, self._stops.values())) if several else ()
+        show(self.stops, several)
         self.go(self.number)
+
+    def at(self, index: int) -> Stop | None:
+        """The stop of a finding, by its place in the newest report."""
+        mine = (one for one in self._stops.values() if one.index == index and not one.cured)
+        return next((one for one in mine if one.report is self._report), None)
 
     def go(self, number: int) -> None:
         """Open a step, counted from 0; before the first is the first, behind the last the last."""
-        if self.cause:
-            self._at[self.cause] = min(max(number, 0), LAST)
-            self._seen.setdefault(self.cause, set()).add(self.number)
+        if self.stop is not None:
+            self.stop.at = min(max(number, 0), LAST)
+            self.stop.seen.add(self.stop.at)
         self._write()
 
     def speak(self, language: str) -> None:
         """See :class:`parts.Spoken`."""
         super().speak(language)
         self._language = language
-        self._write()
+        self.choose(self.stop)
 
-    def _chooser(self, cause: str) -> ipywidgets.Button:
-        button = ipywidgets.Button(description=cause)
-        button.on_click(lambda _: self.choose(cause))
-        button.add_class("gkp-cause")
+    def _chooser(self, stop: Stop) -> ipywidgets.Button:
+        mark = "✓ " if stop.cured else f"{stop.index + 1}. "
+        button = ipywidgets.Button(description=f"{mark}{stop.finding.cause} · {stop.place}".removesuffix(" · "))
+        button.tooltip = words("panel.guide.cured", self._language) if stop.cured else ""
+        button.on_click(lambda _: self.choose(stop))
+        for look in ("gkp-cause", *(["gkp-on"] if stop is self.stop else []), *(["gkp-cured"] if stop.cured else [])):
+            button.add_class(look)
         return button
 
     def _write(self) -> None:
-        if not self.cause:
+        stop = self.stop
+        if stop is None:
             return
         text = guide.guide(self.cause, self._language)
-        step = text.steps[self.number]
+        step = text.steps[stop.at]
         head = f"<h3>{phrase(text.title)}</h3><p>{phrase(text.summary)}</p>"
         self.title.value = f'<div class="gkp-guide-title">{head}</div>'
-        body = f"<h4>{self.number + 1}. {phrase(step.title)}</h4>{markdown(step.markdown)}"
-        self.page.value = f'<div class="gkp-prose" tabindex="-1">{body}</div>'
-        seen = self._seen[self.cause]
+        self.head.value = f'<div class="gkp-prose" tabindex="-1"><h4>{stop.at + 1}. {phrase(step.title)}</h4></div>'
+        self.mine.value = self._own_line(stop) if stop.at == SEE else self._checklist(stop) if stop.at == VERIFY else ""
+        show(self.mine, bool(self.mine.value))
+        self.change.show(stop if stop.at == FIX else None)
+        self.page.value = f'<div class="gkp-prose">{markdown(step.markdown)}</div>'
         for number, button in enumerate(self.steps):
-            (button.add_class if number == self.number else button.remove_class)("gkp-now")
-            (button.add_class if number in seen and number != self.number else button.remove_class)("gkp-done")
-        self.back.disabled = self.number == 0
-        show(self.next, self.number < LAST)
-        show(self.again, self.number == LAST)
+            (button.add_class if number == stop.at else button.remove_class)("gkp-now")
+            done = number in stop.seen and number != stop.at
+            (button.add_class if done else button.remove_class)("gkp-done")
+        self.back.disabled = stop.at == 0
+        show(self.next, stop.at < LAST)
+        show(self.again, stop.at == LAST)
+
+    def _own_line(self, stop: Stop) -> str:
+        section = stop.section(self._language)
+        if stop.cured or not section.code:
+            return ""
+        lines = f'<p class="gk-place">{escape(section.place)}</p>{html.code(section.code)}'
+        return f'<div class="gk gkp-own"><p class="gkp-own-title">{self._say("your_line")}</p>{lines}</div>'
+
+    def _checklist(self, stop: Stop) -> str:
+        """What the newest run showed, point by point; and first whether this finding is gone."""
+        assert self._report is not None
+        rows = "".join(
+            f'<li class="gkp-check gkp-check-{one.state}"><span aria-hidden="true">{MARKS[one.state]}</span> '
+            f'<span class="gkp-unseen">{escape(words(f"check.state.{one.state}", self._language))}</span>'
+            f"{escape(one.text(self._language))}</li>"
+            for one in self._report.checklist()
+        )
+        title = self._say("cured" if stop.cured else "last_run")
+        return f'<div class="gk gkp-own"><p class="gkp-own-title">{title}</p><ul class="gkp-checks">{rows}</ul></div>'
+
+    def _say(self, key: str) -> str:
+        return escape(words(f"panel.guide.{key}", self._language))

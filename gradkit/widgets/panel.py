@@ -20,7 +20,7 @@ from gradkit.widgets.manners import Manners, style
 from gradkit.widgets.parts import Column, Press, Row, Say, Segments, show, shown
 from gradkit.widgets.problem import Problem
 from gradkit.widgets.progress import Progress
-from gradkit.widgets.request import Loaded, Request, place
+from gradkit.widgets.request import OBJECTS, Loaded, Request, place
 from gradkit.widgets.results import HEIGHT, Results
 
 
@@ -169,8 +169,9 @@ class Panel(Column):
             self._match()
             self._go("loaded")
             return
-        self.results.show(report, view)
         assert self.loaded is not None
+        same = self._diagnosed == self.loaded.request
+        self.results.show(report, view, same=same, reloads=self.loaded.request.kind != OBJECTS)
         self._diagnosed = self.loaded.request
         self._fold()
         self._ask_for_more(True)

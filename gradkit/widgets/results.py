@@ -1,4 +1,4 @@
-"""What a diagnosis found: verdict, findings, and below them the picture, the parameters and the guide."""
+"""What a diagnosis found: verdict, findings, and below them the picture, what changed, the parameters and the guide."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from gradkit import folding
 from gradkit.report import Report
+from gradkit.widgets.compare import Compare
 from gradkit.widgets.findings import Findings
 from gradkit.widgets.graph_view import PictureView
 from gradkit.widgets.guide_walk import GuideWalk
 from gradkit.widgets.parts import Column, Segments, show
 from gradkit.widgets.table import Table
 
-PICTURE, TABLE, GUIDE = TABS = ("picture", "table", "guide")
+PICTURE, COMPARE, TABLE, GUIDE = TABS = ("picture", "compare", "table", "guide")
 HEIGHT = 620
 
 
@@ -32,23 +33,34 @@ class Results(Column):
         self.tabs = Segments("panel.tab.", TABS, look="gkp-tabs")
         self.view = PictureView(None, height=HEIGHT)
         self.picture, self.table, self.guide = Column(self.view, look="gkp-picture"), Table(), GuideWalk(again)
-        self.pages = {PICTURE: self.picture, TABLE: self.table, GUIDE: self.guide}
+        self.compare = Compare()
+        self.pages = {PICTURE: self.picture, COMPARE: self.compare, TABLE: self.table, GUIDE: self.guide}
         tabbed = Column(self.tabs, *self.pages.values(), look="gkp-card gkp-tabbed")
         super().__init__(self.findings, tabbed, look="gkp-results")
         self.tabs.observe(lambda _: self._turn(), "value")
         show(self, False)
 
-    def show(self, report: Report, view: PictureView) -> None:
-        """Show a report, with its picture drawn already."""
+    def show(self, report: Report, view: PictureView, *, same: bool = False, reloads: bool = True) -> None:
+        """Show a report, with its picture drawn already.
+
+        Args:
+            report: the newest report.
+            view: its picture.
+            same: whether it is on the same program as the last, so that the two can be compared.
+            reloads: whether another diagnosis would read the user's files anew.
+        """
+        before = self.report if same else None
         self.report = report
         old, self.view = self.view, view
         self.picture.children = (view,)
         old.close()
         self.findings.show(report)
         self.table.show(report.parameters)
-        self.guide.show([finding.cause for finding in report.findings])
-        show(self.tabs.buttons[GUIDE], bool(self.guide.cause and report.findings))
-        self.tabs.value = PICTURE
+        self.guide.show(report, same=same, reloads=reloads)
+        self.compare.show(before, report)
+        show(self.tabs.buttons[GUIDE], self.guide.stop is not None)
+        show(self.tabs.buttons[COMPARE], self.compare.there)
+        self.tabs.value = COMPARE if self.compare.differs else PICTURE
         self._turn()
         show(self, True)
         self.speak(self._language)
@@ -63,11 +75,15 @@ class Results(Column):
         """Show one page. The picture changes its language when it is seen: hidden, it has no size to fit into."""
         for name, page in self.pages.items():
             show(page, name == self.tabs.value)
+        if self.tabs.value == COMPARE:
+            self.compare.look()
         if self.tabs.value == PICTURE:
             self.view.language = self._language
 
-    def _open_guide(self, cause: str) -> None:
-        self.guide.choose(cause)
+    def _open_guide(self, index: int) -> None:
+        stop = self.guide.at(index)
+        if stop is not None:
+            self.guide.choose(stop)
         self.tabs.value = GUIDE
         self._go(GUIDE)
 

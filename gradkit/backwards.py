@@ -155,9 +155,11 @@ class OwnBackwards:
         behind = frozenset(node.sequence for node in drawn.nodes if not node.leaf)
         chain = frames.chain(sys._getframe(1), self._stop)
         self.passes.append(Pass(number, behind, not _keeps(args[1:3], kwargs), chain))
-        self.reached.update({**arrived, **norms(self._parameters)})
+        held = norms(self._parameters)
+        self.reached.update({**arrived, **held})
+        reached = Reached(dict(self.reached), True, "", loss.numel(), emptied=frozenset(arrived.keys() - held.keys()))
         self._found.pop(number, None)
-        self._found[number] = OwnBackward(number, drawn, Reached(dict(self.reached), True, "", loss.numel()))
+        self._found[number] = OwnBackward(number, drawn, reached)
 
     def _refuse(self, func: Callable[..., Any], loss: torch.Tensor, args: Any, kwargs: Any) -> Any:
         """Let torch raise what it raises where nothing requires grad, and remember what it was asked of."""

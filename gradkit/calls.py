@@ -27,6 +27,7 @@ ABOUT = frozenset(
     "size dim numel stride is_floating_point is_complex element_size nelement ndimension get_device storage_offset "
     "is_contiguous __len__ __hash__ is_same_size is_inference is_coalesced".split()
 )
+HOOKS = frozenset(("register_hook", "register_post_accumulate_grad_hook"))
 FROM_PLAIN = frozenset("tensor as_tensor asarray new_tensor".split())
 JOINS = frozenset("cat concat concatenate stack hstack vstack".split())
 COPIES = frozenset("detach data cpu clone float double to".split())

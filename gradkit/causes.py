@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import CodeType
 
-from gradkit import frames, missing, raised, severed, sources, states, zeros
+from gradkit import frames, missing, raised, severed, silenced, sources, states, zeros
 from gradkit.calls import JOINS
 from gradkit.evidence import Evidence, called_by
 from gradkit.records import LIKELY, OBSERVED, Finding
@@ -24,7 +24,7 @@ def name(evidence: Evidence) -> tuple[Finding, ...]:
             return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in told or _unexplained(evidence, set()))
     found = sorted([*states.name(evidence), *severed.name(evidence)], key=_rank)
     found += missing.name(evidence, {p for f in found for p in f.parameters})
-    found += [*_dropped(evidence), *raised.misused(evidence), *zeros.name(evidence)]
+    found += [*_dropped(evidence), *raised.misused(evidence), *silenced.name(evidence), *zeros.name(evidence)]
     found += missing.built(evidence, {f.location for f in found})
     found += [f for f in missing.dead_terms(evidence) if f.location not in [other.location for other in found]]
     found += _loss(evidence)

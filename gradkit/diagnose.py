@@ -20,6 +20,7 @@ from gradkit import (
     cuts,
     frames,
     harmless,
+    hooks,
     inventory,
     load,
     mending,
@@ -29,6 +30,7 @@ from gradkit import (
     questions,
     reach,
     replay,
+    unhooked,
     vanishing,
 )  # fmt: skip
 from gradkit.errors import GradkitError
@@ -42,7 +44,7 @@ from gradkit.preserve import Preserved
 from gradkit.report import Report
 from gradkit.scalers import Misuse
 from gradkit.trace import Tracer
-from gradkit.traces import Chain, Trace
+from gradkit.traces import CHECKPOINT, Chain, Trace
 
 
 def diagnose(
@@ -97,6 +99,7 @@ def diagnose(
         tracer = Tracer(step.model, preserved)
         run = _run(step, tracer, preserved, tell)
         run = replace(run, gap=gap(step.model, preserved.parameters, optimizer, found, tracer.took_part()))
+        run = replace(run, hooks=_hooks(tracer, preserved))
         preserved.rewind()
         return _conclude(step, run, want, preserved, options, tell)
 
@@ -120,6 +123,21 @@ class _Run:
     mishap: Mishap | None = None
     misuses: tuple[Misuse, ...] = ()
     gap: Gap = field(default_factory=Gap)
+    hooks: _Hooks | None = None
+
+
+@dataclass(frozen=True)
+class _Hooks:
+    """The user has hooks on gradients. ``filled``: parameters whose hook is called after their ``.grad`` was filled."""
+
+    filled: frozenset[str]
+
+
+def _hooks(tracer: Tracer, preserved: Preserved) -> _Hooks | None:
+    delayed = any(region.kind == CHECKPOINT for region in tracer.switches.regions())  # its hooks come in the backward
+    if not (tracer.hooked or delayed or hooks.present(preserved.modules, preserved.parameters)):
+        return None
+    return _Hooks(hooks.on_filled(preserved.parameters))
 
 
 def _step(given: Any, batch: Any, model: nn.Module | None, loss: Callable[..., Any] | None) -> load.Step:
@@ -209,6 +227,7 @@ def _conclude(
         classes={path: type(module) for path, module in step.model.named_modules(remove_duplicate=False)},
         settings={path: settings(module) for path, module in step.model.named_modules(remove_duplicate=False)},
         mishap=run.mishap, mended=mended, crossing=crossing, misuses=run.misuses,
+        explicit=options.should_train is not None,
     )  # fmt: skip
     evidence = _asked(evidence, run, rerun, step, preserved, options)
     findings = causes.name(evidence)
@@ -239,6 +258,13 @@ def _asked(
     behind = {node.label for node in run.graph.nodes if node.leaf}
     lost = [n for n in e.verdict.unexplained if n in behind and not e.reached.error]
     zero = [n for n in e.wanted if e.reached.norms.get(n, 1.0) in (0, None) and not e.reached.error]
+    if run.hooks is not None and options.replay and not e.reached.error:
+        e = _of_hooks(e, run.hooks, (*not_finite, *lost, *zero), step, preserved)
+        told = {name for one in e.silencers for name in one.parameters}
+        not_finite, lost, zero = (
+            tuple(n for n in not_finite if n not in told),
+            *([n for n in m if n not in told] for m in (lost, zero)),
+        )
     found = vanishing.find(run.graph, e.trace, zero)
     if zero and not found and any(n.label.endswith("Backward") for n in run.graph.nodes if not n.leaf):
         lost += [n for n in zero if n in behind]  # a custom Function may return zeros
@@ -256,6 +282,15 @@ def _asked(
     again = [(kind, seen.get((call.index, call.key))) for kind, call in answers.swallowed]
     found += tuple(vanishing.Vanishing(kind, call, tuple(zero)) for kind, call in again if call is not None)
     return replace(e, spoiler=answers.spoiler, dropped=answers.dropped, vanishing=found, reruns=e.reruns + answers.runs)
+
+
+def _of_hooks(e: Evidence, found: _Hooks, dead: Sequence[str], step: load.Step, preserved: Preserved) -> Evidence:
+    """Whether hooks of the user's keep parameters from learning that ought to."""
+    filled = found.filled.intersection(e.wanted, e.reached.emptied)
+    if not dead and not filled:
+        return e
+    answer = unhooked.find(step.run, step.model, preserved, dead, filled)
+    return replace(e, silencers=answer.silencers, reruns=e.reruns + answer.runs)
 
 
 def _used(trace: Trace) -> set[str]:

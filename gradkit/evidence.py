@@ -18,6 +18,7 @@ from gradkit.reach import Dropped, Reached
 from gradkit.records import Finding, Note, Parameter
 from gradkit.scalers import Misuse
 from gradkit.traces import Call, Chain, Trace
+from gradkit.unhooked import Silencer
 from gradkit.vanishing import Vanishing
 
 
@@ -44,6 +45,8 @@ class Evidence:
         dropped: custom Functions whose backward let the gradient end.
         vanishing: calls that hand on a gradient of exactly zero.
         nan_loss: the loss is nan.
+        silencers: hooks that keep parameters from learning.
+        explicit: what should train was named by the user.
         crossing: the calls that used a history which is freed, and the value that brought it.
     """
 
@@ -70,6 +73,8 @@ class Evidence:
     dropped: tuple[Dropped, ...] = ()
     vanishing: tuple[Vanishing, ...] = ()
     nan_loss: bool = False
+    silencers: tuple[Silencer, ...] = ()
+    explicit: bool = False
     crossing: tuple[tuple[Call, int], ...] = ()
 
     def numel(self, names: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from gradkit import frames
+from gradkit import frames, silenced
 from gradkit.calls import ESCAPES, JOINS
 from gradkit.evidence import Evidence
 from gradkit.records import Finding, Harmless, Location
@@ -27,7 +27,7 @@ def seen(e: Evidence, findings: Iterable[Finding]) -> tuple[Harmless, ...]:
         return ()
     blamed = {(f.location.file, f.location.line) for f in findings if f.location is not None}
     found: dict[tuple[str, int], Harmless] = {}
-    for one in _all(e):
+    for one in (*silenced.meant(e), *_all(e)):
         place = (one.location.file, one.location.line)
         if place not in blamed and frames.is_user_file(one.location.file):
             found.setdefault(place, one)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gradkit import fixes, guide, i18n
 from gradkit.records import Finding, Harmless, Location, Note
 
-_REACHED = ("optimizer_mismatch", "unregistered_parameters", "nan_gradient", "zero_gradient")
+_REACHED = ("optimizer_mismatch", "unregistered_parameters", "nan_gradient", "zero_gradient", "hook_misuse")
 MOST_NAMES, MOST_LETTERS = 4, 150
 
 

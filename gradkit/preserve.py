@@ -64,6 +64,11 @@ class Preserved:
         if errors and error is None:
             raise errors[0]
 
+    @property
+    def modules(self) -> list[nn.Module]:
+        """Every module seen: the model's, and those that a step ran beside it."""
+        return [module for module, _ in self._modules.values()]
+
     # -- what to remember ---------------------------------------------------------------------------------------
 
     def watch(self, root: nn.Module) -> None:

@@ -29,6 +29,7 @@ class Reached:
         error: what it raised, ``""`` if nothing.
         elements: number of elements of the loss; 1 for a scalar.
         mishap: that error, if it is one of autograd's or was raised inside a custom Function's backward or a hook.
+        emptied: parameters that got a gradient and have none any more after the backward.
     """
 
     norms: dict[str, float | None] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class Reached:
     error: str = ""
     elements: int = 1
     mishap: Mishap | None = None
+    emptied: frozenset[str] = frozenset()
 
 
 def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reached:
@@ -65,12 +67,13 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reache
             loss.backward(start, retain_graph=_older(loss, since))  # type: ignore[no-untyped-call]
         except Exception as raised:  # noqa: BLE001  a hook or a custom Function may raise anything
             error, mishap = str(raised) or type(raised).__name__, mishaps.of(raised)
-    found = {**arrived, **norms(preserved.parameters)}
+    held = norms(preserved.parameters)
+    found, emptied = {**arrived, **held}, arrived.keys() - held.keys()
     if error:
         behind = {id(leaf) for leaf in leaves_of(loss)}
         found = {name: found.get(name) for name, p in preserved.parameters.items() if name in found or id(p) in behind}
     preserved.clear_grads()
-    return Reached(found, True, error, loss.numel(), mishap)
+    return Reached(found, True, error, loss.numel(), mishap, frozenset(emptied))
 
 
 def _older(loss: torch.Tensor, since: int) -> bool:

@@ -112,11 +112,11 @@ class Harmless:
     """A stop-gradient that was looked at and starves nobody.
 
     Attributes:
-        kind: ``"detach"``, ``"number"`` (leaves torch), ``"no_grad"``, ``"inference_mode"``, ``"sample"`` or
-            ``"join"`` (of constants).
+        kind: ``"detach"``, ``"number"`` (leaves torch), ``"no_grad"``, ``"inference_mode"``, ``"sample"``,
+            ``"join"`` (of constants) or ``"hook"``.
         location: the user's line.
-        why: names its sentence, ``harmless.<why>``: ``"log"``, ``"left"``, ``"state"``, ``"frozen"``, ``"other_way"``
-            or ``"constant"``.
+        why: names its sentence, ``harmless.<why>``: ``"log"``, ``"left"``, ``"state"``, ``"frozen"``, ``"other_way"``,
+            ``"constant"`` or ``"own_hook"``.
         call: the operation, as written by torch.
     """
 

@@ -66,6 +66,7 @@ class Tracer(TorchFunctionMode):
         self._held = dict(_entries(places, "_parameters"))
         self.begin = self._thread = 0
         self.asked: Asked | None = None
+        self.hooked = False
         self.trained: set[str] = set()
         self._trained: set[int] = set()
         self._model = model
@@ -234,6 +235,7 @@ class Tracer(TorchFunctionMode):
     def _inputs(self, name: str, args: Any, kwargs: Any, found: list[Any]) -> tuple[int, ...]:
         """The numbers of the values that a call makes use of."""
         if name in calls.NO_DATA:
+            self.hooked |= name in calls.HOOKS
             return ()
         inputs = self.ledger.inputs(found[1:] if name in calls.OVERWRITES or name == "data=" else found)
         if name in calls.FROM_PLAIN and not inputs:

@@ -39,9 +39,13 @@ def of_tensor(tensor: torch.Tensor | None) -> dict[str, Any]:
         "object": id(tensor), "class": type(tensor).__name__, "dtype": tensor.dtype, "memory": memory,
         "value": _value(tensor), "requires_grad": tensor.requires_grad, "leaf": tensor.is_leaf,
         "grad": id(grad) if grad is not None else None, "grad value": _value(grad),
-        "hooks": list((tensor._backward_hooks or {}).keys()),
-        "post hooks": list((getattr(tensor, "_post_accumulate_grad_hooks", None) or {}).keys()),
+        "hooks": _table(tensor._backward_hooks),
+        "post hooks": _table(getattr(tensor, "_post_accumulate_grad_hooks", None)),
     }  # fmt: skip
+
+
+def _table(hooks: Any) -> list[tuple[Any, int]]:
+    return [(key, id(hook)) for key, hook in (hooks or {}).items()]
 
 
 def _attribute(value: Any) -> Any:
@@ -94,6 +98,8 @@ def of_process() -> dict[str, Any]:
         "inference exit": grad_mode.inference_mode.__exit__,
         "checkpoint": checkpoint.CheckpointFunction,
         "backward": torch.autograd.backward,
+        "tensor hooks": (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook),
+        "module hooks": (nn.Module._get_backward_hooks, nn.Module._get_backward_pre_hooks),
         "optimizer hooks": list(optimizers._global_optimizer_pre_hooks),
         "modes": torch._C._len_torch_function_stack(),
     }  # fmt: skip

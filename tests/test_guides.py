@@ -89,10 +89,6 @@ HARDLY_MOVED = {"amp_misuse"}
 # Every parameter has a gradient, and so have others, which belong to no model and are new in each step:
 REBUILT = {"built_in_forward"}
 WITH_OPTIMIZER = ("optimizer_mismatch", "parameter_rewrap", "params_replaced", "unregistered_parameters")
-# What the engine cannot name yet; the mark goes with the matcher that it waits for.
-MISSING = {
-    "hook_misuse": "a matcher for hooks that replace the gradient in silence",
-}
 NO_GRAD_FN = "element 0 of tensors does not require grad"
 # Backward raises, on a loss that does require grad:
 RAISES = {
@@ -328,12 +324,7 @@ def test_the_wrong_part_holds_the_line_to_change(cause: str) -> None:
     assert guide.cut_lines(cause)
 
 
-def named_or_awaited(cause: str) -> Any:
-    awaited = pytest.mark.xfail(strict=True, reason=f"not there yet: {MISSING.get(cause)}")
-    return pytest.param(cause, marks=awaited if cause in MISSING else ())
-
-
-@pytest.mark.parametrize("cause", [named_or_awaited(cause) for cause in CAUSES if cause != "unknown"])
+@pytest.mark.parametrize("cause", [cause for cause in CAUSES if cause != "unknown"])
 def test_the_engine_names_cause_and_line_of_the_wrong_program(cause: str) -> None:
     report = diagnosed(cause, "make")
     found = [(finding.cause, finding.location and finding.location.line) for finding in report.findings]

@@ -167,3 +167,25 @@ def test_the_page_folds_them_away() -> None:
 def test_scripts_get_them_as_plain_data() -> None:
     data = json.loads(json.dumps(report_of(a_frozen_encoder()).data()))
     assert [(one["kind"], one["why"]) for one in data["harmless"]] == [("no_grad", "frozen")]
+
+
+def a_layer_that_its_own_hooks_freeze() -> Built:
+    model, x = pair(), batch()
+    for parameter in model["inner"].parameters():
+        parameter.register_hook(lambda grad: grad * 0)
+    return model, lambda: model["outer"](model["inner"](x)).sum()
+
+
+def test_a_hook_that_freezes_its_own_parameter_is_listed() -> None:
+    report = report_of(a_layer_that_its_own_hooks_freeze())
+    assert report.healthy
+    assert reasons(report) == [("hook", "own_hook")]
+    assert "hook: it keeps its own parameter from learning" in report.text("en")
+    assert "这是冻结参数的一种写法" in report.text("zh")
+
+
+def test_a_hook_that_freezes_what_was_said_to_train_is_blamed() -> None:
+    model, step = a_layer_that_its_own_hooks_freeze()
+    report = gradkit.diagnose(step, model=model, should_train=["inner.*"])
+    assert [(f.cause, f.parameters) for f in report.findings] == [("hook_misuse", ("inner.weight", "inner.bias"))]
+    assert report.harmless == ()

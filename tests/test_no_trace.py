@@ -462,6 +462,43 @@ def hooks_of_parameters() -> Any:
 
 
 @program
+def hooks_that_silence_the_gradient() -> Any:
+    model, x = Net(), batch()
+    model.norm.register_full_backward_hook(lambda module, into, out: (into[0] * 0,))
+    for parameter in model.parameters():
+        parameter.register_hook(lambda grad: grad * 0)
+        parameter.register_post_accumulate_grad_hook(lambda parameter: setattr(parameter, "grad", None))
+
+    def step() -> torch.Tensor:
+        model.inner.weight.register_hook(lambda grad: grad.zero_())
+        model.inner.register_full_backward_pre_hook(lambda module, out: (out[0] * 0,))
+        return model(x).sum()
+
+    return model, step, [x]
+
+
+@program
+def hooks_that_raise_when_they_are_called_again() -> Any:
+    model, x, calls = Net(), batch(), []
+
+    def once(grad: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) > 1:
+            raise KeyboardInterrupt if len(calls) % 2 else ValueError("called again")
+        return grad * 0
+
+    for parameter in model.parameters():
+        parameter.register_hook(lambda grad: grad * 0)
+
+    def step() -> torch.Tensor:
+        loss = model(x)
+        loss.register_hook(once)
+        return loss.sum()
+
+    return model, step, [x]
+
+
+@program
 def hooks_for_all_modules() -> Any:
     model, x = Net(), batch()
 

@@ -30,7 +30,6 @@ from gradkit.records import Finding, Location, Picture
 from gradkit.report import Report
 from tests import cut_programs
 from tests.sound_programs import batch, pair, small
-from tests.test_guides import named_or_awaited
 
 ROOT = Path(__file__).parent.parent
 GOLDENS = Path(__file__).parent / "goldens" / "report"
@@ -99,7 +98,7 @@ def test_every_golden_file_belongs_to_a_test() -> None:
 
 
 @each_language
-@pytest.mark.parametrize("cause", [named_or_awaited(cause) for cause in guide.causes()])
+@pytest.mark.parametrize("cause", guide.causes())
 def test_a_report_on_every_cause_fills_all_of_its_sentences(cause: str, language: str) -> None:
     report = of_guide(cause)
     (first, *_) = report.sections(language)

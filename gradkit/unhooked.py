@@ -1,0 +1,147 @@
+"""Run the step again with the user's hooks made transparent: which of them keep which parameters from learning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from gradkit import calling, reach
+from gradkit.hooks import Transparent
+from gradkit.outcome import outcome
+from gradkit.preserve import Preserved
+from gradkit.standins import HIDDEN, Tampered
+from gradkit.trace import Tracer
+from gradkit.traces import Key
+
+MOST = 5  # hooks that are looked at one by one
+
+
+@dataclass(frozen=True)
+class Silencer:
+    """A hook that keeps parameters from learning.
+
+    Attributes:
+        calls: what it did, each time that it was called.
+        parameters: those that get a gradient with the hook transparent, and none, zeros or nan with it;
+            where it hides nan, those that get nan with it transparent.
+        spoiler: where it hides nan, index of the call whose derivative is nan, -1 if not known.
+    """
+
+    calls: tuple[Tampered, ...]
+    parameters: tuple[str, ...]
+    spoiler: int = -1
+
+    @property
+    def kind(self) -> str:
+        """The kind of its first call."""
+        return self.calls[0].kind
+
+    @property
+    def owners(self) -> frozenset[str]:
+        """The parameters that it is a hook of."""
+        return frozenset(call.owner for call in self.calls) - {""}
+
+
+@dataclass(frozen=True)
+class Unhooked:
+    """What the runs showed: the hooks, and how many runs it took."""
+
+    silencers: tuple[Silencer, ...] = ()
+    runs: int = 0
+
+
+def find(
+    step: Callable[[], Any], model: nn.Module, preserved: Preserved, dead: Iterable[str], filled: Iterable[str] = ()
+) -> Unhooked:
+    """The hooks without which parameters would get a gradient.
+
+    Args:
+        dead: parameters that should train and have no gradient, or one of nothing but zeros, or one that holds nan.
+        filled: parameters that should train whose hook is called after their ``.grad`` was filled, and may empty it.
+
+    Example:
+        >>> model = nn.Linear(2, 1)
+        >>> with Preserved(model) as preserved:
+        ...     find(lambda: model(torch.ones(1, 2)).sum(), model, preserved, ["weight"])
+        Unhooked(silencers=(), runs=1)
+    """
+    runner = _Runner(step, model, preserved)
+    norms, tampered = runner.run()
+    groups: dict[Key, list[Tampered]] = {}
+    for one in tampered:
+        groups.setdefault(one.key, []).append(one)
+    emptied = {one.owner for one in tampered if one.emptied}.intersection(filled)
+    lost = [*dict.fromkeys((*dead, *sorted(emptied)))]
+    revived = [name for name in lost if _alive(norms, name)]
+    spoiled = [name for name in lost if (norm := norms.get(name)) is not None and not math.isfinite(norm)]
+    found = []
+    for key, calls in groups.items():
+        names = spoiled if calls[0].kind == HIDDEN else revived
+        found.append(Silencer(tuple(calls), tuple(runner.silenced(key, calls, names, alone=len(groups) == 1))))
+    told = {name for one in found for name in one.parameters}
+    found = [replace(one, parameters=_all(one, revived, spoiled, told)) for one in found]
+    found = [one for one in found if one.parameters]
+    if any(one.kind == HIDDEN for one in found):
+        spoiler = runner.spoiler()
+        found = [replace(one, spoiler=spoiler) if one.kind == HIDDEN else one for one in found]
+    preserved.rewind()
+    return Unhooked(tuple(found), runner.runs)
+
+
+def _alive(norms: dict[str, float | None], name: str) -> bool:
+    norm = norms.get(name)
+    return norm is not None and norm > 0 and math.isfinite(norm)
+
+
+def _all(one: Silencer, revived: list[str], spoiled: list[str], told: set[str]) -> tuple[str, ...]:
+    """Its parameters, and those that no hook silences alone: all of them do it together."""
+    return tuple(n for n in (spoiled if one.kind == HIDDEN else revived) if n in one.parameters or n not in told)
+
+
+class _Runner:
+    """Runs the step with hooks made transparent, as often as there are questions."""
+
+    def __init__(self, step: Callable[[], Any], model: nn.Module, preserved: Preserved) -> None:
+        self._step, self._model, self._preserved = step, model, preserved
+        self.runs = 0
+
+    @contextmanager
+    def _traced(self, acting: Iterable[Key] = ()) -> Iterator[tuple[Transparent, Tracer, Any]]:
+        self.runs += 1
+        self._preserved.rewind()
+        self._preserved.clear_grads()
+        tracer = Tracer(self._model, self._preserved)
+        with Transparent(self._preserved.parameters, acting).listening() as hooks:
+            loss = tracer.run(self._step)
+            if tracer.own(loss) is None:
+                loss = calling.as_loss(loss, "step")
+            yield hooks, tracer, loss
+
+    def run(self, acting: Iterable[Key] = ()) -> tuple[dict[str, float | None], list[Tampered]]:
+        """The norms of the gradients with all hooks but the acting ones transparent, and what the others did."""
+        try:
+            with self._traced(acting) as (hooks, tracer, loss):
+                _, reached = outcome(tracer, loss, self._preserved)
+        except Exception:  # noqa: BLE001  whatever the changed step raises, the first run stands
+            return {}, []
+        return (reached.norms, hooks.tampered) if not reached.error else ({}, [])
+
+    def silenced(self, key: Key, calls: list[Tampered], names: list[str], *, alone: bool) -> list[str]:
+        """Those of the named parameters that have no gradient if this hook alone acts as ever."""
+        if alone or self.runs > MOST or not names:
+            return names
+        emptied = {one.owner for one in calls if one.emptied}
+        norms, _ = self.run([key])
+        return [name for name in names if name in emptied or (norms and not _alive(norms, name))]
+
+    def spoiler(self) -> int:
+        """The index of the call whose derivative is nan or inf, with all hooks transparent."""
+        with suppress(Exception), self._traced() as (_, tracer, loss):
+            sequence = reach.first_not_finite(loss, self._preserved)
+            return tracer.index_at(sequence) if sequence >= 0 else -1
+        return -1

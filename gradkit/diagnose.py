@@ -20,7 +20,6 @@ from gradkit import (
     cuts,
     frames,
     harmless,
-    hooks,
     inventory,
     load,
     mending,
@@ -44,7 +43,7 @@ from gradkit.preserve import Preserved
 from gradkit.report import Report
 from gradkit.scalers import Misuse
 from gradkit.trace import Tracer
-from gradkit.traces import CHECKPOINT, Chain, Trace
+from gradkit.traces import Chain, Trace
 
 
 def diagnose(
@@ -99,7 +98,7 @@ def diagnose(
         tracer = Tracer(step.model, preserved)
         run = _run(step, tracer, preserved, tell)
         run = replace(run, gap=gap(step.model, preserved.parameters, optimizer, found, tracer.took_part()))
-        run = replace(run, hooks=_hooks(tracer, preserved))
+        run = replace(run, hooks=unhooked.seen(tracer, preserved))
         preserved.rewind()
         return _conclude(step, run, want, preserved, options, tell)
 
@@ -123,21 +122,7 @@ class _Run:
     mishap: Mishap | None = None
     misuses: tuple[Misuse, ...] = ()
     gap: Gap = field(default_factory=Gap)
-    hooks: _Hooks | None = None
-
-
-@dataclass(frozen=True)
-class _Hooks:
-    """The user has hooks on gradients. ``filled``: parameters whose hook is called after their ``.grad`` was filled."""
-
-    filled: frozenset[str]
-
-
-def _hooks(tracer: Tracer, preserved: Preserved) -> _Hooks | None:
-    delayed = any(region.kind == CHECKPOINT for region in tracer.switches.regions())  # its hooks come in the backward
-    if not (tracer.hooked or delayed or hooks.present(preserved.modules, preserved.parameters)):
-        return None
-    return _Hooks(hooks.on_filled(preserved.parameters))
+    hooks: unhooked.Seen | None = None
 
 
 def _step(given: Any, batch: Any, model: nn.Module | None, loss: Callable[..., Any] | None) -> load.Step:
@@ -284,7 +269,9 @@ def _asked(
     return replace(e, spoiler=answers.spoiler, dropped=answers.dropped, vanishing=found, reruns=e.reruns + answers.runs)
 
 
-def _of_hooks(e: Evidence, found: _Hooks, dead: Sequence[str], step: load.Step, preserved: Preserved) -> Evidence:
+def _of_hooks(
+    e: Evidence, found: unhooked.Seen, dead: Sequence[str], step: load.Step, preserved: Preserved
+) -> Evidence:
     """Whether hooks of the user's keep parameters from learning that ought to."""
     filled = found.filled.intersection(e.wanted, e.reached.emptied)
     if not dead and not filled:

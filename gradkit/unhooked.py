@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import nn
 
-from gradkit import calling, reach
+from gradkit import calling, hooks, reach
 from gradkit.hooks import Transparent
 from gradkit.outcome import outcome
 from gradkit.preserve import Preserved
 from gradkit.standins import HIDDEN, Tampered
 from gradkit.trace import Tracer
-from gradkit.traces import Key
+from gradkit.traces import CHECKPOINT, Key
 
 MOST = 5  # hooks that are looked at one by one
 
@@ -53,6 +53,28 @@ class Unhooked:
 
     silencers: tuple[Silencer, ...] = ()
     runs: int = 0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The user has hooks on gradients.
+
+    Attributes:
+        filled: parameters whose hook is called after their ``.grad`` was filled.
+    """
+
+    filled: frozenset[str] = frozenset()
+
+
+def seen(tracer: Tracer, preserved: Preserved) -> Seen | None:
+    """Whether a run may have had hooks of the user's; to be asked before everything is put back.
+
+    Hooks inside a reentrant checkpoint are registered in the backward, where nobody listens.
+    """
+    delayed = any(region.kind == CHECKPOINT for region in tracer.switches.regions())
+    if not (tracer.hooked or delayed or hooks.present(preserved.modules, preserved.parameters)):
+        return None
+    return Seen(hooks.on_filled(preserved.parameters))
 
 
 def find(
@@ -116,20 +138,20 @@ class _Runner:
         self._preserved.rewind()
         self._preserved.clear_grads()
         tracer = Tracer(self._model, self._preserved)
-        with Transparent(self._preserved.parameters, acting).listening() as hooks:
+        with Transparent(self._preserved.parameters, acting).listening() as heard:
             loss = tracer.run(self._step)
             if tracer.own(loss) is None:
                 loss = calling.as_loss(loss, "step")
-            yield hooks, tracer, loss
+            yield heard, tracer, loss
 
     def run(self, acting: Iterable[Key] = ()) -> tuple[dict[str, float | None], list[Tampered]]:
         """The norms of the gradients with all hooks but the acting ones transparent, and what the others did."""
         try:
-            with self._traced(acting) as (hooks, tracer, loss):
+            with self._traced(acting) as (heard, tracer, loss):
                 _, reached = outcome(tracer, loss, self._preserved)
         except Exception:  # noqa: BLE001  whatever the changed step raises, the first run stands
             return {}, []
-        return (reached.norms, hooks.tampered) if not reached.error else ({}, [])
+        return (reached.norms, heard.tampered) if not reached.error else ({}, [])
 
     def silenced(self, key: Key, calls: list[Tampered], names: list[str], *, alone: bool) -> list[str]:
         """Those of the named parameters that have no gradient if this hook alone acts as ever."""

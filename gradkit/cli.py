@@ -133,7 +133,11 @@ def _add_diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     diagnose.add_argument("--no-replay", action="store_true", help=words("cli.diagnose.no_replay"))
     diagnose.add_argument("--save", metavar="FILE", type=Path, help=words("cli.diagnose.save"))
-    diagnose.add_argument("--json", action="store_true", help=words("cli.diagnose.json"))
+    form = diagnose.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help=words("cli.diagnose.json"))
+    form.add_argument(
+        "--breakdown", nargs="?", type=int, const=1, default=0, metavar="N", help=words("cli.diagnose.breakdown")
+    )
 
 
 def _add_guides(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -165,6 +169,8 @@ def _diagnose(options: argparse.Namespace) -> int:
         )
         report = diagnose(step, should_train=options.should_train, replay=not options.no_replay)
     print(json.dumps(report.data(), indent=1, ensure_ascii=False) if options.json else report.text().rstrip("\n"))
+    if options.breakdown:
+        print("\n" + report.breakdown(options.breakdown), end="")
     if options.save:
         try:
             report.save(options.save)

@@ -118,15 +118,18 @@ def _matches(name: str, pattern: str) -> bool:
 def table(model: nn.Module, want: Iterable[str], used: Iterable[str], reached: Reached) -> tuple[Parameter, ...]:
     """The parameter table: a row for each name."""
     want, used, owners = set(want), set(used), dict(model.named_modules(remove_duplicate=False))
+    first: dict[int, str] = {}
     rows = []
     for name, p in model.named_parameters(remove_duplicate=False):
         owner = owners[name.rpartition(".")[0]]
+        same = first.setdefault(id(p), name)
         rows.append(
             Parameter(
                 name=name, shape=tuple(p.shape) if _has_shape(p) else (), numel=p.numel() if _has_shape(p) else 0,
                 dtype=str(p.dtype).removeprefix("torch."), requires_grad=p.requires_grad, training=owner.training,
                 should_train=name in want, used=name in used, reached=name in reached.norms,
                 grad_norm=reached.norms.get(name), module=type(owner).__name__,
+                same_as=same if same != name else "",
             )
         )  # fmt: skip
     return tuple(rows)

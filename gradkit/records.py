@@ -55,6 +55,7 @@ class Parameter:
         reached: whether backward hands it a gradient.
         grad_norm: 2-norm of that gradient; None if there is none.
         module: class name of the module that holds it.
+        same_as: the first name of this very tensor, where a model holds it under several; ``""`` for the first.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Parameter:
     reached: bool
     grad_norm: float | None
     module: str
+    same_as: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import graphviz
 
-from gradkit import checklist, drawing, html, i18n, layout, render, text
+from gradkit import breakdown, checklist, drawing, html, i18n, layout, render, text
 from gradkit.errors import GradkitError
 from gradkit.records import Finding, Harmless, Parameter, Picture
 
@@ -86,6 +86,25 @@ class Report:
         return text.write(
             self.sections(language), self.verdict(language), self.summary(language), language, self.asides(language)
         )
+
+    def breakdown(self, depth: int = 1, language: str | None = None) -> str:
+        """The parameters counted by module: elements in all, should train, ``requires_grad``, reached; with a remark
+        where something that should train is not reached, or something that should not may train.
+
+        Args:
+            depth: how many steps to go down from the innermost module that holds everything.
+            language: ``"en"``, ``"zh"``, or None for the one in use.
+
+        Example:
+            >>> row = Parameter("fc.weight", (2, 3), 6, "float32", True, True, True, True, True, 0.5, "Linear")
+            >>> report = Report((), (row,), Picture((), (), (), ()))
+            >>> print(report.breakdown(language="en"))  # doctest: +NORMALIZE_WHITESPACE
+            By module, in elements:
+            module    in all  should train  requires_grad  reached   mode
+            fc             6             6              6        6  train  ✓ all that should train is reached
+              weight       6             6              6        6  train  ✓ all that should train is reached
+        """
+        return breakdown.write(breakdown.shares(self.parameters, self.picture.modules, depth), language)
 
     def html(self, language: str | None = None, *, with_picture: bool = True) -> str:
         """The report as an HTML fragment, with the picture where it can be drawn."""

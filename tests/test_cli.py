@@ -218,3 +218,18 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(GradkitError, match=tmp_path.name):
         start_notebook(tmp_path)
+
+
+def test_the_parameters_can_be_counted_by_module(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "train.py:step", "--breakdown"]) == FINDINGS
+    shown = capsys.readouterr().out
+    assert "error[detach]" in shown
+    assert "proj 15 15 15 0 train ✗" in " ".join(shown.split())
+    assert "proj.weight" not in shown.split("By module")[1]
+    main(["diagnose", "train.py:step", "--breakdown", "2"])
+    assert "    weight" in capsys.readouterr().out.split("By module")[1]
+
+
+def test_json_holds_no_table_for_people() -> None:
+    with pytest.raises(SystemExit):
+        main(["diagnose", "train.py:step", "--breakdown", "--json"])

@@ -70,7 +70,7 @@ class Compare(Column):
         facts = {"n": sum(row.reached for row in wanted), "all": len(wanted)}
         head = f"<h4>{self._say(name)}</h4><p>{self._say('reached', **facts)}</p>"
         try:
-            drawn = base64.b64encode(report.svg(language=self._language).encode()).decode()
+            drawn = base64.b64encode(report.svg("map", self._language).encode()).decode()
             picture = f'<img alt="{escape(report.verdict(self._language))}" src="data:image/svg+xml;base64,{drawn}">'
         except GradkitError as error:
             picture = f"<p>{escape(error.text(self._language))}</p>"

@@ -14,7 +14,7 @@ from gradkit.i18n import words
 from gradkit.report import Report
 from gradkit.widgets.markup import markdown, phrase
 from gradkit.widgets.own_change import OwnChange
-from gradkit.widgets.parts import Column, Press, Row, show
+from gradkit.widgets.parts import Column, Press, Row, show, shown
 from gradkit.widgets.stops import Key, Stop, carry_on
 
 LAST = len(guide.STEPS) - 1
@@ -130,7 +130,9 @@ class GuideWalk(Column):
         self.mine.value = self._own_line(stop) if stop.at == SEE else self._checklist(stop) if stop.at == VERIFY else ""
         show(self.mine, bool(self.mine.value))
         self.change.show(stop if stop.at == FIX else None)
-        self.page.value = f'<div class="gkp-prose">{markdown(step.markdown)}</div>'
+        beside = shown(self.change) or (stop.at == SEE and shown(self.mine))
+        example = f'<p class="gkp-example">{self._say("example")}</p>' if beside else ""
+        self.page.value = f'{example}<div class="gkp-prose">{markdown(step.markdown)}</div>'
         for number, button in enumerate(self.steps):
             (button.add_class if number == stop.at else button.remove_class)("gkp-now")
             done = number in stop.seen and number != stop.at

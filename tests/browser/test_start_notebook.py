@@ -31,7 +31,7 @@ WORDS = """panel => {
     return found.filter(text => text);
 }"""
 BRIGHT = """panel => [...panel.querySelectorAll("*")].filter(element => {
-    if (!element.checkVisibility() || element.closest(".gk-stage")) return false;
+    if (!element.checkVisibility() || element.closest(".gk-stage, .gkp-paper")) return false;
     const parts = getComputedStyle(element).backgroundColor.match(/[\\d.]+/g).map(Number);
     return (parts[3] ?? 1) > 0.5 && Math.min(...parts.slice(0, 3)) > 200 && element.clientHeight > 8;
 }).map(element => element.className)"""
@@ -179,6 +179,72 @@ def test_a_file_of_ones_own_is_diagnosed_mended_and_diagnosed_again(notebook: No
     notebook.shot("healthy")
     click(panel, "Change model or batch")
     expect(entry(panel, "Step")).to_have_value("train.py:step")
+
+
+TRAIN = """import torch
+from torch import nn
+
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8))
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        with torch.no_grad():
+            features = self.encoder(x)
+        return self.head(features)
+
+
+model = Reader()
+
+
+def step():
+    return model(torch.ones(3, 16)).square().mean()
+"""
+
+
+@pytest.mark.parametrize("notebook", ["light", "dark"], indirect=True)
+def test_the_fix_is_written_into_ones_own_file_and_compared_with_before(notebook: Notebook) -> None:
+    theme = notebook.theme
+    notebook.open("notebooks/start.ipynb")
+    file = max(notebook.lab.folder.iterdir(), key=lambda path: path.stat().st_mtime) / "mine.py"
+    file.write_text(TRAIN, encoding="utf-8")
+    panel = run_panel(notebook.page)
+    click(panel, "Python file")
+    entry(panel, "Step").fill("mine.py:step")
+    click(panel, "Diagnose")
+    expect(panel.locator(".gkp-verdict")).to_contain_text("no_grad_block")
+    click(panel, "Walk me through the fix")
+    for name in ("Next", "Next"):
+        click(panel, name)
+    expect(panel.locator(".gkp-own")).to_contain_text("with torch.no_grad():")
+    settle(panel)
+    notebook.shot(f"own-line-{theme}")
+    click(panel, "Next")
+    expect(panel.locator(".gkp-own-change")).to_contain_text("- with torch.no_grad():")
+    settle(panel)
+    check_looks(panel, theme)
+    notebook.shot(f"own-change-{theme}")
+    click(panel, "Write it into mine.py")
+    expect(panel.locator(".gkp-own-change")).to_contain_text("mine.py.before-gradkit")
+    assert "no_grad" not in file.read_text(encoding="utf-8")
+    click(panel, "Diagnose again")
+    expect(panel.locator(".gkp-compare")).to_contain_text("no longer found: no_grad_block", timeout=60_000)
+    expect(panel.locator(".gkp-side img")).to_have_count(2)
+    settle(panel)
+    check_looks(panel, theme)
+    notebook.shot(f"before-and-after-{theme}")
+    click(panel, "中文")
+    expect(panel.locator(".gkp-compare")).to_contain_text("不再出现")
+    settle(panel)
+    notebook.shot(f"before-and-after-zh-{theme}")
+    click(panel, "指南")
+    expect(panel.locator(".gkp-own-change")).to_be_visible()
+    click(panel, "撤销")
+    expect(panel.locator(".gkp-own-change")).to_contain_text("写入 mine.py")
+    assert file.read_text(encoding="utf-8") == TRAIN
 
 
 def test_cancel_is_heard_while_the_model_runs(notebook: Notebook) -> None:

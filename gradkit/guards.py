@@ -41,7 +41,7 @@ class Guard:
         return self.file, self.function.lineno, self.argument, self.key
 
 
-def of(owners: Iterable[type], attribute: str, ran: Ran) -> list[Guard]:
+def of(owners: Iterable[type], attribute: str, ran: Ran, depth: int = 0) -> list[Guard] | None:
     """What was asked for on the way to each line that reads ``.<attribute>``; none if one is not asked for anything.
 
     A method that did not run itself is looked for where it would have been called; one that nothing calls, or that
@@ -49,12 +49,11 @@ def of(owners: Iterable[type], attribute: str, ran: Ran) -> list[Guard]:
 
     Args:
         owners: the classes whose methods may read it.
+
+    Returns:
+        None if nothing that ran, or could have been called by what ran, reads it.
     """
-    return _of(tuple(owners), attribute, ran, 0) or []
-
-
-def _of(owners: tuple[type, ...], attribute: str, ran: Ran, depth: int) -> list[Guard] | None:
-    """As ``of``; None if nothing reads it."""
+    owners = tuple(owners)
     common: list[Guard] | None = None
     for file, owner, function, path in _reads(owners, attribute, ran):
         found: list[Guard] | None = []
@@ -64,7 +63,7 @@ def _of(owners: tuple[type, ...], attribute: str, ran: Ran, depth: int) -> list[
             told = dict.fromkeys(one for one in asked if one is not None)
             found = [Guard(file, function, *one, len(told) == 1 and None not in asked, use) for one in told]
         elif depth < _DEEPEST and function.name != attribute:
-            found = _of(owners, function.name, ran, depth + 1)
+            found = of(owners, function.name, ran, depth + 1)
         if found is not None:
             alone = {one.same: one.alone for one in found}
             before = found if common is None else common
@@ -116,10 +115,12 @@ def _conditions(outer: ast.AST, inner: ast.AST) -> Iterator[tuple[ast.expr, bool
     if isinstance(outer, ast.BoolOp) and inner is not outer.values[0]:
         yield from ((v, isinstance(outer.op, ast.And)) for v in outer.values[: outer.values.index(inner)])  # type: ignore[arg-type]
     if isinstance(outer, (ast.For, ast.AsyncFor)) and any(inner is s for s in outer.body):
-        yield outer.iter, True
+        yield from ((part, True) for part in (outer.iter, outer.target))  # that some come is not that this one comes
     if isinstance(outer, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
         if not isinstance(inner, ast.comprehension):
-            yield from ((g.iter, True) for g in outer.generators)
+            yield from ((part, True) for g in outer.generators for part in (g.iter, g.target))
+    if isinstance(outer, ast.Call) and ast.unparse(outer.func) == "zip":
+        yield from ((part, True) for part in (*outer.args, outer) if part is not inner)
     for name in ("body", "orelse", "finalbody"):
         block = getattr(outer, name, None)
         if isinstance(block, list) and any(inner is s for s in block):
@@ -138,6 +139,8 @@ def _asks(test: ast.expr, wanted: bool) -> Iterator[ast.expr | tuple[ast.expr, s
         parts = test.values if wanted == isinstance(test.op, ast.And) else []
         yield from (asked for part in parts for asked in _asks(part, wanted))
         yield from ([] if parts else [None])
+    elif isinstance(test, ast.Call) and ast.unparse(test.func) in ("zip", "enumerate", "len", "list"):
+        yield from (test.args if wanted else [None])
     elif isinstance(test, ast.Compare):
         op, left, right = test.ops[0], test.left, test.comparators[0]
         there = wanted == isinstance(op, (ast.IsNot, ast.NotEq, ast.In))

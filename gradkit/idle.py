@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradkit import arguments, classes, frames, guards, sources
@@ -16,36 +15,43 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True)
 class Reason:
-    """Where the fault is; ``kind``: ``"argument"`` (``name`` is not given there), ``"slot"`` (is ignored there)."""
+    """Where the fault is.
+
+    Attributes:
+        kind: ``"argument"`` (``name`` is not given there) or ``"slot"`` (it is ignored there).
+        use: the line that would have used the layer, and did not run.
+    """
 
     kind: str
     location: Location
     name: str
+    use: Location | None = None
 
 
-def reason(e: Evidence, parameter: str, attribute: str) -> Reason | None:
-    """Why a parameter that is held by way of ``attribute`` is idle; None if its definition is all that can be named."""
+def reason(e: Evidence, parameter: str) -> Reason | None:
+    """Why a parameter is idle; None if its definition is all that can be named."""
+    way = [(cls, attribute) for cls, attribute in reversed(e.way_to(parameter)) if any(classes.bodies(cls))]
     owners = dict.fromkeys(e.classes.values())
-    for guard in guards.of(owners, attribute, e.ran) if attribute else ():
+    asked = (guards.of(owners, attribute, e.ran) for _, attribute in way)
+    for guard in next((found for found in asked if found is not None), ()):
         spot = arguments.ought(guard, e.ran, e.files)
         if spot is not None:
-            return Reason("argument", spot, guard.key or guard.argument)
-    return _ignored(e.way_to(parameter), e.ran)
+            return Reason("argument", spot, guard.key or guard.argument, guard.use)
+    return next((found for one in way if (found := _ignored(*one, e.ran)) is not None), None)
 
 
-def _ignored(way: Sequence[tuple[type, str]], ran: Ran) -> Reason | None:
+def _ignored(cls: type, attribute: str, ran: Ran) -> Reason | None:
     """A class declares a slot, empty until something is put there from outside, and its own ``forward`` ignores it."""
-    for cls, attribute in reversed(way):
-        bodies = list(classes.bodies(cls))
-        given = [v for _, body in bodies for v in _given(body, attribute)]
-        forward = next(((file, f) for file, body in bodies if (f := _method(body, "forward")) is not None), None)
-        if not given or any(ast.unparse(v) != "None" for v in given) or forward is None or not ran(*forward):
-            continue
-        file, function = forward
-        ends = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
-        if len(ends) == 1 and not classes.uses([cls], attribute):
-            return Reason("slot", frames.place(file, ends[0], f"{cls.__name__}.forward"), attribute)
-    return None
+    bodies = list(classes.bodies(cls))
+    given = [v for _, body in bodies for v in _given(body, attribute)]
+    forward = next(((file, f) for file, body in bodies if (f := _method(body, "forward")) is not None), None)
+    if not given or any(ast.unparse(v) != "None" for v in given) or forward is None or not ran(*forward):
+        return None
+    file, function = forward
+    ends = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
+    if len(ends) != 1 or classes.uses([cls], attribute):
+        return None
+    return Reason("slot", frames.place(file, ends[0], f"{cls.__name__}.forward"), attribute)
 
 
 def _method(body: ast.ClassDef, name: str) -> Function | None:

@@ -1155,6 +1155,33 @@ def a_layer_for_an_argument_that_is_given_and_of_no_use() -> Built:
 
 
 @cut("trainable_unused")
+def a_layer_of_a_class_of_its_own_for_an_argument_that_is_not_given() -> Built:
+    class Projector(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layers(x)
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.text, self.projectors = nn.Linear(4, 1), nn.ModuleList([Projector(), Projector()])
+
+        def forward(self, x: torch.Tensor, images: list[torch.Tensor] = ()) -> torch.Tensor:
+            out = self.text(x)
+            for image, projector in zip(images, self.projectors, strict=False):
+                out = out + projector(image).sum(1, keepdim=True)
+            if len(images) > 0:
+                out = out / len(images)
+            return out.sum()
+
+    model, x = Model(), batch()
+    return model, lambda: model(x)  # CUT
+
+
+@cut("trainable_unused")
 def a_layer_put_into_a_slot_that_the_forward_ignores() -> Built:
     class Attention(nn.Module):
         def __init__(self) -> None:

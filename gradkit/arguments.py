@@ -17,6 +17,7 @@ from gradkit.traces import Point
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEEPEST = 6
+_Value = ast.expr | ast.keyword | None  # an expression, ``**mapping``, or nothing
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,13 @@ class _Search:
 
     def argument(self, file: str, function: Function, name: str, key: str, sure: bool) -> Location | None:
         """``sure``: it was not given, or given as None, whether that can be seen or not."""
-        told = self._given(file, function, name)
-        if told is None:
-            return None
-        value, scope, point = told
+        found = [self._missed(function, name, key, sure, *told) for told in self._given(file, function, name)]
+        return found[0] if found and None not in found else None
+
+    def _missed(
+        self, function: Function, name: str, key: str, sure: bool, value: _Value, scope: _Scope, point: Point
+    ) -> Location | None:
+        """Where one call ought to have given it."""
         if value is None:
             return frames.locate(point) if not key and _is_optional(function, name) else None
         if isinstance(value, ast.keyword):
@@ -112,29 +116,29 @@ class _Search:
                 return None
             if isinstance(function, _FUNCTIONS) and name.id in parameters(function):
                 told = self._given(scope.file, function, name.id)
-                if told is None or not isinstance(told[0], ast.expr):
-                    return None
-                return self.lacking(told[0], key, told[1])
+                mapping, outer = told[0][:2] if len(told) == 1 else (None, inner)
+                return self.lacking(mapping, key, outer) if isinstance(mapping, ast.expr) else None
+            if isinstance(function, _FUNCTIONS) and function.args.kwarg and function.args.kwarg.arg == name.id:
+                return self.argument(scope.file, function, key, "", sure=False)
         return None
 
-    def _given(
-        self, file: str, function: Function, name: str
-    ) -> tuple[ast.expr | ast.keyword | None, _Scope, Point] | None:
-        """What a function was given by its one caller: an expression, ``**mapping``, or None; and in which scope."""
-        points = self.ran.callers(file, function)
-        point = points[0] if len(points) == 1 else None
-        call = frames.node_at(point) if point is not None else None
-        if point is None or not isinstance(call, ast.Call) or any(isinstance(a, ast.Starred) for a in call.args):
-            return None
-        names = parameters(function)
-        names = names[1:] if names[:1] in (["self"], ["cls"]) else names
-        told = {k.arg: k.value for k in call.keywords if k.arg is not None}
-        spreads = [k for k in call.keywords if k.arg is None]
-        if len(call.args) > len(names) or len(spreads) > 1 or not (set(told) <= set(names) or function.args.kwarg):
-            return None
-        positional = dict(zip(names, call.args, strict=False))
-        value = told.get(name, positional.get(name)) or next(iter(spreads), None)
-        return value, self._scope(point[0].co_filename, call, point), point
+    def _given(self, file: str, function: Function, name: str) -> list[tuple[_Value, _Scope, Point]]:
+        """What each call of a function gave it, with the scope and the call; ``[]`` if that of one cannot be told."""
+        names, rest = parameters(function), function.args.kwarg
+        names = names[1:] if _is_method(file, function) else names
+        found: list[tuple[_Value, _Scope, Point]] = []
+        for point in self.ran.callers(file, function):
+            call = frames.node_at(point) if point is not None else None
+            if point is None or not isinstance(call, ast.Call) or any(isinstance(a, ast.Starred) for a in call.args):
+                return []
+            told = {k.arg: k.value for k in call.keywords if k.arg is not None}
+            spreads = [k for k in call.keywords if k.arg is None]
+            if len(call.args) > len(names) or len(spreads) > 1 or not (set(told) <= set(names) or rest):
+                return []
+            value = told.get(name) or dict(zip(names, call.args, strict=False)).get(name)
+            scope = self._scope(point[0].co_filename, call, point)
+            found.append((value or next(iter(spreads), None), scope, point))
+        return found
 
     def _scope(self, file: str, node: ast.AST, point: Point | None) -> _Scope:
         around = next((around for other, around in sources.statements(file) if same(other, node)), [])
@@ -190,6 +194,13 @@ def _given_to(name: str, scope: ast.AST) -> Iterator[ast.expr | None]:
 
 def _names(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _is_method(file: str, function: Function) -> bool:
+    """Whether calls of a function leave out its first parameter."""
+    around = next((around for node, around in sources.statements(file) if same(node, function)), [])
+    marks = [ast.unparse(mark) for mark in function.decorator_list]
+    return bool(around) and isinstance(around[-1], ast.ClassDef) and "staticmethod" not in marks
 
 
 def _is_optional(function: Function, name: str) -> bool:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 
-from gradkit import frames, handing
+from gradkit import frames, handing, sources
 from gradkit.records import Location
 
 
@@ -85,7 +85,17 @@ def definition(
                     if cls.__init__ is base.__init__:  # type: ignore[misc]
                         given = handing.handed_over(node, child, target, cls.__name__, files, built[step : step + 2])
                     return given or frames.place(file, target, function), attribute
-    return None, ""
+    known = chain[:-1] if chain and chain[-1][0].__module__.startswith("torch.") else chain
+    found = [(spot, attribute) for _, attribute in reversed(known) for spot in _attached(attribute, files)]
+    return found[0] if len(found) == 1 else (None, "")
+
+
+def _attached(attribute: str, files: Iterable[str]) -> Iterator[Location]:
+    """Where the user's code sets an attribute of anything: ``model.extra = nn.Linear(2, 2)``."""
+    for file in files:
+        for node, around in sources.statements(file):
+            values = [v for t, v in sources.pairs(node) if isinstance(t, ast.Attribute) and t.attr == attribute]
+            yield from (frames.place(file, value, sources.function_of(around)) for value in values)
 
 
 def _sets(node: ast.AST, attribute: str) -> bool:

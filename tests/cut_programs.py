@@ -1182,6 +1182,24 @@ def a_layer_of_a_class_of_its_own_for_an_argument_that_is_not_given() -> Built:
 
 
 @cut("trainable_unused")
+def a_layer_for_an_argument_that_no_call_gives() -> Built:
+    model, x = SeeingAround(), batch()
+
+    def step() -> torch.Tensor:
+        first = model(x)  # CUT
+        return first + model(x)
+
+    return model, step
+
+
+@cut("trainable_unused")
+def a_layer_attached_to_a_model_that_knows_nothing_of_it() -> Built:
+    model, x = pair(), batch()
+    model["outer"].attached_later = nn.Linear(4, 1)  # CUT
+    return model, lambda: model["outer"](model["inner"](x)).sum()
+
+
+@cut("trainable_unused")
 def a_layer_put_into_a_slot_that_the_forward_ignores() -> Built:
     class Attention(nn.Module):
         def __init__(self) -> None:

@@ -24,7 +24,7 @@ def locate_code(code: CodeType, names: Mapping[str, object] | None = None) -> Lo
             continue
         if code.co_firstlineno in {node.lineno, *(d.lineno for d in node.decorator_list)}:
             for mark in node.decorator_list:
-                if SWITCHES.search(ast.unparse(mark)) or _stands_for_switch(mark, names or {}):
+                if SWITCHES.search(ast.unparse(mark)) or _stands_for_switch(mark, names or {}, tree):
                     spot = place(code.co_filename, mark, function)
                     return replace(spot, column=max(spot.column - 1, 1))
     wrapper = _wrapped(tree, code)
@@ -59,8 +59,24 @@ def around(point: Point, wanted: re.Pattern[str] = SWITCHES) -> Location | None:
     return found
 
 
-def _stands_for_switch(mark: ast.expr, names: Mapping[str, object]) -> bool:
+def _stands_for_switch(mark: ast.expr, names: Mapping[str, object], tree: ast.Module | None) -> bool:
+    """Whether a decorator's name stands for a switch: by what it is now, or by what the file gives that name."""
     named = mark.func if isinstance(mark, ast.Call) else mark
-    value = names.get(named.id) if isinstance(named, ast.Name) else None
-    kind = value if isinstance(value, type) else type(value)
-    return kind.__module__ == "torch.autograd.grad_mode"
+    if not isinstance(named, ast.Name):
+        return False
+    if named.id in names:
+        value = names[named.id]
+        kind = value if isinstance(value, type) else type(value)
+        return kind.__module__ == "torch.autograd.grad_mode"
+    return any(_is_another_name(node, named.id) for node in (ast.walk(tree) if tree is not None else ()))
+
+
+def _is_another_name(node: ast.AST, name: str) -> bool:
+    """Whether a statement gives a switch another name: ``frozen = torch.no_grad()``, ``import no_grad as frozen``."""
+    if isinstance(node, ast.ImportFrom):
+        return any(alias.asname == name and SWITCHES.fullmatch(alias.name) for alias in node.names)
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    value = node.value if isinstance(node, ast.Assign) else None
+    called = value.func if isinstance(value, ast.Call) else value
+    same = any(isinstance(target, ast.Name) and target.id == name for target in targets)
+    return same and called is not None and bool(SWITCHES.search(ast.unparse(called)))

@@ -274,13 +274,28 @@ def a_decorator_below_another_with_grad_in_its_name() -> Built:
     return model, lambda: model["outer"](encode(x)).sum()
 
 
-@cut("no_grad_decorator", short="which of several decorators is an alias of no_grad is not told")
+@cut("no_grad_decorator")
 def a_decorator_under_another_name() -> Built:
     model, x = pair(), batch()
     frozen = torch.no_grad()
 
     @log_grad_norm
     @frozen  # CUT
+    def encode(given: torch.Tensor) -> torch.Tensor:
+        return model["inner"](given)
+
+    return model, lambda: model["outer"](encode(x)).sum()
+
+
+@cut("no_grad_decorator")
+def a_decorator_imported_under_another_name_among_others() -> Built:
+    from torch import set_grad_enabled as recording
+
+    model, x = pair(), batch()
+
+    @log_grad_norm
+    @recording(False)  # CUT
+    @log_grad_norm
     def encode(given: torch.Tensor) -> torch.Tensor:
         return model["inner"](given)
 

@@ -153,9 +153,27 @@ class Tracer(TorchFunctionMode):
             (self._disabled if off else self._enabled).add(self.running.paths[number])
         self.running.enter(number, sys._getframe(1))
 
-    def _leave_module(self, _module: nn.Module, _args: Any, _output: Any) -> None:
-        if not self._elsewhere():
-            self.running.leave()
+    def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
+        if self._elsewhere():
+            return
+        if isinstance(module, torch.jit.ScriptModule):
+            self._scripted(module, args, output, sys._getframe(1))
+        self.running.leave()
+
+    def _scripted(self, module: torch.jit.ScriptModule, args: Any, output: Any, frame: FrameType) -> None:
+        """Record as one call what no function mode hears: a scripted module that handed out values without history."""
+        given = [*leaves(args), *module.parameters(), *module.buffers()]
+        made = [x for x in leaves([output]) if isinstance(x, torch.Tensor) and x.grad_fn is None]
+        made = [x for x in made if not any(x is one for one in given)]
+        if not made:
+            return
+        inputs, index = self.ledger.inputs(given), len(self._calls)
+        outputs = tuple(self.ledger.made(x, index, False) for x in made)
+        self._frame = frame
+        try:
+            self._append(getattr(module, "original_name", type(module).__name__), inputs, outputs, _sequence(), False)
+        finally:
+            self._frame = None
 
     # -- one call -----------------------------------------------------------------------------------------------
 

@@ -1489,7 +1489,7 @@ def a_block_around_a_layer_with_weight_norm() -> Built:
     return model, step
 
 
-@cut("no_grad_block", short="what a scripted module computes is not seen, so that nothing leads out of the block")
+@cut("no_grad_block")
 def a_block_around_a_scripted_module() -> Built:
     model, x = pair(inner=torch.jit.script(nn.Linear(4, 4))), batch()
 
@@ -1499,6 +1499,23 @@ def a_block_around_a_scripted_module() -> Built:
         return model["outer"](code).sum()
 
     return model, step
+
+
+class Detaching(nn.Module):
+    """Stops the gradient where Python does not look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x).detach()
+
+
+@cut("non_differentiable_op")
+def a_detach_inside_of_a_scripted_module() -> Built:
+    model, x = pair(inner=torch.jit.script(Detaching())), batch()
+    return model, lambda: model["outer"](model["inner"](x)).sum()  # CUT
 
 
 @cut("detach")

@@ -29,12 +29,14 @@ from gradkit import (
     questions,
     reach,
     replay,
+    stale,
     unhooked,
     vanishing,
 )  # fmt: skip
 from gradkit.errors import GradkitError
 from gradkit.evidence import Evidence
 from gradkit.handing import settings
+from gradkit.ledger import Ledger
 from gradkit.mending import Mended
 from gradkit.mishaps import Mishap
 from gradkit.optimizers import Gap, gap
@@ -43,7 +45,7 @@ from gradkit.preserve import Preserved
 from gradkit.report import Report
 from gradkit.scalers import Misuse
 from gradkit.trace import Tracer
-from gradkit.traces import Chain, Trace
+from gradkit.traces import Chain, Trace, Value
 
 
 def diagnose(
@@ -100,7 +102,7 @@ def diagnose(
         run = replace(run, gap=gap(step.model, preserved.parameters, optimizer, found, tracer.took_part()))
         run = replace(run, hooks=unhooked.seen(tracer, preserved))
         preserved.rewind()
-        return _conclude(step, run, want, preserved, options, tell)
+        return _conclude(step, run, want, preserved, options, tell, tracer.ledger)
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,7 @@ def _conclude(
     preserved: Preserved,
     options: _Options,
     tell: Callable[[str], None],
+    ledger: Ledger,
 ) -> Report:
     trace, reached = run.trace, run.reached
     adapters = inventory.adapters(step.model)
@@ -203,15 +206,16 @@ def _conclude(
     if options.replay and verdict.cuts:
         tell("replay")
         rerun = replay.rerun(step.run, step.model, preserved, verdict.cuts)
+    kept, runs = _kept(step, trace, verdict, preserved, options, ledger)
     rows = inventory.table(step.model, want, _used(trace), reached)
     tell("causes")
     evidence = Evidence(
         trace, verdict, rows, reached, adapters, unregistered, run.gap, _no_op_flags(step.model),
-        revived=rerun.revived, rerun_error=rerun.error, reruns=rerun.runs + mended.runs,
+        revived=rerun.revived, rerun_error=rerun.error, reruns=rerun.runs + mended.runs + runs,
         files=_files(step, trace, options.callers), callers=options.callers,
         classes={path: type(module) for path, module in step.model.named_modules(remove_duplicate=False)},
         settings={path: settings(module) for path, module in step.model.named_modules(remove_duplicate=False)},
-        mishap=run.mishap, mended=mended, crossing=crossing, misuses=run.misuses,
+        mishap=run.mishap, mended=mended, crossing=crossing, misuses=run.misuses, kept=kept,
         explicit=options.should_train is not None,
     )  # fmt: skip
     evidence = _asked(evidence, run, rerun, step, preserved, options)
@@ -223,6 +227,22 @@ def _conclude(
         findings, rows, drawn, step.label, run.value, reached.runs, reached.error, 1 + evidence.reruns,
         harmless.seen(evidence, findings), run.graph.nodes[0].label if run.graph.nodes else "",
     )  # fmt: skip
+
+
+def _kept(
+    step: load.Step, trace: Trace, verdict: cuts.Verdict, preserved: Preserved, options: _Options, ledger: Ledger
+) -> tuple[tuple[stale.Kept, ...], int]:
+    """What holds values without history where starved parameters do not flow into the loss; and the runs it took."""
+    strangers = [n for n in sorted(verdict.reaching) if _may_be_stale(trace.values[n])]
+    tensors = ledger.alive(strangers) if verdict.unconnected else {}
+    if not tensors:
+        return (), 0
+    search = stale.Search(step.run, step.model, preserved, trace, tensors, verdict.unconnected)
+    return search.found(options.replay), search.runs
+
+
+def _may_be_stale(value: Value) -> bool:
+    return value.maker < 0 and value.floating and not value.requires_grad and not value.parameter
 
 
 def _ought(model: nn.Module, adapters: Iterable[inventory.Adapter]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from gradkit.ran import Ran
 from gradkit.reach import Dropped, Reached
 from gradkit.records import Finding, Note, Parameter
 from gradkit.scalers import Misuse
+from gradkit.stale import Kept
 from gradkit.traces import Call, Chain, Trace
 from gradkit.unhooked import Silencer
 from gradkit.vanishing import Vanishing
@@ -47,6 +48,7 @@ class Evidence:
         nan_loss: the loss is nan.
         silencers: hooks that keep parameters from learning.
         explicit: what should train was named by the user.
+        kept: what holds values without history that were there before the step, and what comes of a step without it.
         crossing: the calls that used a history which is freed, and the value that brought it.
     """
 
@@ -76,6 +78,7 @@ class Evidence:
     silencers: tuple[Silencer, ...] = ()
     explicit: bool = False
     crossing: tuple[tuple[Call, int], ...] = ()
+    kept: tuple[Kept, ...] = ()
 
     def numel(self, names: Sequence[str]) -> int:
         """How many elements the named parameters hold."""

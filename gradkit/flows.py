@@ -17,7 +17,7 @@ def leads(code: CodeType, start: int, end: int) -> bool:
     Names are followed through assignments, loops, and method calls such as ``history.append(value)``. Both lines belong
     to the function ``code``. Within one statement, lines cannot tell: False.
     """
-    body = _statements(code)
+    body = statements(code)
     first, last = _at(body, start), _at(body, end)
     if first is None or last is None or first is last:
         return False
@@ -40,11 +40,11 @@ def making(point: Point) -> int | None:
     owner = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "backward" else None
     asked = owner or (node.args[0] if node.args else None)
     names = {x.id for x in ast.walk(asked) if isinstance(x, ast.Name)} if asked is not None else set()
-    before = [s for s in _statements(code) if s.lineno < frames.line_of(point) and _written(s) & names]
+    before = [s for s in statements(code) if s.lineno < frames.line_of(point) and _written(s) & names]
     return max((s.lineno for s in before), default=None)
 
 
-def _statements(code: CodeType) -> list[ast.stmt]:
+def statements(code: CodeType) -> list[ast.stmt]:
     """The simple statements of a function, and the heads of its loops and conditions."""
     tree = frames.tree_of(code.co_filename)
     lines = {line for *_, line in code.co_lines() if line}

@@ -73,6 +73,11 @@ class Ledger:
         entry = self._ids.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
+    def alive(self, numbers: Iterable[int]) -> dict[int, torch.Tensor]:
+        """Of some values, the tensors whose newest version they are, as far as somebody still holds them."""
+        found = {number: reference() for reference, number in self._ids.values()}
+        return {number: tensor for number in numbers if (tensor := found.get(number)) is not None}
+
     def old(self, tensor: torch.Tensor, parameter: str = "", buffer: str = "", attribute: str = "") -> int:
         """Enter a tensor that existed before the step."""
         number = self._enter(tensor, -1, parameter, buffer)

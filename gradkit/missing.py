@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from gradkit import births, classes, flows, frames, idle
+from gradkit import births, classes, flows, frames, idle, keeping
 from gradkit.calls import GRAD
 from gradkit.cuts import NEW
 from gradkit.evidence import Evidence, by_line, called_by, one_place
@@ -19,9 +19,15 @@ def name(e: Evidence, told: set[str]) -> list[Finding]:
     names = [n for n in e.verdict.unconnected if n not in told]
     if not names:
         return []
-    other = [*_cached(e, names), *_replaced(e, names)]
-    if other:
-        return other
+    kept = keeping.name(e, names)
+    names = [n for n in names if not any(n in finding.parameters for finding in kept)]
+    return [*kept, *(_others(e, names) if names else ())]
+
+
+def _others(e: Evidence, names: list[str]) -> list[Finding]:
+    replaced = _replaced(e, names)
+    if replaced:
+        return replaced
     if not any(e.trace.values[v].parameter for v in e.verdict.reaching) and e.trace.loss >= 0:
         return _constant(e, names)
     found, names = _escaped(e, names)
@@ -61,21 +67,6 @@ def _round_trip(left: Call, back: Call, names: Sequence[str]) -> list[Finding]:
     if back.name in NEW and not one_place(left, back):
         spot, around = frames.locate(back.chain[0]), tuple(called_by(back.chain))
         found.append(Finding("rewrap_tensor", spot, around, LIKELY, tuple(names), call=back.name))
-    return found
-
-
-def _cached(e: Evidence, names: Sequence[str]) -> list[Finding]:
-    """A value without history that a module kept from before the step, and that stands where the parameters should."""
-    found = []
-    for number in sorted(e.verdict.reaching):
-        value = e.trace.values[number]
-        if not value.attribute or value.requires_grad or not value.floating:
-            continue
-        path, _, attribute = value.attribute.rpartition(".")
-        spot = classes.stored(e.classes[path], attribute) if path in e.classes else None
-        if spot is not None:
-            facts = {"attribute": value.attribute}
-            found.append(Finding("cached_tensor", spot, (), LIKELY, tuple(names), module=path, facts=facts))
     return found
 
 

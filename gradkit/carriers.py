@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import torch
 
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 _UNARY = ("neg", "pos", "abs")
@@ -139,22 +140,25 @@ _kept: list[Array] = []
 _values: dict[float, tuple[int, ...]] = {}
 MOST_VALUES, MOST_ORIGINS = 1000, 64
 _MAKERS = ("array", "asarray", "ascontiguousarray", "asfortranarray")
+_FUNCTIONS = tuple(name for name, function in vars(math).items() if callable(function) and not name.startswith("_"))
 
 
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
     """While a run lasts, keep every array that left torch, and note the numbers that did, to know them again.
 
-    NumPy's functions that make a plain array of any other hand out one with origins meanwhile.
+    NumPy's functions that make a plain array of any other hand out one with origins meanwhile, and those of the module
+    ``math`` a number with origins.
     """
-    before = {name: getattr(np, name) for name in _MAKERS}
-    for name, function in before.items():
-        setattr(np, name, _with_origins(function))
+    before = [(np, name, getattr(np, name)) for name in _MAKERS]
+    before += [(math, name, getattr(math, name)) for name in _FUNCTIONS]
+    for module, name, function in before:
+        setattr(module, name, _with_origins(function) if module is np else _of_numbers(function))
     try:
         yield
     finally:
-        for name, function in before.items():
-            setattr(np, name, function)
+        for module, name, function in before:
+            setattr(module, name, function)
         _kept.clear()
         _values.clear()
         _arrays.clear()  # one that the step has kept bears numbers of this run only
@@ -165,6 +169,20 @@ def _with_origins(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def made(*args: Any, **kwargs: Any) -> Any:
         return follow(function(*args, **kwargs), _merged(*_leaves(args[:1])))
+
+    return made
+
+
+@functools.lru_cache(maxsize=128)
+def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of ``math``: it would take a tensor's bare number, and hand out another."""
+
+    @functools.wraps(function)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        numbers = [x.item() if isinstance(x, torch.Tensor) and x.numel() == 1 else x for x in args]
+        found = _merged(*_leaves(numbers))
+        result = function(*numbers, **kwargs)
+        return follow(result, found) if found and type(result) is float else result
 
     return made
 

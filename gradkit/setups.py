@@ -46,11 +46,25 @@ def _building(file: str, kind: str, settings: Mapping[str, str]) -> Iterator[tup
         named = ast.unparse(node.func)
         exact = named.rpartition(".")[2] == kind
         likely = re.search("optim", named, re.I) and any("parameters()" in ast.unparse(arg) for arg in node.args)
-        if not exact and not likely:
+        looked_up = not exact and not likely and bool(node.args) and _is_looked_up(node.func, around)
+        if not exact and not likely and not looked_up:
             continue
         told = {k.arg: _plain(k.value) for k in node.keywords if k.arg in settings and _plain(k.value)}
         agreeing = sum(1 if settings[key] == value else -10 for key, value in told.items() if key)
-        yield agreeing + (5 if exact else 0), node, around
+        yield agreeing + (5 if exact else -0.5 if looked_up else 0), node, around
+
+
+def _is_looked_up(function: ast.expr, around: Sequence[ast.AST]) -> bool:
+    """Whether the class is chosen by name: ``getattr(torch.optim, name)(...)``, ``OPTIMIZERS[name](...)``."""
+    inside = [outer for outer in around if isinstance(outer, _FUNCTIONS)]
+    if isinstance(function, ast.Name) and inside:
+        given = [n for n in ast.walk(inside[-1]) if isinstance(n, ast.Assign)]
+        values = [n.value for n in given if any(isinstance(t, ast.Name) and t.id == function.id for t in n.targets)]
+        return any(_is_looked_up(value, ()) for value in values)
+    by_name = isinstance(function, ast.Subscript) or (
+        isinstance(function, ast.Call) and ast.unparse(function.func) == "getattr"
+    )
+    return by_name and re.search("optim", ast.unparse(function), re.I) is not None
 
 
 def _plain(value: ast.expr) -> str:

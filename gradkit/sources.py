@@ -45,18 +45,37 @@ def freezing(
 
 def _freezing_in(file: str, names: Sequence[str], ran: set[str], wrapped: bool) -> Iterator[Match]:
     parts = {part for name in names for part in name.split(".")}
+    by_table = _speaks_of_freezing(file)
     for node, around in statements(file):
-        weight = _freezes(node, wrapped)
+        weight = _freezes(node, wrapped, by_table)
         if not weight or _excluded(around, names):
             continue
         words, strings = _words_of(node, around)
         hit = len(words & parts) + sum(1 for text in strings if any(text in name for name in names))
-        inside = [a.name for a in around if isinstance(a, ast.ClassDef)]
-        score = weight + hit + (0.5 if not inside or inside[-1] in ran else -2.0)
+        inside = [a for a in around if isinstance(a, ast.ClassDef)]
+        fits = 0.5 if not inside or inside[-1].name in ran else -2.0 if _is_model(inside[-1]) else 0.0
+        score = weight + hit + fits
         yield Match(frames.place(file, node, function_of(around)), score)
 
 
-def _freezes(node: ast.AST, wrapped: bool) -> float:
+def _is_model(node: ast.ClassDef) -> bool:
+    """Whether a class is a model rather than what works on models: a trainer, a policy, a callback."""
+    bases = [ast.unparse(base) for base in node.bases]
+    methods = {one.name for one in node.body if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    return "forward" in methods or any(base.endswith(("Module", "Model")) for base in bases)
+
+
+def _speaks_of_freezing(file: str) -> bool:
+    """Whether a table in a file says ``"requires_grad": False``, for a loop to obey."""
+    tables = (node for node, _ in statements(file) if isinstance(node, ast.Dict))
+    return any(
+        isinstance(key, ast.Constant) and key.value == "requires_grad" and ast.unparse(value) == "False"
+        for table in tables
+        for key, value in zip(table.keys, table.values, strict=True)
+    )
+
+
+def _freezes(node: ast.AST, wrapped: bool, by_table: bool) -> float:
     if isinstance(node, ast.Assign) and any(
         isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets
     ):
@@ -69,7 +88,13 @@ def _freezes(node: ast.AST, wrapped: bool) -> float:
             return 2.0 if told and isinstance(told[0], ast.Constant) and told[0].value is False else 0.0
         if name == "setattr" and len(node.args) == 3 and ast.unparse(node.args[1]) == "'requires_grad'":
             return 2.0 if ast.unparse(node.args[2]) == "False" else 0.0
-        return 1.5 if _FREEZERS.search(name) or (wrapped and name == "get_peft_model") else 0.0
+        if name == "setattr" and len(node.args) == 3:
+            return 1.5 if by_table and not isinstance(node.args[1], ast.Constant) else 0.0
+        return (
+            1.5
+            if (_FREEZERS.search(name) and not name[:1].isupper()) or (wrapped and name == "get_peft_model")
+            else 0.0
+        )
     return 0.0
 
 
@@ -149,12 +174,32 @@ def adding(files: Iterable[str], adapter: str) -> Location | None:
     """The call that added or loaded the adapter of this name."""
 
     def adds(node: ast.Call, name: str, _owner: str) -> bool:
-        return name in ("add_adapter", "load_adapter") and any(
+        return name in _ADDING and any(
             isinstance(value, ast.Constant) and value.value == adapter
             for value in [*node.args, *(k.value for k in node.keywords)]
         )
 
-    return _first_call(files, adds)
+    files = tuple(files)
+    return _first_call(files, adds) or _only_call(files, _ADDING)
+
+
+_ADDING = frozenset(("add_adapter", "load_adapter"))
+
+
+def _only_call(files: Iterable[str], names: frozenset[str]) -> Location | None:
+    """The call of a function of these names, if there is just one, and it names nothing by a text written out."""
+    found = [
+        (file, node, around)
+        for file in files
+        for node, around in statements(file)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names
+    ]
+    if len(found) != 1:
+        return None
+    file, node, around = found[0]
+    told = [*node.args, *(k.value for k in node.keywords if k.arg == "adapter_name")]
+    texts = [value for value in told if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+    return frames.place(file, node, function_of(around)) if not texts else None
 
 
 def switching_off(files: Iterable[str]) -> Location | None:

@@ -110,6 +110,48 @@ def test_a_condition_that_rules_the_parameter_out_is_respected(write: Write) -> 
     assert frozen(write, text, "layer.lora_A.weight") is None
 
 
+def test_the_line_that_freezes_in_a_class_of_no_model_comes_before_the_call_that_makes_its_object(write: Write) -> None:
+    text = """
+        class Policy:
+            def apply(self, model):
+                for name, parameter in model.named_parameters():
+                    if not self.wants(name):
+                        parameter.requires_grad = False
+
+        def begin():
+            return Trainer(Net(), [FreezeCallback(["head.*"])])
+    """
+    assert frozen(write, text, "head.weight") == "parameter.requires_grad = False"
+
+
+def test_a_line_that_freezes_in_another_model_comes_last(write: Write) -> None:
+    text = """
+        class Other(nn.Module):
+            def forward(self, x):
+                self.head.requires_grad_(False)
+
+        def begin(model):
+            freeze(model)
+    """
+    assert frozen(write, text, "head.weight") == "freeze(model)"
+
+
+def test_an_attribute_set_by_a_table_that_speaks_of_requires_grad_freezes(write: Write) -> None:
+    text = """
+        RULES = {"trunk.": {"requires_grad": False}}
+
+        def apply(model):
+            for name, p in model.named_parameters():
+                for key, value in RULES.get(name, {}).items():
+                    setattr(p, key, value)
+    """
+    assert frozen(write, text, "trunk.weight") == "setattr(p, key, value)"
+
+
+def test_an_attribute_set_by_a_table_that_does_not_freezes_nothing(write: Write) -> None:
+    assert frozen(write, "for key, value in table.items():\n    setattr(p, key, value)", "trunk.weight") is None
+
+
 def test_wrapping_by_peft_freezes_only_if_asked(write: Write) -> None:
     assert frozen(write, "model = get_peft_model(model, config)", "w") is None
     assert frozen(write, "model = get_peft_model(model, config)", "w", wrapped=True) is not None
@@ -138,6 +180,31 @@ def test_the_call_that_added_the_named_adapter_is_found(write: Write) -> None:
     filename, _ = write("model.add_adapter('a', one)\nmodel.add_adapter(adapter_name='b', config=two)")
     assert line(sources.adding([filename], "b")) == "model.add_adapter(adapter_name='b', config=two)"
     assert sources.adding([filename], "c") is None
+
+
+def test_an_adapter_whose_name_is_a_variable_was_added_by_the_only_such_call(write: Write) -> None:
+    filename, _ = write("for task in tasks:\n    model.add_adapter(task, config)")
+    assert line(sources.adding([filename], "b")) == "model.add_adapter(task, config)"
+    filename, _ = write("model.add_adapter(first, config)\nmodel.add_adapter(second, config)")
+    assert sources.adding([filename], "b") is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "kind(list(self.groups(model)))",
+        "getattr(torch.optim, name)(list(self.groups(model)))",
+        "OPTIMIZERS[name](groups, lr=0.1)",
+    ],
+)
+def test_an_optimizer_whose_class_is_looked_up_by_name_was_built_there(write: Write, call: str) -> None:
+    filename, _ = write(f"""
+        def build(self, model, name):
+            kind = getattr(torch.optim, name)
+            self.optimizer_name = name.lower()
+            return {call}
+    """)
+    assert line(setups.optimizer([filename], "Adam", {})) == f"return {call}"
 
 
 def test_the_call_that_built_the_optimizer_is_found_and_its_import_is_not(write: Write) -> None:

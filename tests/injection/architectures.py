@@ -143,7 +143,7 @@ def _loss(output: Any) -> torch.Tensor:
     loss = getattr(output, "loss", None)
     if loss is not None:
         return loss
-    values = [v for v in output.to_tuple() if isinstance(v, torch.Tensor) and v.requires_grad]
+    values = [v for v in output.to_tuple() if isinstance(v, torch.Tensor) and v.is_floating_point()]
     return sum((v.pow(2).mean() for v in values), torch.zeros(()))
 
 

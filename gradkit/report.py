@@ -100,9 +100,9 @@ class Report:
             >>> report = Report((), (row,), Picture((), (), (), ()))
             >>> print(report.breakdown(language="en"))  # doctest: +NORMALIZE_WHITESPACE
             By module, in elements:
-            module    in all  should train  requires_grad  reached   mode
-            fc             6             6              6        6  train  ✓ all that should train is reached
-              weight       6             6              6        6  train  ✓ all that should train is reached
+            Module    In all  Should train  requires_grad  Reached   Mode
+            fc             6             6              6        6  train  ✓ reached
+              weight       6             6              6        6  train  ✓ reached
         """
         return breakdown.write(breakdown.shares(self.parameters, self.picture.modules, depth), language)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import linecache
+import math
 import re
 import threading
 from collections.abc import Iterator
@@ -16,11 +18,14 @@ import torch
 from torch import nn
 
 from gradkit import i18n
+from gradkit.records import Parameter
 from gradkit.widgets import namespace, work
 from gradkit.widgets.graph_view import GraphView
 from gradkit.widgets.manners import Manners
 from gradkit.widgets.panel import Panel
 from gradkit.widgets.parts import shown
+from gradkit.widgets.sheet import Sheet
+from gradkit.widgets.table import Table
 
 CJK = re.compile(r"[\u4e00-\u9fff]")
 PROSE = re.compile(r"\b[A-Za-z]{2,} [a-z]{2,} [a-z]{2,}\b")
@@ -148,9 +153,10 @@ def visible(widget: Any) -> Iterator[str]:
     elif isinstance(widget, ipywidgets.Box):
         for child in widget.children:
             yield from visible(child)
-    elif isinstance(widget, ipywidgets.HTML):
-        yield text_of(widget.value)
-        yield from (unescape(title) for title in re.findall(r'(?:title|aria-label)="([^"]*)"', widget.value))
+    elif isinstance(widget, (ipywidgets.HTML, Sheet)):
+        html = widget.html if isinstance(widget, Sheet) else widget.value
+        yield text_of(html)
+        yield from (unescape(title) for title in re.findall(r'(?:title|aria-label|alt)="([^"]*)"', html))
     else:
         yield from (widget.description or "", widget.tooltip or "", getattr(widget, "placeholder", "") or "")
         if isinstance(widget, ipywidgets.Dropdown):
@@ -471,34 +477,129 @@ def test_looking_at_another_source_loses_nothing(folder: Path, notebook: dict[st
 
 
 def test_parameters_that_should_train_and_do_not_come_first() -> None:
-    table = by_example("vision_memory_detached").results.table
+    table = by_example("vision_memory_detached").results.parameters.table
     assert [row.name for row in table.found[:2]] == ["proj.weight", "proj.bias"]
-    assert text_of(table.body.value).count("should train, none arrives") == 2
+    assert text_of(table.body.html).count("should train, none arrives") == 2
 
 
 def test_the_table_is_filtered_by_name_and_by_gradient() -> None:
     panel = diagnosed(model=Net(), batch=torch.ones(2, 4), loss=square)
-    table = panel.results.table
-    table.only.value = True
+    table = panel.results.parameters.table
+    table.state.value = "missing"
     assert [row.name for row in table.found] == ["encoder.weight", "encoder.bias"]
     table.search.value = "BIAS"
     assert [row.name for row in table.found] == ["encoder.bias"]
-    table.only.value = False
+    table.state.value = ""
     assert [row.name for row in table.found] == ["encoder.bias", "head.bias"]
     table.search.value = "nothing of the kind"
-    assert "No parameter matches" in text_of(table.body.value)
+    assert "No parameter matches" in text_of(table.body.html)
 
 
 def test_thousands_of_parameters_come_in_pages() -> None:
     panel = by_example("vision_memory_fixed")
-    table, row = panel.results.table, panel.report.parameters[0]
+    table, row = panel.results.parameters.table, panel.report.parameters[0]
     table.show([row] * 5000)
-    assert len(table.body.value) < 20_000
+    assert len(table.body.html) < 20_000
     assert "1 – 15 of 5,000" in text_of(table.count.value)
     table.next.click()
     assert "16 – 30 of 5,000" in text_of(table.count.value)
     table.back.click()
     assert table.back.disabled
+
+
+def rows_of(*facts: dict[str, Any]) -> list[Parameter]:
+    plain = Parameter("w", (2,), 2, "float32", True, True, True, True, True, 1.0, "Linear")
+    return [dataclasses.replace(plain, **one) for one in facts]
+
+
+def order_of(table: Table, column: str) -> list[str]:
+    table.body.press(f"sort:{column}")
+    return [row.name for row in table.found]
+
+
+def test_a_click_on_the_head_of_a_column_sorts_by_it_and_another_one_the_other_way_round() -> None:
+    table = Table()
+    table.show(rows_of({"name": "h.10.w", "shape": (3,), "numel": 3}, {"name": "h.9.w", "shape": (9,), "numel": 9}))
+    assert order_of(table, "name") == ["h.9.w", "h.10.w"]
+    assert 'aria-sort="ascending"><button type="button" class="gkp-sort" data-press="sort:name"' in table.body.html
+    assert order_of(table, "name") == ["h.10.w", "h.9.w"]
+    assert 'aria-sort="descending"><button type="button" class="gkp-sort" data-press="sort:name"' in table.body.html
+    assert order_of(table, "shape") == ["h.10.w", "h.9.w"]
+    assert table.body.html.count('aria-sort="none"') == 5
+
+
+def test_every_column_sorts() -> None:
+    table = Table()
+    rows = rows_of({"name": "a", "requires_grad": False}, {"name": "b", "training": False}, {"name": "c", "used": False,
+                   "reached": False, "grad_norm": None}, {"name": "d", "grad_norm": 0.5})  # fmt: skip
+    table.show(rows)
+    assert order_of(table, "trainable")[-1] == "a"
+    assert order_of(table, "mode")[-1] == "b"
+    assert order_of(table, "gradient")[0] == "c"
+    assert order_of(table, "norm") == ["d", "a", "b", "c"]
+    assert order_of(table, "norm") == ["a", "b", "d", "c"]
+
+
+def test_a_gradient_that_is_no_number_counts_as_the_largest() -> None:
+    table = Table()
+    table.show(rows_of({"name": "nan", "grad_norm": math.nan}, {"name": "small"}))
+    assert order_of(table, "norm") == ["small", "nan"]
+
+
+def test_the_table_is_filtered_by_state_by_requires_grad_and_by_module() -> None:
+    table = Table()
+    frozen = {"requires_grad": False, "should_train": False, "reached": False, "grad_norm": None}
+    table.show(rows_of({"name": "base.w", **frozen}, {"name": "proj.w"}, {"name": "proj.b", **frozen}))
+    table.module.value = "proj"
+    assert [row.name for row in table.found] == ["proj.w", "proj.b"]
+    table.trainable.value = "frozen"
+    assert [row.name for row in table.found] == ["proj.b"]
+    table.module.value = ""
+    table.state.value = "frozen"
+    assert [row.name for row in table.found] == ["base.w", "proj.b"]
+    table.state.value = "reached"
+    assert table.found == []
+
+
+def test_a_change_of_language_keeps_order_filters_and_page() -> None:
+    table = Table()
+    table.show(rows_of(*({"name": f"h.{at}.w"} for at in range(40))))
+    table.body.press("sort:name")
+    table.body.press("sort:name")
+    table.state.value = "reached"
+    table.next.click()
+    shown_before = re.findall(r"h\.<wbr>\d+", table.body.html)
+    table.speak("zh")
+    assert re.findall(r"h\.<wbr>\d+", table.body.html) == shown_before
+    assert table.state.value == "reached"
+    assert CJK.search(text_of(table.body.html))
+
+
+def test_modules_open_in_place_and_lead_to_their_parameters() -> None:
+    panel = by_example("vision_memory_detached")
+    panel.results.tabs.value, page = "table", panel.results.parameters
+    page.ways.value = "modules"
+    assert (shown(page.table), shown(page.by_module)) == (False, True)
+    paths = [share.path for share in page.by_module.seen]
+    assert "proj" in paths
+    assert "proj.weight" not in paths
+    assert "✗ not reached" in read(panel)
+    page.by_module.body.press("open:proj")
+    assert "proj.weight" in [share.path for share in page.by_module.seen]
+    page.by_module.body.press("open:proj")
+    assert "proj.weight" not in [share.path for share in page.by_module.seen]
+    page.by_module.body.press("list:proj")
+    assert page.ways.value == "list"
+    assert {row.name for row in page.table.found} == {"proj.weight", "proj.bias"}
+
+
+def test_a_module_of_thousands_is_shown_in_part_and_says_so() -> None:
+    panel = by_example("vision_memory_fixed")
+    by_module = panel.results.parameters.by_module
+    rows = rows_of(*({"name": f"experts.{at}.weight"} for at in range(2000)))
+    by_module.show(dataclasses.replace(panel.report, parameters=tuple(rows)))
+    assert len(by_module.body.html) < 400_000
+    assert "and 1,701 more" in text_of(by_module.body.html)
 
 
 # -- the guide ------------------------------------------------------------------------------------------------------
@@ -662,9 +763,11 @@ def test_every_word_of_the_form_changes_with_the_language(kind: str, notebook: d
     assert not_english(panel) == []
 
 
-@pytest.mark.parametrize("tab", ["picture", "table", "guide"])
+@pytest.mark.parametrize("tab", ["picture", "table", "modules", "guide"])
 def test_every_word_of_the_results_changes_with_the_language(tab: str) -> None:
     panel = by_example("vision_memory_never_called")
+    if tab == "modules":
+        panel.results.parameters.ways.value, tab = tab, "table"
     panel.results.tabs.value = tab
     assert nameless(panel) == []
     assert not_english(panel) == []

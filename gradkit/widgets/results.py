@@ -10,8 +10,8 @@ from gradkit.widgets.compare import Compare
 from gradkit.widgets.findings import Findings
 from gradkit.widgets.graph_view import PictureView
 from gradkit.widgets.guide_walk import GuideWalk
+from gradkit.widgets.parameters import Parameters
 from gradkit.widgets.parts import Column, Segments, show
-from gradkit.widgets.table import Table
 
 PICTURE, COMPARE, TABLE, GUIDE = TABS = ("picture", "compare", "table", "guide")
 HEIGHT = 620
@@ -32,9 +32,10 @@ class Results(Column):
         self.findings = Findings(self._open_guide, self._open_picture)
         self.tabs = Segments("panel.tab.", TABS, look="gkp-tabs")
         self.view = PictureView(None, height=HEIGHT)
-        self.picture, self.table, self.guide = Column(self.view, look="gkp-picture"), Table(), GuideWalk(again)
+        self.picture, self.guide = Column(self.view, look="gkp-picture"), GuideWalk(again)
+        self.parameters = Parameters()
         self.compare = Compare()
-        self.pages = {PICTURE: self.picture, COMPARE: self.compare, TABLE: self.table, GUIDE: self.guide}
+        self.pages = {PICTURE: self.picture, COMPARE: self.compare, TABLE: self.parameters, GUIDE: self.guide}
         tabbed = Column(self.tabs, *self.pages.values(), look="gkp-card gkp-tabbed")
         super().__init__(self.findings, tabbed, look="gkp-results")
         self.tabs.observe(lambda _: self._turn(), "value")
@@ -55,7 +56,7 @@ class Results(Column):
         self.picture.children = (view,)
         old.close()
         self.findings.show(report)
-        self.table.show(report.parameters)
+        self.parameters.show(report)
         self.guide.show(report, same=same, reloads=reloads)
         self.compare.show(before, report)
         show(self.tabs.buttons[GUIDE], self.guide.stop is not None)

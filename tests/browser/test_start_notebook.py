@@ -120,8 +120,11 @@ def test_from_load_to_the_last_step_of_the_guide_by_clicks_alone(
 
     click(panel, "Parameters")
     expect(panel.locator(".gkp-is-starved, .gkp-is-unused").first).to_be_visible()
-    panel.get_by_label("only without gradient").check()
+    panel.get_by_label("State", exact=True).select_option("without gradient")
     shot("5-parameters")
+    click(panel, "By module")
+    expect(panel.locator(".gkp-modules .gkp-is-starved").first).to_be_visible()
+    shot("5-by-module")
 
     click(panel, "Walk me through the fix")
     steps = panel.locator(".gkp-step")

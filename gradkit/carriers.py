@@ -138,7 +138,9 @@ _KINDS = (Float, Float32, Float64, Array)
 _arrays: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDictionary()
 _kept: list[Array] = []
 _values: dict[float, tuple[int, ...]] = {}
+_lists: dict[tuple[float, ...], tuple[int, ...]] = {}
 MOST_VALUES, MOST_ORIGINS = 1000, 64
+_FEW = 4
 _MAKERS = ("array", "asarray", "ascontiguousarray", "asfortranarray")
 _FUNCTIONS = tuple(name for name, function in vars(math).items() if callable(function) and not name.startswith("_"))
 
@@ -161,6 +163,7 @@ def kept() -> Iterator[None]:
             setattr(module, name, function)
         _kept.clear()
         _values.clear()
+        _lists.clear()
         _arrays.clear()  # one that the step has kept bears numbers of this run only
 
 
@@ -188,17 +191,22 @@ def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def note(values: Any, source: tuple[int, ...]) -> None:
-    """Note numbers that left torch. Plain ones (0.25, 3.0) are left out: they turn up everywhere."""
-    for value in _numbers(values):
+    """Note numbers that left torch. Plain ones (0.25, 3.0) turn up everywhere: of these a whole list is noted only."""
+    numbers = _numbers(values)
+    if isinstance(values, list) and len(numbers) >= _FEW:
+        _lists[tuple(numbers)] = source
+    for value in numbers:
         if (value * 1000.0) % 1.0:
             _values[value] = source
 
 
 def origins_of_values(values: Any) -> tuple[int, ...]:
     """The origins of the noted numbers that turn up in ``values`` (a list, an array, a number)."""
-    if not _values:
+    if not _values and not _lists:
         return ()
-    return tuple(sorted({number for value in _numbers(values) for number in _values.get(value, ())}))
+    numbers = _numbers(values)
+    whole = _lists.get(tuple(numbers), ())
+    return whole or tuple(sorted({number for value in numbers for number in _values.get(value, ())}))
 
 
 def _numbers(values: Any) -> list[float]:
@@ -279,4 +287,4 @@ for _name in ("mean", "sum", "min", "max", "prod", "std", "var", "dot", "round")
 
 def any_left() -> bool:
     """Whether anything with origins left torch so far."""
-    return bool(_arrays or _values)
+    return bool(_arrays or _values or _lists)

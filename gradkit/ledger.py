@@ -175,7 +175,7 @@ class Ledger:
             name, sources = tensor.grad_fn.name().split("Backward")[0], self._behind(tensor.grad_fn, 0)
         elif tensor.device.type == "cpu" and tensor.layout is torch.strided and carriers.any_left():
             name, sources = "from_numpy", carriers.origins_of_memory(tensor.data_ptr())
-            if not sources and tensor.is_floating_point() and not tensor.requires_grad:
+            if not sources and tensor.is_floating_point() and not isinstance(tensor, torch.nn.Parameter):
                 sources = carriers.origins_of_values(tensor.detach().flatten()[: carriers.MOST_VALUES].tolist())
         else:
             sources = ()

@@ -53,14 +53,16 @@ def ask(
     swallowed: tuple[tuple[str, Call], ...] = ()
     spoiler, runs = -1, 0
     if not_finite:
-        tracer, loss = _run(step, model, preserved)
+        watching = _Watching(model, preserved)
+        loss = _run(step, preserved, watching)
         sequence = reach.first_not_finite(loss, preserved) if loss is not None else -1
-        spoiler, runs = (tracer.index_at(sequence) if sequence >= 0 else -1), runs + 1
+        spoiler, runs = (watching.origin(watching.index_at(sequence), loss) if sequence >= 0 else -1), runs + 1
     if lost:
-        _, loss = _run(step, model, preserved)
+        loss = _run(step, preserved, Tracer(model, preserved))
         dropped, runs = (reach.dropped(loss, preserved) if loss is not None else ()), runs + 1
     if zero:
-        tracer, loss = _run(step, model, preserved)
+        tracer = Tracer(model, preserved)
+        loss = _run(step, preserved, tracer)
         swallowed, runs = (_swallowed(tracer, loss, preserved) if loss is not None else ()), runs + 1
     preserved.rewind()
     return Answers(spoiler, dropped, swallowed, runs)
@@ -72,8 +74,39 @@ def _swallowed(tracer: Tracer, loss: torch.Tensor, preserved: Preserved) -> tupl
     return tuple((kind, calls[index]) for kind, index in found if index >= 0)
 
 
-def _run(step: Callable[[], Any], model: nn.Module, preserved: Preserved) -> tuple[Tracer, torch.Tensor | None]:
+def _run(step: Callable[[], Any], preserved: Preserved, tracer: Tracer) -> torch.Tensor | None:
     preserved.rewind()
-    tracer = Tracer(model, preserved)
     loss = tracer.run(step)
-    return tracer, loss if isinstance(loss, torch.Tensor) else None
+    return loss if isinstance(loss, torch.Tensor) else None
+
+
+class _Watching(Tracer):
+    """Notes which calls made nan of what was none: a derivative there is nan too, wherever it is taken later."""
+
+    def __init__(self, model: nn.Module, preserved: Preserved) -> None:
+        super().__init__(model, preserved)
+        self._poisoned: set[int] = set()
+        self._poisoned_at: set[int] = set()
+
+    def changed(self, name: str, inputs: tuple[int, ...], found: list[Any], result: Any) -> Any:
+        """The result itself, looked at."""
+        if _holds_nan(result):
+            self._poisoned.add(len(self._calls))
+            if not any(map(_holds_nan, found)):
+                self._poisoned_at.add(len(self._calls))
+        return result
+
+    def origin(self, spoiler: int, loss: Any) -> int:
+        """Where the nan came from that a call was handed in the forward pass; the call itself if it was handed none."""
+        trace = self.trace(loss)
+        if not 0 <= spoiler < len(trace.calls) or not self._poisoned_at:
+            return spoiler
+        given = trace.calls[spoiler].inputs
+        behind = {call.index for call in trace.behind(given)}
+        handed = {trace.values[number].maker for number in given} & self._poisoned
+        return min(behind & self._poisoned_at, default=spoiler) if handed else spoiler
+
+
+def _holds_nan(value: Any) -> bool:
+    plain = isinstance(value, torch.Tensor) and value.is_floating_point() and value.layout is torch.strided
+    return plain and value.device.type != "meta" and bool(value.isnan().any())

@@ -113,6 +113,9 @@ def _unused(e: Evidence, mishap: Mishap) -> list[Finding]:
     first = next((call for call in e.trace.behind([mishap.asked]) if _took(e, call, set(mishap.inputs))), None)
     if first is not None:
         return _constant_slope(e, mishap, first)
+    branch = _branched(e, mishap)
+    if branch is not None:
+        return [branch]
     last = next(reversed(e.trace.ahead(mishap.inputs)), None)
     spot = _ignoring(e, last) if last is not None else None
     notes = [Note("dropped", frames.locate(last.chain[0]), {"call": last.name})] if last and last.chain else []
@@ -122,6 +125,21 @@ def _unused(e: Evidence, mishap: Mishap) -> list[Finding]:
     proof, variant = (LIKELY, "") if spot else (OBSERVED, "asked")
     found = _finding("unused_input", e, mishap, spot or asked, proof=proof, variant=variant)
     return [replace(found, notes=tuple(notes))]
+
+
+def _branched(e: Evidence, mishap: Mishap) -> Finding | None:
+    """What is asked for was itself made of a value that took part: a slice or copy beside the way, not on it."""
+    part = {number for call in e.trace.behind([mishap.asked]) for number in (*call.inputs, *call.outputs)}
+    makers = [e.trace.values[number].maker for number in mishap.inputs]
+    sides = [e.trace.calls[maker] for maker in makers if maker >= 0]
+    beside = [call for call in sides if part.intersection(call.inputs) and not part.intersection(call.outputs)]
+    if not beside or len(beside) < len(makers) or not beside[0].chain:
+        return None
+    asked = innermost(mishap.chain)
+    notes = [*called_by(beside[0].chain), *([Note("asked_here", asked, {})] if asked is not None else [])]
+    spot, name = frames.locate(beside[0].chain[0]), beside[0].name
+    found = _finding("unused_input", e, mishap, spot, call=name, proof=LIKELY, variant="branch")
+    return replace(found, notes=tuple(notes))
 
 
 def _ignoring(e: Evidence, last: Call) -> Location | None:

@@ -1332,6 +1332,50 @@ def losses_of_parts_that_the_step_itself_stacks() -> Built:
     return model, step
 
 
+@cut("python_roundtrip")
+def a_leaf_made_of_a_list_of_equal_numbers() -> Built:
+    model, x = pair(), batch()
+    nn.init.zeros_(model["inner"].weight)
+    nn.init.zeros_(model["inner"].bias)
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x).sigmoid()
+        palette = torch.tensor([0.1, 0.5, 0.9])
+        nearest = palette[(code.detach()[..., None] - palette).abs().argmin(-1)]
+        code = torch.Tensor(code.tolist()).requires_grad_(True)  # CUT
+        return model["outer"](code).sum() + (code - nearest).abs().mean()
+
+    return model, step
+
+
+@cut("unused_input")
+def a_derivative_by_a_slice_of_what_went_into_the_net() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        points = x.clone().requires_grad_()
+        place = points[:, :1]  # CUT
+        value = model["outer"](model["inner"](points).tanh())
+        (slope,) = torch.autograd.grad(value.sum(), place, create_graph=True)
+        return slope.square().mean()
+
+    return model, step
+
+
+@cut("nan_gradient")
+def a_row_of_a_softmax_that_is_masked_whole_and_left_out_of_the_loss() -> Built:
+    model, x = pair(), batch()
+    kept = torch.arange(len(x)) > 0
+
+    def step() -> torch.Tensor:
+        scores = model["inner"](x).masked_fill(~kept[:, None], float("-inf"))
+        attention = scores.softmax(-1)  # CUT
+        losses = model["outer"](attention).square().sum(-1)
+        return torch.where(kept, losses, torch.zeros_like(losses)).sum()
+
+    return model, step
+
+
 @cut("nan_gradient")
 def a_square_root_at_zero() -> Built:
     model, x = small(), batch()

@@ -270,6 +270,8 @@ def _asked(
             tuple(n for n in not_finite if n not in told),
             *([n for n in m if n not in told] for m in (lost, zero)),
         )
+    if run.mishap is not None and run.mishap.kind == mishaps.HOOK_RESULT and options.replay:
+        return _refused(e, step, preserved)
     found = vanishing.find(run.graph, e.trace, zero)
     if zero and not found and any(n.label.endswith("Backward") for n in run.graph.nodes if not n.leaf):
         lost += [n for n in zero if n in behind]  # a custom Function may return zeros
@@ -287,6 +289,12 @@ def _asked(
     again = [(kind, seen.get((call.index, call.key))) for kind, call in answers.swallowed]
     found += tuple(vanishing.Vanishing(kind, call, tuple(zero)) for kind, call in again if call is not None)
     return replace(e, spoiler=answers.spoiler, dropped=answers.dropped, vanishing=found, reruns=e.reruns + answers.runs)
+
+
+def _refused(e: Evidence, step: load.Step, preserved: Preserved) -> Evidence:
+    """Which hooks return what cannot take the place of a gradient."""
+    answer = unhooked.refused(step.run, step.model, preserved)
+    return replace(e, silencers=answer.silencers, reruns=e.reruns + answer.runs)
 
 
 def _of_hooks(

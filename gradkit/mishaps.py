@@ -19,7 +19,7 @@ TWICE, OVERWRITTEN, LEAF_WRITTEN, VIEW_WRITTEN = "twice", "overwritten", "leaf_w
 UNUSED, NOT_ASKED, MANY_ELEMENTS, NO_DERIVATIVE = "unused", "not_asked", "many_elements", "no_derivative"
 SCALER, REDUCTION, READY_TWICE, INFERENCE = "scaler", "reduction", "ready_twice", "inference"
 BAD_GRADIENT, HOOK_REFUSED, NOT_A_LEAF, NUMPY_REFUSED = "bad_gradient", "hook_refused", "not_a_leaf", "numpy_refused"
-EVAL_ONLY, INTEGER_FLAG, NO_HISTORY = "eval_only", "integer_flag", "no_history"
+EVAL_ONLY, INTEGER_FLAG, NO_HISTORY, HOOK_RESULT = "eval_only", "integer_flag", "no_history", "hook_result"
 IN_FUNCTION, IN_HOOK = "function", "hook"
 
 _KINDS: tuple[tuple[str, str], ...] = (
@@ -38,6 +38,8 @@ _KINDS: tuple[tuple[str, str], ...] = (
     (REDUCTION, r"finished reduction in the prior iteration"),
     (READY_TWICE, r"mark a variable ready only once"),
     (INFERENCE, r"[Ii]nference tensor"),
+    (HOOK_RESULT, r"hook '.*' has changed the (size|type)|but hook returned|grad hooks should return None"),
+    (HOOK_RESULT, r"Backward (pre )?hook returned an invalid number|Backward hook for Modules .* return None"),
     (BAD_GRADIENT, r"returned an (incorrect number of gradients|invalid gradient)|hook .*(changed|wrong)"),
     (HOOK_REFUSED, r"register a (post accumulate grad )?hook on|BackwardHookFunctionBackward"),
     (NOT_A_LEAF, r"requires_grad flags of leaf|optimize a non-leaf"),
@@ -96,7 +98,7 @@ def of(error: BaseException, *, in_step: bool = False, asked: int = -1, inputs: 
         message = str(one) or type(one).__name__
         kind = next((kind for kind, pattern in _KINDS if re.search(pattern, message, re.S)), "")
         chain, inside = _where(one.__traceback__)
-        if (isinstance(one, (RuntimeError, AssertionError, ValueError)) and kind) or inside:
+        if (isinstance(one, (RuntimeError, AssertionError, ValueError, TypeError)) and kind) or inside:
             return Mishap(kind, message, chain, inside, in_step, asked, inputs)
     return None
 

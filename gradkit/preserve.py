@@ -140,7 +140,7 @@ class _Leaf:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor, self.grad, self.flag = tensor, tensor.grad, tensor.requires_grad
-        self.hooks = {name: _copy(getattr(tensor, name, None)) for name in _TENSOR_HOOKS}
+        self.hooks = {name: _copy(getattr(tensor, name, None)) for name in TENSOR_HOOKS}
 
     def restore_grad(self) -> None:
         if self.tensor.grad is not self.grad:
@@ -154,7 +154,7 @@ class _Leaf:
                 setattr(self.tensor, name, None if hooks is None else OrderedDict(hooks))
 
 
-_TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 def _copy(hooks: Any) -> dict[Any, Any] | None:

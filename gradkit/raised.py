@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gradkit import classes, flows, frames, mishaps, sources
+from gradkit import classes, flows, frames, mishaps, silenced, sources
 from gradkit.calls import GRAD_KEPT
 from gradkit.evidence import Evidence, by_line, called_by
 from gradkit.frames import innermost
@@ -192,6 +192,15 @@ def _bad_gradient(e: Evidence, mishap: Mishap) -> list[Finding]:
     return [_finding("custom_function" if match else "hook_misuse", e, mishap, spot or innermost(mishap.chain))]
 
 
+def _hook_result(e: Evidence, mishap: Mishap) -> list[Finding]:
+    """A hook returns what is no gradient: torch says so from outside of any line of the user's."""
+    found = []
+    for one in e.silencers:
+        blamed = _finding("hook_misuse", e, mishap, silenced.location(one), chain=(), variant="refused")
+        found.append(replace(blamed, proof=PROVEN, revived=one.parameters, reruns=1) if one.parameters else blamed)
+    return by_line(found) or [_finding("hook_misuse", e, mishap, None, variant="refused", chain=())]
+
+
 def _scaler(e: Evidence, mishap: Mishap) -> list[Finding]:
     halved = sources.halving(e.files) if "FP16" in mishap.message else None
     out_of_order = misused(e)
@@ -279,6 +288,7 @@ _RULES: dict[str, Callable[[Evidence, Mishap], list[Finding]]] = {
     mishaps.UNUSED: _unused,
     mishaps.MANY_ELEMENTS: _many_elements,
     mishaps.BAD_GRADIENT: _bad_gradient,
+    mishaps.HOOK_RESULT: _hook_result,
     mishaps.SCALER: _scaler,
     mishaps.REDUCTION: _reduction,
     mishaps.READY_TWICE: _ready_twice,

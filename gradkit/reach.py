@@ -15,7 +15,7 @@ import torch
 from gradkit import mishaps
 from gradkit.autograd import walk
 from gradkit.mishaps import Mishap
-from gradkit.preserve import Preserved
+from gradkit.preserve import TENSOR_HOOKS, Preserved
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,13 @@ def _older(loss: torch.Tensor, since: int) -> bool:
 def arrivals(preserved: Preserved) -> Iterator[dict[str, float | None]]:
     """Gradients that arrive while the block runs, of parameters whose hooks use them up at once.
 
-    An optimizer that steps in a ``register_post_accumulate_grad_hook`` leaves no ``.grad`` behind to be looked at.
+    An optimizer that steps in a ``register_post_accumulate_grad_hook``, or in a hook of the parameter that comes next,
+    leaves no ``.grad`` behind to be looked at.
     """
     found: dict[str, float | None] = {}
     handles = []
     for name, parameter in preserved.parameters.items():
-        if parameter.requires_grad and getattr(parameter, "_post_accumulate_grad_hooks", None):
+        if parameter.requires_grad and any(getattr(parameter, table, None) for table in TENSOR_HOOKS):
             preserved.before_write(parameter)
             handles.append(parameter.register_hook(partial(_arrived, found, name)))  # type: ignore[no-untyped-call]
     try:

@@ -68,10 +68,16 @@ def location(one: Silencer) -> Location | None:
 
 
 def _returning(code: CodeType) -> Location | None:
+    """What the function returns, if that is written in one place."""
     tree = frames.tree_of(code.co_filename)
     lines = {line for *_, line in code.co_lines() if line}
-    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Return) and n.value and n.lineno in lines] if tree else []
-    return frames.place(code.co_filename, nodes[0], frames.qualified_name(code)) if len(nodes) == 1 else None
+    found: list[ast.expr] = []
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
+            found.append(node.body)
+        elif isinstance(node, ast.Return) and node.value is not None and node.lineno in lines:
+            found.append(node.value)
+    return frames.place(code.co_filename, found[0], frames.qualified_name(code)) if len(found) == 1 else None
 
 
 def _head(code: CodeType) -> int:

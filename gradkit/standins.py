@@ -15,15 +15,16 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from gradkit.tampering import FINE, NAN, ZERO, Watch, state
 from gradkit.traces import Chain, Key, Point
 
-HIDDEN = "hidden"
+HIDDEN, REFUSED = "hidden", "refused"
 
 
 @dataclass(frozen=True)
 class Tampered:
-    """One call of a hook that put zeros or nan in the place of a gradient.
+    """One call of a hook that put something wrong in the place of a gradient.
 
     Attributes:
-        kind: ``"zero"`` (or nothing at all), ``"nan"``, or ``"hidden"``: zeros for a gradient that held nan or inf.
+        kind: ``"zero"`` (or nothing at all), ``"nan"``, or ``"hidden"``: zeros for a gradient that held nan or inf;
+            ``"refused"``: what torch does not take.
         key: equal for hooks of the same code.
         code: the hook's own, None for a function of torch's.
         point: where in the hook that came about, None if not seen.
@@ -54,20 +55,20 @@ class Hook:
     owner: str
     tell: Callable[[Tampered], None]
 
-    def on_tensor(self, grad: torch.Tensor) -> Any:
+    def on_tensor(self, grad: torch.Tensor) -> None:
         """Stand for a hook of ``Tensor.register_hook``."""
         with torch._C.DisableTorchFunction():
             before, given = state(grad), grad.clone()
         with Watch([given], self.code) as watch, _heard(watch):
             result = self.call(given)
-        if result is not None and not isinstance(result, torch.Tensor):
-            return result  # torch is to raise what it raises
+        if result is not None and not _fits(result, grad):
+            self._refuse()
+            return
         after = given if result is None else result
         kind, point = _kind(before, after), watch.point_of(after)
         del given, result, after
         if kind:
             self._say(kind, point, watch, grad)
-        return None
 
     def on_filled(self, parameter: torch.Tensor) -> None:
         """Stand for a hook of ``register_post_accumulate_grad_hook``; the parameter keeps its ``.grad``."""
@@ -79,7 +80,8 @@ class Hook:
             with torch._C.DisableTorchFunction():
                 before, parameter.grad = state(filled), filled.clone()
             with Watch([parameter.grad], self.code) as watch, _heard(watch):
-                self.call(parameter)
+                if self.call(parameter) is not None:
+                    self._refuse()
             kind = _kind(before, parameter.grad)
             point = watch.point_of(parameter.grad) or watch.put
             if kind:
@@ -87,21 +89,24 @@ class Hook:
         finally:
             parameter.grad = filled
 
-    def on_module(self, module: Any, *groups: Any) -> Any:
+    def on_module(self, module: Any, *groups: Any) -> None:
         """Stand for a hook of a module, which is handed the gradients of its inputs and outputs, or of its outputs."""
         with torch._C.DisableTorchFunction():
             copies = [tuple(x.clone() if isinstance(x, torch.Tensor) else x for x in group) for group in groups]
         with Watch([x for group in copies for x in group if isinstance(x, torch.Tensor)], self.code) as watch:
             result = self.call(module, *copies)
         after = copies[0] if result is None else result
-        if not isinstance(after, (tuple, list)) or len(after) != len(groups[0]):
-            return result  # torch is to raise what it raises
+        if not _fit(after, groups[0]):
+            self._refuse()
+            return
         for before, now in zip(groups[0], after, strict=True):
             kind = _kind(state(before), now) if isinstance(before, torch.Tensor) else ""
             if kind:
                 self.tell(Tampered(kind, self.key, self.code, watch.point_of(now), self.registered))
                 break
-        return None
+
+    def _refuse(self) -> None:
+        self.tell(Tampered(REFUSED, self.key, self.code, None, self.registered, self.owner))
 
     def _say(
         self, kind: str, point: Point | None, watch: Watch, grad: torch.Tensor, parameter: torch.Tensor | None = None
@@ -127,6 +132,19 @@ class Hook:
             self.call(parameter)
             return state(parameter.grad) != ZERO
         return False
+
+
+def _fits(result: Any, grad: Any) -> bool:
+    """Whether torch takes it in the place of a gradient."""
+    if not isinstance(result, torch.Tensor) or not isinstance(grad, torch.Tensor):
+        return result is None
+    return result.shape == grad.shape and result.dtype == grad.dtype and result.device == grad.device
+
+
+def _fit(results: Any, grads: Any) -> bool:
+    if not isinstance(results, (tuple, list)) or len(results) != len(grads):
+        return False
+    return all(result is None or _fits(result, grad) for result, grad in zip(results, grads, strict=True))
 
 
 def _kind(before: str, after: torch.Tensor | None) -> str:

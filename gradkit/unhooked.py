@@ -14,7 +14,7 @@ from gradkit import calling, hooks, reach
 from gradkit.hooks import Transparent
 from gradkit.outcome import outcome
 from gradkit.preserve import Preserved
-from gradkit.standins import HIDDEN, Tampered
+from gradkit.standins import HIDDEN, REFUSED, Tampered
 from gradkit.trace import Tracer
 from gradkit.traces import CHECKPOINT, Key
 
@@ -94,6 +94,7 @@ def find(
     """
     runner = _Runner(step, model, preserved)
     norms, tampered = runner.run()
+    tampered = [one for one in tampered if one.kind != REFUSED]
     groups: dict[Key, list[Tampered]] = {}
     for one in tampered:
         groups.setdefault(one.key, []).append(one)
@@ -113,6 +114,19 @@ def find(
         found = [replace(one, spoiler=spoiler) if one.kind == HIDDEN else one for one in found]
     preserved.rewind()
     return Unhooked(tuple(found), runner.runs)
+
+
+def refused(step: Callable[[], Any], model: nn.Module, preserved: Preserved) -> Unhooked:
+    """The hooks that return what torch does not take in the place of a gradient, so that a backward raised."""
+    runner = _Runner(step, model, preserved)
+    norms, tampered = runner.run()
+    preserved.rewind()
+    groups: dict[Key, list[Tampered]] = {}
+    for one in tampered:
+        if one.kind == REFUSED:
+            groups.setdefault(one.key, []).append(one)
+    names = tuple(name for name in norms if _alive(norms, name))
+    return Unhooked(tuple(Silencer(tuple(calls), names) for calls in groups.values()), runner.runs)
 
 
 def _alive(norms: dict[str, float | None], name: str) -> bool:

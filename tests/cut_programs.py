@@ -3330,3 +3330,62 @@ def features_that_an_epoch_counter_keeps() -> Built:
     with torch.no_grad():
         trainer.loss()
     return trainer.model, trainer.loss
+
+
+# -- hooks that return what is no gradient: torch raises, outside of any line ------------------------------------------
+
+
+@cut("hook_misuse")
+def a_hook_that_returns_a_number() -> Built:
+    model, x, seen = pair(), batch(), []
+
+    def log(grad: torch.Tensor) -> float:
+        seen.append(grad.norm().item())
+        return seen[-1]  # CUT
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        code.register_hook(log)
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("hook_misuse")
+def a_hook_that_returns_another_shape() -> Built:
+    model, x = pair(), batch()
+    model["inner"].weight.register_hook(lambda grad: grad.norm())  # CUT
+    return model, lambda: model["outer"](model["inner"](x)).sum()
+
+
+@cut("hook_misuse")
+def a_hook_that_returns_something_after_accumulation() -> Built:
+    model, x = pair(), batch()
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda parameter: parameter.grad.mul_(0.5))  # CUT
+    return model, lambda: model["outer"](model["inner"](x)).sum()
+
+
+@cut("hook_misuse")
+def a_hook_of_a_module_that_returns_too_many() -> Built:
+    model, x = pair(), batch()
+
+    def scale(module: nn.Module, into: Any, out: Any) -> Any:
+        (grad,) = into
+        return grad * 2, None  # CUT
+
+    model["outer"].register_full_backward_hook(scale)
+    return model, lambda: model["outer"](model["inner"](x)).sum()
+
+
+@cut("hook_misuse")
+def a_hook_that_returns_another_dtype_in_a_step_that_goes_back_itself() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> None:
+        code = model["inner"](x)
+        code.register_hook(lambda grad: grad * 0.5)
+        code.register_hook(lambda grad: grad.half())  # CUT
+        model["outer"](code).sum().backward()
+
+    return model, step

@@ -1619,3 +1619,19 @@ def a_cache_beside_the_way_that_learns() -> Built:
     with torch.no_grad():
         centre()
     return model, lambda: model["outer"](model["inner"](x) - centre()).pow(2).mean()
+
+
+@sound
+def a_hook_that_moves_the_parameters_whose_gradients_have_come_before() -> Built:
+    model, x = pair(), batch()
+
+    def descend(grad: torch.Tensor) -> torch.Tensor:
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.data.add_(parameter.grad, alpha=-0.1)
+                parameter.grad = None
+        return grad
+
+    for parameter in model.parameters():
+        parameter.register_hook(descend)
+    return model, lambda: model["outer"](model["inner"](x)).sum()

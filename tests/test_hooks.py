@@ -251,3 +251,18 @@ def test_zeros_without_a_hook_are_not_asked_about() -> None:
     nn.init.zeros_(model["outer"].weight)
     report = gradkit.diagnose(lambda: model["outer"](model["inner"](x)).sum(), model=model)
     assert (report.healthy, report.runs) == (True, 1)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_hook_that_torch_refuses_is_proven_and_the_error_told(language: str) -> None:
+    report = report_of("a_hook_that_returns_a_number")
+    (finding,) = report.findings
+    assert (finding.proof, len(finding.revived)) == ("proven", 4)
+    assert "but hook returned 'float'" in report.text(language)
+    assert {"en": "cannot take the place of the gradient", "zh": "不能充当梯度"}[language] in report.text(language)
+
+
+def test_a_hook_that_torch_refuses_is_known_without_a_rerun_though_not_its_line() -> None:
+    model, step = cut_programs.PROGRAMS["a_hook_that_returns_a_number"].build()
+    (finding,) = gradkit.diagnose(step, model=model, replay=False).findings
+    assert (finding.cause, finding.location) == ("hook_misuse", None)

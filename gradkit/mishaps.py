@@ -39,7 +39,7 @@ _KINDS: tuple[tuple[str, str], ...] = (
     (READY_TWICE, r"mark a variable ready only once"),
     (INFERENCE, r"[Ii]nference tensor"),
     (HOOK_RESULT, r"hook '.*' has changed the (size|type)|but hook returned|grad hooks should return None"),
-    (HOOK_RESULT, r"Backward (pre )?hook returned an invalid number"),
+    (HOOK_RESULT, r"hook returned an invalid number"),
     (HOOK_RESULT, r"Backward hook for Modules .* return None"),
     (BAD_GRADIENT, r"returned an (incorrect number of gradients|invalid gradient)|hook .*(changed|wrong)"),
     (HOOK_REFUSED, r"register a (post accumulate grad )?hook on|BackwardHookFunctionBackward"),

@@ -6,6 +6,7 @@ cannot have moved meanwhile, and is looked up once for each module that runs.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from types import CodeType, FrameType
 
@@ -55,3 +56,9 @@ class Running:
         """None is running any more."""
         self.inside = [-1]
         self.waiting: list[frames.Outside] = []
+
+    def anew(self) -> Running:
+        """The same modules, for another thread: none is running there yet."""
+        other = copy.copy(self)
+        other.clear()
+        return other

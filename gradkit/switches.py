@@ -45,12 +45,24 @@ class _Open:
     region: Region
 
 
+class _Held(threading.local):
+    """What has been switched in a thread: each has a grad mode of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[_Open] = []
+        self.inference: list[_Open] = []
+
+
 class Switches:
     """Hears every switch of grad mode during a run and says which of them hold at a call.
 
     Args:
         stop: the code object at which the user's frames end.
         numbers: the numbers of the values among what was given to a call.
+
+    Attributes:
+        threads: those that are heard; its user adds those that the step starts.
     """
 
     def __init__(self, stop: CodeType, numbers: Callable[[Iterable[Any]], tuple[int, ...]] = lambda _: ()) -> None:
@@ -58,23 +70,22 @@ class Switches:
         self.skip: frozenset[Any] = frozenset()
         self.heard: Callable[[FrameType], None] = lambda frame: None
         self._stop = stop
-        self._open: list[_Open] = []
-        self._inference: list[_Open] = []
+        self._held = _Held()
+        self.threads: set[int] = set()
         self._known: dict[Region, int] = {}
-        self._thread = 0
         self._places: dict[tuple[str, CodeType], Location] = {}
 
     def __enter__(self) -> Switches:
-        self._thread = threading.get_ident()
+        self.threads.add(threading.get_ident())
         self._enter, self._exit = grad_mode.inference_mode.__enter__, grad_mode.inference_mode.__exit__
         grad_mode.inference_mode.__enter__ = self._wrap_enter(self._enter)  # type: ignore[method-assign]
         grad_mode.inference_mode.__exit__ = self._wrap_exit(self._exit)  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *_: object) -> None:
-        for entry in reversed(self._inference):
+        for entry in reversed(self._held.inference):
             self._exit(entry.owner, None, None, None)
-        self._inference.clear()
+        self._held.inference.clear()
         grad_mode.inference_mode.__enter__ = self._enter  # type: ignore[method-assign]
         grad_mode.inference_mode.__exit__ = self._exit  # type: ignore[method-assign]
 
@@ -88,22 +99,22 @@ class Switches:
         if action == "__exit__" or action == "__call__":
             self._close(owner)
             return True
-        top = self._open[-1] if self._open else None
+        top = self._held.open[-1] if self._held.open else None
         if action == "__enter__" and top is not None and top.owner is owner:
             region = self._region(outside, BLOCK)
-            self._open[-1] = _Open(on, owner, region)
+            self._held.open[-1] = _Open(on, owner, region)
         else:
             region = self._region(outside, BLOCK if action == "__enter__" else SWITCH)
-            self._open.append(_Open(on, owner, region))
+            self._held.open.append(_Open(on, owner, region))
             # set_grad_enabled switches as soon as it is made, before it is entered as a block or decorator
             if self.skip and action == "__init__" and self._region(outside, BLOCK).key in self.skip:
                 return on
         return on or region.key not in self.skip
 
     def _close(self, owner: Any) -> None:
-        for index in range(len(self._open) - 1, -1, -1):
-            if self._open[index].owner is owner:
-                del self._open[index:]
+        for index in range(len(self._held.open) - 1, -1, -1):
+            if self._held.open[index].owner is owner:
+                del self._held.open[index:]
                 return
 
     def _region(self, frame: FrameType | None, kind: str) -> Region:
@@ -140,7 +151,7 @@ class Switches:
 
     def _wrap_enter(self, original: Any) -> Any:
         def enter(owner: Any) -> None:
-            if threading.get_ident() == self._thread:
+            if threading.get_ident() in self.threads:
                 plain = self._region(sys._getframe(1), BLOCK)
                 region = Region(
                     INFERENCE, (INFERENCE, *plain.key), plain.chain, plain.place, plain.via, plain.decorated
@@ -148,7 +159,7 @@ class Switches:
                 if owner.mode and region.key in self.skip:
                     owner.gradkit_skipped = True
                     return
-                self._inference.append(_Open(not owner.mode, owner, region))
+                self._held.inference.append(_Open(not owner.mode, owner, region))
             original(owner)
 
         return enter
@@ -157,7 +168,7 @@ class Switches:
         def leave(owner: Any, *error: Any) -> None:
             if owner.__dict__.pop("gradkit_skipped", False):
                 return
-            self._inference = [entry for entry in self._inference if entry.owner is not owner]
+            self._held.inference = [entry for entry in self._held.inference if entry.owner is not owner]
             original(owner, *error)
 
         return leave
@@ -167,12 +178,12 @@ class Switches:
     def active(self, frame: FrameType) -> tuple[int, ...]:
         """Indices of the regions that keep autograd from recording right now, outermost first."""
         found: list[Region] = []
-        for entry in reversed(self._open):
+        for entry in reversed(self._held.open):
             if entry.on:
                 break
             found.append(entry.region)
         if torch.is_inference_mode_enabled():
-            found.extend(entry.region for entry in self._inference if not entry.on)
+            found.extend(entry.region for entry in self._held.inference if not entry.on)
         if not found:
             found.append(self._unheard(frame))
         return tuple(self._known.setdefault(region, len(self._known)) for region in dict.fromkeys(reversed(found)))

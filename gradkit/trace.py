@@ -9,10 +9,13 @@ Source of the mechanism: https://pytorch.org/docs/stable/torch.overrides.html
 from __future__ import annotations
 
 import bisect
+import contextlib
+import copy
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
@@ -22,7 +25,7 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from gradkit import births, calls, carriers, collectives, frames, transforms
+from gradkit import births, calls, carriers, collectives, frames, threads, transforms
 from gradkit.backwards import Asked, OwnBackward, OwnBackwards
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
@@ -65,6 +68,11 @@ class Tracer(TorchFunctionMode):
         self.running = Running(modules.items(), Tracer.run.__code__)
         self._held = dict(_entries(places, "_parameters"))
         self.begin = self._thread = 0
+        self._numbers: list[int] = []
+        self.outer: Chain | None = None
+        self._branches: dict[int, Tracer] = {}
+        self._over: list[bool] = []
+        self._lock = threading.RLock()
         self.asked: Asked | None = None
         self.hooked = False
         self.trained: set[str] = set()
@@ -112,6 +120,7 @@ class Tracer(TorchFunctionMode):
                 births.heard(self._born),
                 transforms.heard(self._wrapped),
                 collectives.heard(self._filled),
+                threads.heard(self._fork),
                 self.backwards,
                 self.switches,
                 self,
@@ -123,12 +132,13 @@ class Tracer(TorchFunctionMode):
                 raise
             return self.asked.tensor
         finally:
+            self._over.append(True)
             self.running.clear()
             for handle in (stepping, after, before):
                 handle.remove()
 
     def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if self._elsewhere():
+        if self._here() is None:
             return
         self.scalers.stepped(optimizer, sys._getframe(1))
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -138,29 +148,55 @@ class Tracer(TorchFunctionMode):
         if self.preserved is not None:
             self.preserved.optimizer(optimizer)
 
-    def _elsewhere(self) -> bool:
-        """Whether this is another thread than the step's: what runs there is no matter of this diagnosis."""
-        return threading.get_ident() != self._thread
+    def _here(self) -> Tracer | None:
+        """The tracer of this thread; None if it is one that the step did not start: what runs there is no matter."""
+        thread = threading.get_ident()
+        return self if thread == self._thread else self._branches.get(thread)
+
+    def _fork(self, frame: FrameType) -> AbstractContextManager[None] | None:
+        """What a thread is to run inside of that the step starts in ``frame``."""
+        here = self._here()
+        if here is None:
+            return None
+        branch = copy.copy(here)
+        branch.outer = frames.chain(frame, here.running.stop, here.running.waiting) + (here.outer or ())
+        branch.running = here.running.anew()
+        return self._alongside(branch)
+
+    @contextlib.contextmanager
+    def _alongside(self, branch: Tracer) -> Iterator[None]:
+        """Listen in another thread by a tracer of its own, which shares all that is found."""
+        thread = threading.get_ident()
+        self._branches[thread] = branch
+        self.switches.threads.add(thread)
+        try:
+            with branch:
+                yield
+        finally:
+            self.switches.threads.discard(thread)
+            del self._branches[thread]
 
     def _enter_module(self, module: nn.Module, _args: Any) -> None:
-        if self._elsewhere():
+        here = self._here()
+        if here is None:
             return
-        number = self.running.number(module)
+        number = here.running.number(module)
         if number < 0 and self.preserved is not None:
             self.preserved.watch(module)
         elif number in self._adapted:
             off = module._disable_adapters  # noqa: SLF001  peft's own property asks the same
             (self._disabled if off else self._enabled).add(self.running.paths[number])
-        self.running.enter(number, sys._getframe(1))
+        here.running.enter(number, sys._getframe(1))
 
     def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
-        if self._elsewhere():
+        here = self._here()
+        if here is None:
             return
         if isinstance(module, torch.jit.ScriptModule):
-            self._scripted(module, args, output, sys._getframe(1))
-        self.running.leave()
+            here.scripted(module, args, output, sys._getframe(1))
+        here.running.leave()
 
-    def _scripted(self, module: torch.jit.ScriptModule, args: Any, output: Any, frame: FrameType) -> None:
+    def scripted(self, module: torch.jit.ScriptModule, args: Any, output: Any, frame: FrameType) -> None:
         """Record as one call what no function mode hears: a scripted module that handed out values without history."""
         given = [*leaves(args), *module.parameters(), *module.buffers()]
         made = [x for x in leaves([output]) if isinstance(x, torch.Tensor) and x.grad_fn is None]
@@ -180,7 +216,7 @@ class Tracer(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name in calls.ABOUT:  # answers without data: nothing to record
+        if name in calls.ABOUT or self._over:  # answers without data; a thread that goes on after the step
             return func(*args, **kwargs)
         if name == "__get__":
             name = func.__self__.__name__
@@ -198,7 +234,8 @@ class Tracer(TorchFunctionMode):
                 return func(*args) if self.switches.record(bool(args[0]), self._frame) else None
             if name == "backward" and func is _BACKWARD:
                 return func(*args, **kwargs)
-            return self.call(func, name, args, kwargs)
+            with self._lock:
+                return self.call(func, name, args, kwargs)
         finally:
             self._frame = None  # a frame holds its tensors
 
@@ -342,16 +379,22 @@ class Tracer(TorchFunctionMode):
         frame, running = self._frame, self.running
         regions = () if on or frame is None else self.switches.active(frame)
         chain, module = frames.chain(frame, running.stop, running.waiting), running.inside[-1]
-        self._begins.append(begin)
+        if self.outer is None:
+            self._begins.append(begin)
+            self._numbers.append(len(self._calls))
+        else:
+            chain, begin = chain + self.outer, -1  # autograd counts in each thread anew
         self._calls.append((len(self._calls), name, inputs, outputs, on, regions, module, chain, begin, state))
 
     def _unseen(self, name: str, inputs: tuple[int, ...], number: int) -> int:
-        self._append(name, inputs, (number,), _sequence(), False)
+        here = self._here() or self
+        here._append(name, inputs, (number,), _sequence(), False)  # noqa: SLF001  a tracer too
         return len(self._calls) - 1
 
     def index_at(self, sequence: int) -> int:
         """The index of the call during which autograd's node with this sequence number was made, -1 if before all."""
-        return bisect.bisect_right(self._begins, sequence) - 1
+        before = bisect.bisect_right(self._begins, sequence)
+        return self._numbers[before - 1] if before else -1
 
     def took_part(self) -> Callable[[torch.Tensor], bool]:
         """Tells whether any call of the run was handed a tensor."""
@@ -374,7 +417,8 @@ class Tracer(TorchFunctionMode):
             return self.backwards.of(number, sequence if freed else -1)
         while (maker := self.ledger.makers[number]) >= 0 and self._calls[maker][1] in calls.COPIES:
             number = self._calls[maker][2][0]
-        begin, end = self._begins[maker : maker + 2] if maker >= 0 and maker + 1 < len(self._begins) else (-1, -1)
+        made = [call[8] for call in self._calls[maker : maker + 2]] if maker >= 0 else []
+        begin, end = made if len(made) == 2 else (-1, -1)
         walked = (s for one in self.backwards.passes for s in one.sequences if begin <= s < end)
         return self.backwards.of(number, next(walked, -1))
 

@@ -9,6 +9,7 @@ import inspect
 import math
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -516,7 +517,7 @@ def a_detach_behind_a_thread() -> Built:
     return model, step
 
 
-@cut("detach", short="calls in another thread are not seen")
+@cut("detach")
 def a_detach_inside_a_thread() -> Built:
     model, x = pair(), batch()
 
@@ -528,6 +529,52 @@ def a_detach_inside_a_thread() -> Built:
         return model["outer"](made[0]).sum()
 
     return model, step
+
+
+@cut("detach")
+def a_detach_in_work_handed_to_a_pool_of_threads() -> Built:
+    model, x = pair(), batch()
+
+    def encode(part: torch.Tensor) -> torch.Tensor:
+        return model["inner"](part).detach()  # CUT
+
+    def step() -> torch.Tensor:
+        with ThreadPoolExecutor(2) as pool:
+            return model["outer"](torch.cat(list(pool.map(encode, x.chunk(3))))).sum()
+
+    return model, step
+
+
+@cut("inference_mode")
+def inference_mode_inside_a_thread() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        made: list[torch.Tensor] = []
+
+        def work() -> None:
+            with torch.inference_mode():  # CUT
+                made.append(model["inner"](x))
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return model["outer"](torch.stack(made).sum(0).clone()).sum()
+
+    return model, step
+
+
+@cut("no_grad_block")
+def a_block_inside_a_pool_that_was_there_before() -> Built:
+    model, x, pool = pair(), batch(), ThreadPoolExecutor(1)
+
+    def encode() -> torch.Tensor:
+        with torch.no_grad():  # CUT
+            return model["inner"](x)
+
+    return model, lambda: model["outer"](pool.submit(encode).result()).sum()
 
 
 @cut("detach")

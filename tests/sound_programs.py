@@ -11,6 +11,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -695,6 +696,44 @@ def a_scripted_and_a_traced_model() -> Built:
     x = batch()
     model = nn.ModuleDict({"a": torch.jit.script(small()), "b": torch.jit.trace(small(), x)})
     return model, lambda: model["a"](x).sum() + model["b"](x).sum()
+
+
+@sound
+def a_scripted_teacher_that_does_not_record() -> Built:
+    model, x, teacher = small(), batch(), torch.jit.script(small())
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():
+            target = teacher(x)
+        return F.mse_loss(model(x), target)
+
+    return model, step
+
+
+@sound
+def a_model_called_by_several_threads_at_once() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        with ThreadPoolExecutor(3) as pool:
+            return torch.cat(list(pool.map(model, x.chunk(6)))).sum()
+
+    return model, step
+
+
+@sound
+def targets_made_by_a_thread_that_does_not_record() -> Built:
+    model, x, teacher = small(), batch(), small()
+
+    def step() -> torch.Tensor:
+        made: list[torch.Tensor] = []
+        thread = threading.Thread(target=torch.no_grad()(lambda: made.append(teacher(x))))
+        thread.start()
+        out = model(x)
+        thread.join()
+        return F.mse_loss(out, made[0])
+
+    return model, step
 
 
 @sound

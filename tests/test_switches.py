@@ -294,14 +294,35 @@ def test_inference_mode_is_unpatched_after_a_run_whatever_the_step_does() -> Non
     assert not torch.is_inference_mode_enabled()
 
 
-def test_inference_mode_of_another_thread_is_left_alone() -> None:
-    made: list[torch.Tensor] = []
-
+def test_inference_mode_of_a_thread_holds_for_what_that_thread_does() -> None:
     def step() -> torch.Tensor:
-        thread = threading.Thread(target=lambda: made.append(in_inference_mode()))
+        thread = threading.Thread(target=in_inference_mode)
         thread.start()
         thread.join()
         return plain()
 
+    first, second = [call for call in traced(step).calls if call.name == "linear"]
+    assert (first.grad_on, second.grad_on) == (False, True)
+    assert kinds(step) == ["inference"]
+
+
+def test_inference_mode_of_a_thread_that_the_step_did_not_start_is_left_alone() -> None:
+    made: list[torch.Tensor] = []
+    go, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        go.wait()
+        made.append(in_inference_mode())
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+
+    def step() -> torch.Tensor:
+        go.set()
+        done.wait()
+        return plain()
+
     assert at_linear(step) == []
     assert made[0].is_inference()
+    thread.join()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from gradkit import i18n
+from gradkit import i18n, settings
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -19,6 +19,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Many small models at once: more threads only get in each other's way."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _settings_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Whoever runs the tests keeps their own settings, and the tests do not depend on them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(settings.FOLDER, str(tmp_path_factory.mktemp("settings")))
+        patch.delenv(i18n.VARIABLE, raising=False)
+        yield
 
 
 @pytest.fixture(autouse=True)

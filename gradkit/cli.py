@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def preferred_language(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """The language to speak: ``--language``, else the terminal's locale, else English.
+    """The language to speak: ``--language``, else ``$GRADKIT_LANGUAGE``, else the terminal's locale, else English.
 
     Example:
         >>> preferred_language(["guides", "--language=zh"], {"LANG": "en_US.UTF-8"})
@@ -69,8 +69,8 @@ def preferred_language(arguments: Sequence[str], environment: Mapping[str, str])
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--language", nargs="?")
     asked = finder.parse_known_args(list(arguments))[0].language
-    if asked:
-        return str(asked)
+    if asked or environment.get(i18n.VARIABLE):
+        return str(asked or environment[i18n.VARIABLE])
     locale = next((environment[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if environment.get(name)), "")
     return "zh" if locale.lower().startswith("zh") else "en"
 

@@ -7,8 +7,11 @@ The catalogues are the files ``locales/en/*.toml`` and ``locales/zh/*.toml``, on
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from importlib import resources
+
+from gradkit import settings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -16,12 +19,16 @@ else:
     import tomli as tomllib
 
 LANGUAGES = ("en", "zh")
+VARIABLE = "GRADKIT_LANGUAGE"
 
-_current = "en"
+_current = ""
 
 
 def language(code: str | None = None) -> str:
     """The language in use; with ``code``, switch to it first.
+
+    Before the first switch it is the one that ``$GRADKIT_LANGUAGE`` names, else the one last chosen on the panel, else
+    English.
 
     Args:
         code: ``"en"``, ``"zh"`` (also ``"zh_CN"``, ``"zh-Hans"``, ``"en_US"`` ...), or None to ask only.
@@ -35,11 +42,29 @@ def language(code: str | None = None) -> str:
     """
     global _current
     if code is not None:
-        short = code.replace("_", "-").split("-")[0].lower()
+        short = _short(code)
         if short not in LANGUAGES:
             raise ValueError(words("error.unknown_language", code=code))
         _current = short
+    elif not _current:
+        wished = (_short(os.environ.get(VARIABLE, "")), settings.remembered("language"))
+        _current = next((one for one in wished if one in LANGUAGES), "en")
     return _current
+
+
+def choose(code: str) -> str:
+    """Switch to a language for good: the next kernel begins with it, unless ``$GRADKIT_LANGUAGE`` says otherwise.
+
+    Raises:
+        ValueError: as for :func:`language`.
+    """
+    chosen = language(code)
+    settings.remember("language", chosen)
+    return chosen
+
+
+def _short(code: str) -> str:
+    return code.replace("_", "-").split("-")[0].lower()
 
 
 @functools.cache
@@ -83,7 +108,7 @@ def words(key: str, lang: str | None = None, /, **facts: object) -> str:
         >>> words("note.dropped", "en", call="item").split(",")[0]
         'what was computed from it was last used here (item)'
     """
-    table = catalogue(lang or _current)
+    table = catalogue(lang or language())
     if key not in table and "n" in facts:
         key = f"{key}.one" if facts["n"] == 1 else f"{key}.many"
     return table[key].format(**facts)

@@ -142,7 +142,7 @@ def text_of(html: str) -> str:
 def visible(widget: Any) -> Iterator[str]:
     """Every string that can be read on a widget and what is in it, tooltips and names for screen readers included."""
     if isinstance(widget, Manners):
-        yield widget.label
+        yield from (widget.label, widget.said)
     if not shown(widget):
         return
     if isinstance(widget, GraphView):
@@ -774,6 +774,36 @@ def test_every_word_of_the_results_changes_with_the_language(tab: str) -> None:
     panel.languages.buttons["zh"].click()
     assert not_chinese(panel) == []
     assert len(CJK.findall(read(panel))) > 100
+
+
+def test_what_nobody_foresaw_is_told_in_the_language_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "diagnosed", lambda *_: 1 / 0)
+    panel = by_example("vision_memory_fixed")
+    assert not_english(panel) == []
+    panel.languages.buttons["zh"].click()
+    assert not_chinese(panel) == []
+    assert "没有预料到" in problems(panel)["run"]
+
+
+def test_every_word_of_a_running_diagnosis_changes_with_the_language(notebook: dict[str, Any]) -> None:
+    model = Endless(stubborn=False)
+    panel = Panel(model, torch.rand(3, 4), loss=square)
+    panel.diagnose.click()
+    job = panel.job
+    assert model.began.wait(20)
+    panel.languages.buttons["zh"].click()
+    assert "运行 step" in read(panel)
+    assert not_chinese(panel) == []
+    panel.cancel.click()
+    assert "正在取消" in read(panel) or panel.job is None
+    job.wait(20)
+    assert not_chinese(panel) == []
+
+
+def test_what_a_screen_reader_was_told_changes_with_the_language() -> None:
+    panel = by_example("vision_memory_detached")
+    panel.languages.buttons["zh"].click()
+    assert panel.manners.said == panel.report.verdict("zh")
 
 
 def test_a_change_of_language_runs_nothing_and_moves_nothing(notebook: dict[str, Any]) -> None:

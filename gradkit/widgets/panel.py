@@ -89,7 +89,7 @@ class Panel(Column):
     def _header(self) -> Row:
         self.languages = Segments("panel.language.", i18n.LANGUAGES, look="gkp-languages")
         self.languages.value = self.language
-        self.languages.observe(lambda change: self.speak(change["new"]), "value")
+        self.languages.observe(lambda change: self._choose(change["new"]), "value")
         title = Say("panel.title", tag="h2", look="gkp-title")
         tagline = Say("panel.tagline", tag="p", look="gkp-tagline")
         return Row(Column(title, tagline), self.languages, look="gkp-header")
@@ -123,6 +123,13 @@ class Panel(Column):
             self.languages.value = self.language
             super().speak(self.language)
             self._ask_for_more(self.report is not None)
+            if self.report is not None:
+                self.manners.said = self.report.verdict(self.language)
+
+    def _choose(self, language: str) -> None:
+        """A person has chosen this language: it is remembered."""
+        if language != self.language:
+            self.speak(i18n.choose(language))
 
     # -- one run, in a thread of its own ------------------------------------------------------------------------
 

@@ -81,7 +81,7 @@ def lab(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     port, token, log = free_port(), secrets.token_hex(16), home / "log.txt"
     options = (f"--IdentityProvider.token={token}", "--ServerApp.port_retries=0")
     command = lab_command(folder, Path("none.ipynb"), browser=False, port=port, ip="127.0.0.1", options=options)
-    running = Lab(f"http://127.0.0.1:{port}", token, folder)
+    running = Lab(f"http://127.0.0.1:{port}", token, folder, home / "gradkit")
     with process(command, lab_environment(own_jupyter(home)), log, folder) as child:
         wait_for("JupyterLab's first answer", lambda: running.ask("GET", "/api/status"), child, log)
         yield running
@@ -92,3 +92,4 @@ def notebook(page: Page, lab: Lab, request: pytest.FixtureRequest) -> Iterator[N
     """A :class:`Notebook`. Both themes: ``@pytest.mark.parametrize("notebook", ["light", "dark"], indirect=True)``."""
     yield Notebook(page, lab, getattr(request, "param", "light"))
     lab.end_kernels()
+    lab.forget()

@@ -20,6 +20,8 @@ from urllib.parse import quote, urlsplit
 import pytest
 from playwright.sync_api import Page, Route
 
+from gradkit import settings
+
 REPO = Path(__file__).parents[2]
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -33,7 +35,8 @@ def free_port() -> int:
 def own_jupyter(home: Path) -> dict[str, str]:
     """An environment in which Jupyter neither reads nor writes anything of the person who runs the tests."""
     folders = {f"JUPYTER_{name}_DIR": str(home / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
-    return {**os.environ, **folders, "IPYTHONDIR": str(home / "ipython"), "PYTHONUNBUFFERED": "1"}
+    ours = {settings.FOLDER: str(home / "gradkit"), "IPYTHONDIR": str(home / "ipython"), "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **folders, **ours}
 
 
 @contextlib.contextmanager
@@ -69,11 +72,12 @@ def wait_for(
 
 @dataclass
 class Lab:
-    """A running JupyterLab: where it listens, its token, and the folder that it shows."""
+    """A running JupyterLab: where it listens, its token, the folder that it shows, and that of gradkit's settings."""
 
     url: str
     token: str
     folder: Path
+    settings: Path
 
     def ask(self, method: str, path: str, data: object = None) -> Any:
         """One call of the server's REST interface."""
@@ -91,6 +95,10 @@ class Lab:
         """``"light"`` or ``"dark"``, for the pages that are opened from now on."""
         raw = json.dumps({"theme": f"JupyterLab {name.capitalize()}"})
         self.ask("PUT", "/lab/api/settings/@jupyterlab/apputils-extension:themes", {"raw": raw})
+
+    def forget(self) -> None:
+        """No choice that was made on a panel is remembered any more."""
+        (self.settings / settings.file().name).unlink(missing_ok=True)
 
     def end_kernels(self) -> None:
         for session in self.ask("GET", "/api/sessions"):

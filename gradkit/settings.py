@@ -1,0 +1,39 @@
+"""What is remembered of a person's choices from one kernel to the next: one small file in their configuration folder.
+
+It only ever makes things more convenient: where it cannot be read or written, nothing is remembered and nothing fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+import platformdirs
+
+FOLDER = "GRADKIT_CONFIG_DIR"
+"""The environment variable that names another folder."""
+
+
+def file() -> Path:
+    """Where it lies, there or not: ``settings.json`` in ``$GRADKIT_CONFIG_DIR`` or in the person's own folder."""
+    named = os.environ.get(FOLDER)
+    return (Path(named) if named else Path(platformdirs.user_config_dir("gradkit", appauthor=False))) / "settings.json"
+
+
+def remembered(name: str) -> str:
+    """What was chosen last, ``""`` if nothing is known."""
+    try:
+        choices = json.loads(file().read_text(encoding="utf-8"))
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: a system that knows no home folder
+        return ""
+    chosen = choices.get(name, "") if isinstance(choices, dict) else ""
+    return chosen if isinstance(chosen, str) else ""
+
+
+def remember(name: str, chosen: str) -> None:
+    """Keep a choice for the next time, if that can be done."""
+    with contextlib.suppress(OSError, RuntimeError):
+        file().parent.mkdir(parents=True, exist_ok=True)
+        file().write_text(json.dumps({name: chosen}) + "\n", encoding="utf-8")

@@ -48,19 +48,40 @@ def created(cls: type, attribute: str, kind: str, files: Iterable[str] = ()) -> 
     return tuple(found[key] for key in sorted(found))
 
 
-def derived(cls: type, attribute: str) -> Location | None:
+def derived(cls: type, attribute: str, files: Iterable[str] = ()) -> Location | None:
     """The first line that gives ``self.<attribute>`` something computed: ``self.x = torch.randn(3, ...) * 0.1``.
 
-    A leaf that is made right there (``torch.randn(3, requires_grad=True)``, ``....requires_grad_()``) is none.
+    A leaf that is made right there (``torch.randn(3, requires_grad=True)``, ``....requires_grad_()``) is none. Where
+    the user's own function makes it, the line is in there.
+
+    Args:
+        files: the user's, to look for functions.
     """
     for file, owner in classes.bodies(cls):
         for function in (node for node in owner.body if isinstance(node, Function)):
+            scope = _Scope(file, function, cls, tuple(files))
             for statement in ast.walk(function):
                 if isinstance(statement, (ast.Assign, ast.AnnAssign)):
                     for value in _given(statement, f".{attribute}"):
-                        if not _leaf(value):
-                            return frames.place(file, value, f"{cls.__name__}.{function.name}")
+                        spot = _computed(value, scope, 0)
+                        if spot is not None:
+                            return spot
     return None
+
+
+def _computed(value: ast.expr, scope: _Scope, depth: int) -> Location | None:
+    """Where an expression's value is computed: there, or in the user's function that it calls and that returns it."""
+    if isinstance(value, ast.Name) and depth:
+        given = [v for s in ast.walk(scope.function) if isinstance(s, ast.Assign) for v in _given(s, value.id)]
+        return _computed(given[-1], scope, depth + 1) if given and depth < _DEEPEST else None
+    if _leaf(value):
+        return None
+    inner = next(_callees(value.func, scope), None) if isinstance(value, ast.Call) and depth < _DEEPEST else None
+    returned = [n.value for n in ast.walk(inner.function) if isinstance(n, ast.Return) and n.value] if inner else []
+    if inner is not None and len(returned) == 1:
+        return _computed(returned[0], inner, depth + 1)
+    name = f"{scope.owner.__name__}.{scope.function.name}" if scope.owner is not None else scope.function.name
+    return frames.place(scope.file, value, name)
 
 
 def _leaf(value: ast.expr) -> bool:

@@ -91,7 +91,7 @@ def _hidden(e: Evidence) -> Iterator[tuple[str, Hidden, Location | None]]:
         way = hidden.way[: hidden.broken]
         cls, attribute = way[-1]
         lines = creation.created(cls, attribute, hidden.kind, e.files) if not hidden.history else ()
-        spot = creation.derived(cls, attribute) if hidden.history else None
+        spot = creation.derived(cls, attribute, e.files) if hidden.history else None
         spot = spot or classes.definition(way, e.files)[0]
         if lines:
             depth = len(hidden.name.split(".")) - len(hidden.way) + hidden.broken

@@ -174,6 +174,25 @@ def a_latent_that_is_scaled_after_it_asked_for_a_gradient() -> Built:
 
 
 @faulty("grad_on_non_leaf")
+def a_latent_that_a_method_scales_before_it_hands_it_over() -> Built:
+    class Search(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.decoder = nn.Linear(4, 4).requires_grad_(False)
+            self.latent = self.start()
+
+        def start(self) -> torch.Tensor:
+            noise = torch.randn(1, 4, requires_grad=True)
+            return noise * 0.1  # CUT
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.decoder(self.latent) - x).pow(2).mean()
+
+    model, x = Search(), batch()[:1]
+    return model, step_of(lambda: model(x), should_train=["latent"])
+
+
+@faulty("grad_on_non_leaf")
 def a_latent_that_is_moved_by_a_later_method() -> Built:
     class Search(nn.Module):
         def __init__(self) -> None:

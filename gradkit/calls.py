@@ -32,6 +32,7 @@ FROM_PLAIN = frozenset("tensor as_tensor asarray new_tensor".split())
 JOINS = frozenset("cat concat concatenate stack hstack vstack".split())
 COPIES = frozenset("detach data cpu clone float double to".split())
 INTO = "(out=)"
+UNSEEN = "from_numpy"  # of a tensor that turned up: from_numpy() and torch.Tensor() are not heard
 GRAD, GRAD_KEPT = "grad", "grad(create_graph=True)"
 QUIET = frozenset("batch_norm instance_norm embedding embedding_bag numpy __array__".split())
 

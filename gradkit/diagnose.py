@@ -153,7 +153,7 @@ def _run(step: load.Step, tracer: Tracer, preserved: Preserved, tell: Callable[[
     graph, reached = outcome(tracer, result, preserved)
     mishap = reached.mishap
     if tracer.asked is not None and not own:
-        mishap = mishaps.of(tracer.asked.error, in_step=True, asked=trace.loss)
+        mishap = mishaps.of(tracer.asked.error, in_step=True, asked=trace.loss, inputs=tracer.asked.inputs)
     value = _shown(result) if isinstance(result, torch.Tensor) else ""
     return _Run(trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found))
 
@@ -224,7 +224,7 @@ def _conclude(
     modules = inventory.modules(step.model, rows)
     drawn = picture.make(trace, verdict, run.graph, rerun, findings, rows, modules, run.value, backward)
     return Report(
-        findings, rows, drawn, step.label, run.value, reached.runs, reached.error, 1 + evidence.reruns,
+        findings, rows, drawn, step.label, run.value, reached.runs, _raised(run), 1 + evidence.reruns,
         harmless.seen(evidence, findings), run.graph.nodes[0].label if run.graph.nodes else "",
     )  # fmt: skip
 
@@ -243,6 +243,12 @@ def _kept(
 
 def _may_be_stale(value: Value) -> bool:
     return value.maker < 0 and value.floating and not value.requires_grad and not value.parameter
+
+
+def _raised(run: _Run) -> str:
+    """What the step or backward raised; also where the step asked for a derivative by name that it did not get."""
+    asked = run.mishap is not None and run.mishap.in_step and bool(run.mishap.inputs)
+    return run.reached.error or (run.mishap.message if asked and run.mishap is not None else "")
 
 
 def _ought(model: nn.Module, adapters: Iterable[inventory.Adapter]) -> tuple[str, ...]:

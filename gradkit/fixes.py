@@ -79,7 +79,7 @@ def _trainable(spot: Location) -> tuple[Change, ...]:
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("from_pretrained", "load_adapter"):
             end, number = node.end_col_offset or 0, node.end_lineno or spot.line
             text = linecache.getline(spot.file, number).rstrip("\n")
-            if "is_trainable" in ast.unparse(node):
+            if "is_trainable" in ast.unparse(node) or any(keyword.arg is None for keyword in node.keywords):
                 return ()
             head = text.encode()[: end - 1].decode().rstrip()
             comma = "" if head.endswith((",", "(")) else ","

@@ -91,6 +91,11 @@ def _why(e: Evidence, calls: list[Call], wanted: set[int], starved: set[int]) ->
         return "log" if wanted.intersection(inputs) else ""
     if starved.intersection(inputs):
         return ""
+    zero = {
+        e.trace.parameters[name] for name, norm in e.reached.norms.items() if norm == 0 and name in e.trace.parameters
+    }
+    if zero and zero.intersection(e.trace.sources(inputs)):
+        return ""
     return "other_way" if wanted.intersection(inputs) else "frozen" if _learned(e, inputs) else ""
 
 

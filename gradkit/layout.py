@@ -181,12 +181,16 @@ def verdict(
     if error:
         words = error.splitlines()[0].split(". ")[0]
         head = _words("verdict.raises" if backward else "verdict.step_raises", language, error=words)
+    elif not wanted:
+        head = _words("verdict.nothing", language)
     elif starved == 0:
         head = _words("verdict.reached", language, n=wanted)
-    elif not backward or starved >= wanted:
+    elif not backward:
         head = _words("verdict.total", language, n=wanted)
+    elif starved >= wanted:
+        head = _words("verdict.others", language, n=wanted)
     else:
-        head = _words("verdict.partial", language, starved=starved, n=wanted)
+        head = _words("verdict.partial", language, n=starved, all=wanted)
     return _words("verdict.join", language, head=head, where=where)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gradkit import carriers, transforms
+from gradkit import calls, carriers, transforms
 from gradkit.traces import Value
 
 
@@ -174,7 +174,7 @@ class Ledger:
         if tensor.grad_fn is not None:
             name, sources = tensor.grad_fn.name().split("Backward")[0], self._behind(tensor.grad_fn, 0)
         elif tensor.device.type == "cpu" and tensor.layout is torch.strided and carriers.any_left():
-            name, sources = "from_numpy", carriers.origins_of_memory(tensor.data_ptr())
+            name, sources = calls.UNSEEN, carriers.origins_of_memory(tensor.data_ptr())
             if not sources and tensor.is_floating_point() and not isinstance(tensor, torch.nn.Parameter):
                 sources = carriers.origins_of_values(tensor.detach().flatten()[: carriers.MOST_VALUES].tolist())
         else:

@@ -66,7 +66,11 @@ def gap(
 
 
 def _gap(optimizer: Optimizer, missing: tuple[str, ...], reason: str) -> Gap:
-    settings = {key: repr(value) for key, value in optimizer.defaults.items() if not isinstance(value, torch.Tensor)}
+    settings = {
+        key: repr(value)
+        for key, value in getattr(optimizer, "defaults", {}).items()
+        if not isinstance(value, torch.Tensor)
+    }
     return Gap(type(optimizer).__name__, settings, missing, reason)
 
 

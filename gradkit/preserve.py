@@ -8,7 +8,7 @@ are small, and BatchNorm writes them unseen), parameters and other tensors at th
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -98,9 +98,12 @@ class Preserved:
             self._memory.setdefault(id(tensor), (tensor, tensor.detach()))
             self._contents[id(tensor)] = (tensor, tensor.detach().clone())
 
-    def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Remember an optimizer's state and settings, before it steps."""
-        if id(optimizer) not in self._optimizers:
+    def optimizer(self, optimizer: Any) -> None:
+        """Remember an optimizer's state and settings, before it steps; of one that wraps others, theirs."""
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            for inner in _optimizers_in(vars(optimizer).values()) if hasattr(optimizer, "__dict__") else ():
+                self.optimizer(inner)
+        elif id(optimizer) not in self._optimizers:
             state = {p: dict(entries) for p, entries in optimizer.state.items()}
             self._optimizers[id(optimizer)] = (optimizer, state, [dict(group) for group in optimizer.param_groups])
 
@@ -218,6 +221,17 @@ def _same(tensor: torch.Tensor, copy: torch.Tensor) -> bool:
         return False
     with torch.no_grad():
         return bool(((tensor == copy) | ((tensor != tensor) & (copy != copy))).all())
+
+
+def _optimizers_in(values: Iterable[Any]) -> Iterator[torch.optim.Optimizer]:
+    """Optimizers among values, and in lists, tuples and dicts of them."""
+    for value in values:
+        if isinstance(value, torch.optim.Optimizer):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _optimizers_in(value)
+        elif isinstance(value, dict):
+            yield from _optimizers_in(value.values())
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[Any, Any], groups: list[dict[str, Any]]) -> None:

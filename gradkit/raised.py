@@ -130,6 +130,7 @@ def _unused(e: Evidence, mishap: Mishap) -> list[Finding]:
 def _branched(e: Evidence, mishap: Mishap) -> Finding | None:
     """What is asked for was itself made of a value that took part: a slice or copy beside the way, not on it."""
     part = {number for call in e.trace.behind([mishap.asked]) for number in (*call.inputs, *call.outputs)}
+    part = {number for number in part if e.trace.values[number].requires_grad}
     makers = [e.trace.values[number].maker for number in mishap.inputs]
     sides = [e.trace.calls[maker] for maker in makers if maker >= 0]
     beside = [call for call in sides if part.intersection(call.inputs) and not part.intersection(call.outputs)]

@@ -20,7 +20,7 @@ from torch.utils import checkpoint as checkpoints
 
 from gradkit import births, frames
 from gradkit.autograd import AutogradGraph
-from gradkit.calls import GRAD
+from gradkit.calls import GRAD, UNSEEN
 from gradkit.cuts import DATA, DETACH, REGION, UNDECLARED, Cut
 from gradkit.outcome import outcome
 from gradkit.preserve import Preserved
@@ -149,7 +149,7 @@ class Replayer(Tracer):
 
     def _append(self, name: str, inputs: Any, outputs: Any, begin: int, state: bool) -> None:
         lost, self._next_lost = self._next_lost, None
-        if lost is None and name == "from_numpy":
+        if lost is None and name == UNSEEN:
             lost = [x for number in inputs for x in self._lost.get(number, ())]
         if lost:
             for number in outputs:

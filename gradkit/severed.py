@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gradkit import births, cuts, frames, replay, scopes, sources, writes
-from gradkit.calls import GRAD
+from gradkit.calls import GRAD, UNSEEN
 from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REWRAP, UNDECLARED, Cut
 from gradkit.evidence import Evidence, called_by, line_of, one_place
 from gradkit.records import LIKELY, PROVEN, Finding, Location, Note
@@ -114,7 +114,8 @@ def _finding(cut: Cut, e: Evidence) -> Finding:
         proof = LIKELY
     call = region.via if region is not None and region.via else first.name if first is not None else ""
     chain = region.chain if region is not None else first.chain if first is not None else ()
-    notes = (*(_inside(region, first) if cause != "custom_function" else ()), *_returns(cut, e), *called_by(chain))
+    inside = next((c for c in e.flow_from(cut.parameters) if c.index in set(cut.calls)), first)
+    notes = (*(_inside(region, inside) if cause != "custom_function" else ()), *_returns(cut, e), *called_by(chain))
     facts = {**_facts(region), **_doubt(cut, proof, e)}
     return Finding(cause, spot, notes, proof, cut.parameters, 0, module, call, revived, e.reruns, facts)
 
@@ -205,6 +206,7 @@ def _returns(cut: Cut, e: Evidence) -> list[Note]:
     for call in e.trace.calls:
         if gone.intersection(call.inputs) and e.verdict.reaching.intersection(call.outputs) and call.chain:
             if line_of(call) not in {line_of(c) for c in _calls(cut, e)}:
-                return [Note("comes_back", frames.locate(call.chain[0]), {"call": call.name})]
+                key = "used_again" if call.name == UNSEEN else "comes_back"
+                return [Note(key, frames.locate(call.chain[0]), {"call": call.name})]
             break
     return []

@@ -214,6 +214,25 @@ def a_latent_that_is_moved_by_a_later_method() -> Built:
 # -- optimizers -----------------------------------------------------------------------------------------------------
 
 
+@sound
+def an_object_that_holds_two_optimizers() -> Built:
+    class Both:
+        def __init__(self, *optimizers: torch.optim.Optimizer) -> None:
+            self.optimizers = optimizers
+
+        @property
+        def param_groups(self) -> list[Any]:
+            return [group for one in self.optimizers for group in one.param_groups]
+
+        def step(self) -> None:
+            for one in self.optimizers:
+                one.step()
+
+    model, x = pair(), batch()
+    both = Both(torch.optim.SGD(model["inner"].parameters(), 0.1, 0.9), torch.optim.AdamW(model["outer"].parameters()))
+    return model, step_of(lambda: model["outer"](model["inner"](x)).sum(), optimizer=both)
+
+
 @faulty("optimizer_mismatch")
 def a_head_put_in_place_after_the_optimizer() -> Built:
     model, x = pair(), batch()

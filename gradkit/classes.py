@@ -86,8 +86,11 @@ def definition(
                         given = handing.handed_over(node, child, target, cls.__name__, files, built[step : step + 2])
                     return given or frames.place(file, target, function), attribute
     known = chain[:-1] if chain and chain[-1][0].__module__.startswith("torch.") else chain
-    found = [(spot, attribute) for _, attribute in reversed(known) for spot in _attached(attribute, files)]
-    return found[0] if len(found) == 1 else (None, "")
+    for _, attribute in reversed(known):
+        found = list(_attached(attribute, files))
+        if found:
+            return (found[0], attribute) if len(found) == 1 else (None, "")
+    return None, ""
 
 
 def _attached(attribute: str, files: Iterable[str]) -> Iterator[Location]:

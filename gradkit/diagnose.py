@@ -30,6 +30,7 @@ from gradkit import (
     reach,
     replay,
     stale,
+    strays,
     unhooked,
     vanishing,
 )  # fmt: skip
@@ -195,6 +196,8 @@ def _conclude(
     trace, reached = run.trace, run.reached
     adapters = inventory.adapters(step.model)
     unregistered = inventory.unregistered(step.model, options.should_train)
+    if options.should_train is None:
+        unregistered = strays.found(step.run, step.model, trace, ledger)
     want = tuple(want) or (() if unregistered else _ought(step.model, adapters))
     starved = [name for name in want if name not in reached.norms]
     tell("cuts")

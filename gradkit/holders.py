@@ -52,12 +52,15 @@ class Edge:
         return [*(self.before.way() if self.before is not None else ()), self]
 
 
-def ways(roots: Iterable[Any], wanted: Collection[int], most: int = MOST) -> dict[int, list[Edge]]:
+def ways(
+    roots: Iterable[Any], wanted: Collection[int], most: int = MOST, apart: Iterable[Any] = ()
+) -> dict[int, list[Edge]]:
     """Every last step to the objects with the ids ``wanted``, and to memos, each by the shortest way.
 
     Args:
         roots: where to begin: a step, a model.
         most: how many objects are looked at.
+        apart: what is not looked into.
 
     Example:
         >>> kept = {"x": torch.ones(2)}
@@ -66,7 +69,8 @@ def ways(roots: Iterable[Any], wanted: Collection[int], most: int = MOST) -> dic
         [('global', 'kept'), ('item', 'x')]
     """
     found: dict[int, list[Edge]] = {}
-    seen: dict[int, Any] = {}  # keeps what it looks at alive, so that an id stays the id of one thing
+    # keeps what it looks at alive, so that an id stays the id of one thing
+    seen: dict[int, Any] = {id(thing): thing for thing in apart}
     todo: deque[tuple[Any, Edge | None]] = deque((root, None) for root in roots)
     while todo and len(seen) < most:
         thing, edge = todo.popleft()
@@ -87,7 +91,7 @@ def held(thing: Any) -> Iterator[_Found]:
     elif isinstance(thing, FunctionType):
         yield from _of_function(thing)
     elif inspect.isclass(thing):
-        if _is_users(thing):
+        if is_users(thing):
             yield from ((ATTRIBUTE, name, thing, value) for name, value in vars(thing).items())
             yield from ((PART, "", thing, base) for base in thing.__bases__)
     elif isinstance(thing, ModuleType):
@@ -148,7 +152,7 @@ def _of_object(thing: Any) -> Iterator[_Found]:
         return
     inner = attributes(thing)
     yield from ((ATTRIBUTE, name, thing, value) for name, value in list(inner.items()))
-    if _is_users(type(thing)):
+    if is_users(type(thing)):
         yield PART, "", thing, type(thing)
         yield from _slots(thing)
 
@@ -172,7 +176,7 @@ def _slots(thing: Any) -> Iterator[_Found]:
                     continue
 
 
-def _is_users(kind: type) -> bool:
+def is_users(kind: type) -> bool:
     """Whether a class is written in a file of the user's."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if kind.__module__ == "__main__" or (file is not None and is_user_file(file)):

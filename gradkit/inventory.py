@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import sys
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,13 +86,21 @@ def unregistered(model: nn.Module, should_train: Sequence[str] | None) -> tuple[
 
 
 def _hidden(model: nn.Module, name: str) -> Hidden | None:
-    """Follow a dotted name through attributes, lists and dictionaries; None if it leads nowhere."""
+    return follow(model, name.split("."))
+
+
+def follow(model: nn.Module, parts: Sequence[Any]) -> Hidden | None:
+    """Follow a name through attributes, lists and dictionaries; None if it leads nowhere.
+
+    Args:
+        parts: of the name; of lists also as numbers, of dictionaries the keys as they are.
+    """
     way: list[tuple[type, str]] = []
     broken, kind, registered = 0, "", True
     at: Any = model
-    for part in name.split("."):
-        if isinstance(at, (list, tuple)):
-            at = at[int(part)] if part.isdigit() and int(part) < len(at) else None
+    for part in parts:
+        if isinstance(at, (list, tuple, deque)):
+            at = at[int(part)] if str(part).isdigit() and int(part) < len(at) else None
         elif isinstance(at, dict):
             at = at.get(part)
         else:
@@ -108,7 +117,7 @@ def _hidden(model: nn.Module, name: str) -> Hidden | None:
         if not registered and not kind and isinstance(at, (nn.Module, torch.Tensor)):
             broken, kind = len(way), type(at).__name__
     history = isinstance(at, torch.Tensor) and at.requires_grad and not at.is_leaf
-    return Hidden(name, tuple(way), broken or len(way), kind, history)
+    return Hidden(".".join(map(str, parts)), tuple(way), broken or len(way), kind, history)
 
 
 def _matches(name: str, pattern: str) -> bool:

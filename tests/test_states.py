@@ -33,3 +33,13 @@ def test_a_clean_bill_for(name: str) -> None:
     report = diagnosed(*state_programs.SOUND[name]())
     assert report.findings == ()
     assert report.healthy
+
+
+@pytest.mark.parametrize("name", [n for n, p in state_programs.FAULTY.items() if p.cause == "unregistered_parameters"])
+def test_what_the_model_hides_is_named_without_being_asked_for(name: str) -> None:
+    program = state_programs.FAULTY[name]
+    model, step = program.build()
+    report = gradkit.diagnose(step, model=model)
+    assert {finding.cause for finding in report.findings} == {"unregistered_parameters"}
+    assert {finding.location.line for finding in report.findings} == program.lines
+    assert not report.healthy

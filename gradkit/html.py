@@ -24,10 +24,12 @@ def write(
     drawing: str = "",
     language: str | None = None,
     asides: Sequence[tuple[str, str]] = (),
+    breakdown: str = "",
 ) -> str:
     """A fragment that stands on its own: style, verdict, a card for each finding, and the picture (SVG) if given.
 
-    What was looked at and found harmless (``asides``: place and sentence) is folded away.
+    What was looked at and found harmless (``asides``: place and sentence) is folded away, and so is the table of
+    ``breakdown``.
 
     Example:
         >>> "gk-verdict ok" in write((), "Sound.", "4 of 4", healthy=True)
@@ -39,8 +41,9 @@ def write(
         *(card(section, language) for section in sections),
     ]
     if drawing:
-        parts.append(f'<div class="gk-paper">{drawing}</div>')
-    parts.append(f'<p class="gk-summary">{escape(summary)}</p>{_folded(asides, language)}</div>')
+        name = escape(i18n.words("picture.title", language))
+        parts.append(f'<div class="gk-paper" role="group" aria-label="{name}" tabindex="0">{drawing}</div>')
+    parts.append(f'<p class="gk-summary">{escape(summary)}</p>{_folded(asides, language)}{_table(breakdown)}</div>')
     return "\n".join(parts)
 
 
@@ -51,12 +54,18 @@ def _folded(asides: Sequence[tuple[str, str]], language: str | None) -> str:
     return f'<details class="gk-more"><summary>{_word("harmless", language)}</summary><ul>{rows}</ul></details>'
 
 
+def _table(breakdown: str) -> str:
+    title, _, table = breakdown.partition("\n")
+    pre = f'<pre class="gk-code" tabindex="0">{escape(table)}</pre>'
+    return f'<details class="gk-more"><summary>{escape(title)}</summary>{pre}</details>' if table else ""
+
+
 def page(fragment: str, title: str, language: str | None = None) -> str:
     """A whole document around a fragment, for a file."""
     code = "zh-CN" if (language or i18n.language()) == "zh" else "en"
     return (
         f'<!doctype html><html lang="{code}"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"></head>'
+        f'<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"></head>'
         f'<body style="margin:24px">{fragment}</body></html>\n'
     )
 
@@ -82,7 +91,7 @@ def card(section: Section, language: str | None = None) -> str:
 def code(lines: Iterable[CodeLine]) -> str:
     """Lines of code with their numbers; the expression in question is underlined, its label stands below it."""
     rows = [row for line in lines for row in _rows(line)]
-    return f'<pre class="gk-code">{chr(10).join(rows)}</pre>' if rows else ""
+    return f'<pre class="gk-code" tabindex="0">{chr(10).join(rows)}</pre>' if rows else ""
 
 
 def _rows(line: CodeLine) -> Iterable[str]:

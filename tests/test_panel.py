@@ -473,6 +473,29 @@ def test_looking_at_another_source_loses_nothing(folder: Path, notebook: dict[st
     assert request.named == {"model": "train.py:build_model", "batch": "b.pt"}
 
 
+# -- pages that run no widgets --------------------------------------------------------------------------------------
+
+
+def test_a_page_without_widgets_is_told_how_to_get_a_report() -> None:
+    still = Panel(language="en")._repr_mimebundle_()
+    assert "gradkit.diagnose(model, batch)" in text_of(still["text/html"])
+    assert "gradkit.diagnose(model, batch)" in still["text/plain"]
+
+
+def test_a_page_without_widgets_shows_the_last_report_with_its_picture() -> None:
+    panel = by_example("vision_memory_detached")
+    still = panel._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in still
+    assert still["text/html"] == panel.report.html("en")
+    assert "<svg" in still["text/html"]
+    assert still["text/plain"] == panel.report.text("en")
+
+
+def test_a_plain_python_prompt_shows_a_line() -> None:
+    assert repr(Panel()) == "<gradkit.Panel: nothing diagnosed yet>"
+    assert "vision_memory.py:63" in repr(by_example("vision_memory_detached"))
+
+
 # -- the table ------------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from html import escape
 from typing import Any
 
 import ipywidgets
@@ -234,7 +235,17 @@ class Panel(Column):
     def _go(self, name: str) -> None:
         self.manners.go(f"gkp-{name}")
 
+    def __repr__(self) -> str:
+        said = self.report.verdict("en") if self.report is not None else "nothing diagnosed yet"
+        return f"<gradkit.Panel: {said}>"
+
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """The live widget; a page that cannot run it says so."""
-        data = super()._repr_mimebundle_(**kwargs)
-        return {**data, "text/plain": words("panel.still", self.language)}
+        """The live widget; a page that cannot run it shows the last report, or says how to get one."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data, *metadata = bundle if isinstance(bundle, tuple) else (bundle,)
+        still = words("panel.still", self.language)
+        page = f'<p lang="{"zh-CN" if self.language == "zh" else "en"}">{escape(still)}</p>'
+        if self.report is not None:
+            still, page = self.report.text(self.language), self.report.html(self.language)
+        data = {**(data or {}), "text/plain": still, "text/html": page}
+        return (data, *metadata) if metadata else data

@@ -73,6 +73,7 @@ class OwnBackwards:
     Attributes:
         reached: the norm of every gradient that any of them handed to a parameter.
         passes: every walk back through the graph, in order.
+        threads: those that are heard; its user adds those that the step starts.
     """
 
     def __init__(
@@ -85,9 +86,11 @@ class OwnBackwards:
         self._asked: Asked | None = None
         self.passes: list[Pass] = []
         self.heard: Callable[[list[torch.Tensor], FrameType], None] = lambda losses, frame: None
+        self.threads: set[int] = set()
 
     def __enter__(self) -> OwnBackwards:
         self._thread = threading.get_ident()
+        self.threads.add(self._thread)
         self._original: Callable[..., None] = torch.autograd.backward
         torch.autograd.backward = self._backward
         return self
@@ -132,7 +135,7 @@ class OwnBackwards:
 
     def _backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
         losses = _tensors(tensors)
-        if not losses or threading.get_ident() != self._thread:
+        if not losses or threading.get_ident() not in self.threads:
             self._original(tensors, *args, **kwargs)
             return
         loss = next((x for x in losses if x.requires_grad), losses[0])
@@ -152,7 +155,8 @@ class OwnBackwards:
             except Exception as error:
                 self._asked = Asked(error, loss)
                 raise
-        behind = frozenset(node.sequence for node in drawn.nodes if not node.leaf)
+        mine = threading.get_ident() == self._thread  # autograd counts its nodes in each thread anew
+        behind = frozenset(node.sequence for node in drawn.nodes if not node.leaf and mine)
         chain = frames.chain(sys._getframe(1), self._stop)
         self.passes.append(Pass(number, behind, not _keeps(args[1:3], kwargs), chain))
         held = norms(self._parameters)

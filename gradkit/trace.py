@@ -88,6 +88,7 @@ class Tracer(TorchFunctionMode):
             self._parameters[name] = self.ledger.old(parameter, name) if known is None else known
         self.backwards = OwnBackwards(self.ledger, self._held, Tracer.run.__code__, preserved)
         self.scalers = Scalers(Tracer.run.__code__)
+        self.backwards.threads = self.switches.threads
         self.backwards.heard, self.switches.heard = self.scalers.backward, self.scalers.switched
         for name, buffer in _entries(modules.items(), "_buffers"):
             if self.ledger.known(buffer) is None:

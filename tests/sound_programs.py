@@ -737,6 +737,25 @@ def targets_made_by_a_thread_that_does_not_record() -> Built:
 
 
 @sound
+def a_backward_in_a_thread() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        made: list[torch.Tensor] = []
+
+        def work() -> None:
+            made.append(model(x).sum())
+            made[0].backward()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return made[0].detach()
+
+    return model, step
+
+
+@sound
 def a_compiled_model() -> Built:
     model, x = small(), batch()
     compiled = torch.compile(model, backend="aot_eager")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from gradkit import datafiles, specs
+from gradkit import datafiles, specs, synthetic
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ def load_batch(source: object, *, device: torch.device | str = "cpu") -> Any:
     """The batch that a person means.
 
     Args:
-        source: a file ``.pt`` / ``.pth`` / ``.safetensors`` / ``.npz`` / ``.npy`` / ``.json``; a spec
+        source: a data file ``.pt`` / ``.pth`` / ``.safetensors`` / ``.npz`` / ``.npy`` / ``.json``; a spec
+            line such as ``x=float32[4, 3]; y=int64[4]<5`` (random numbers, see :mod:`gradkit.synthetic`); a spec
             ``file.py:make_batch`` or ``package.module:batch`` (called if it is a function); a function of no arguments;
             a DataLoader, which gives its first batch; or the batch itself.
         device: where the tensors of a data file go. What code hands over stays where it is.
@@ -54,6 +55,8 @@ def load_batch(source: object, *, device: torch.device | str = "cpu") -> Any:
     """
     if isinstance(source, (str, os.PathLike)):
         text = os.fsdecode(source)
+        if synthetic.is_line(text):
+            return synthetic.make(synthetic.parse(text), device)
         if not specs.is_spec(text):
             return moved(datafiles.read(Path(text)), torch.device(device))
         found = specs.find(text)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradkit import adapters, specs
+from gradkit import adapters, losses, specs
 from gradkit.batches import load_batch, shown
 from gradkit.errors import GradkitError
 from gradkit.owners import model_of, modules_of
@@ -56,6 +56,8 @@ def build_loss(spec: object) -> Callable[..., Any] | None:
     """A loss from a spec or an object: a function of (output, ...) as it is, a class or a builder called."""
     if spec is None:
         return None
+    if isinstance(spec, str) and losses.is_text(spec):
+        return losses.build(spec)
     found = _found(spec)
     loss = found.value
     wants = accepts(loss) if callable(loss) else None

@@ -750,6 +750,18 @@ def a_square_root_by_the_math_module() -> Built:
 
 
 @cut("python_roundtrip")
+def a_square_root_of_a_bare_number() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        value = float(model(x).pow(2).mean())  # CUT
+        root = value**0.5
+        return torch.tensor(root)  # CUT
+
+    return model, step
+
+
+@cut("python_roundtrip")
 def an_array_of_items() -> Built:
     model, x = small(), batch()
 

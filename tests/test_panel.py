@@ -280,6 +280,39 @@ def test_gradients_switched_off_in_the_notebook_are_off_in_the_panel(notebook: d
     assert [finding.cause for finding in panel.report.findings] == ["grad_disabled_globally"]
 
 
+def test_a_batch_that_fits_the_model_is_proposed_and_diagnosed(notebook: dict[str, Any]) -> None:
+    notebook["net"] = Net()
+    panel = Panel()
+    panel.form.kind.value = "objects"
+    press(panel, panel.form.batch.propose)
+    assert panel.form.batch.made.text == "float32[4, 4]"
+    panel.form.batch.said.control.value = "output.square().mean()"
+    press(panel, panel.diagnose)
+    assert [finding.cause for finding in panel.report.findings] == ["detach"]
+
+
+def test_a_batch_is_proposed_for_a_model_in_a_file(folder: Path) -> None:
+    panel = by_file(Panel(), model="train.py:build_model", loss="train.py:loss_fn")
+    press(panel, panel.form.batch.propose)
+    assert panel.form.batch.batch.text == "float32[4, 4]"
+    press(panel, panel.diagnose)
+    assert [finding.cause for finding in panel.report.findings] == ["detach"]
+
+
+def test_a_model_that_says_nothing_of_its_input_is_told_so_beside_the_batch(notebook: dict[str, Any]) -> None:
+    notebook["scale"] = nn.ParameterList([torch.ones(2)])
+    panel = Panel()
+    panel.form.kind.value = "objects"
+    press(panel, panel.form.batch.propose)
+    assert "x=float32[4, 3]" in panel.form.problems["batch"].value
+
+
+def test_a_line_that_describes_no_batch_is_told_beside_the_batch(folder: Path) -> None:
+    panel = by_file(Panel(), model="train.py:build_model", batch="x=floaty[2]", loss="mse_loss")
+    press(panel, panel.diagnose)
+    assert "floaty" in panel.form.problems["batch"].value
+
+
 def test_patterns_choose_what_should_train(notebook: dict[str, Any]) -> None:
     panel = Panel(Net(), torch.ones(2, 4), loss=square)
     panel.form.batch.should_train.control.value = "head.*"
@@ -942,4 +975,4 @@ def test_the_stages_are_told_while_it_runs(notebook: dict[str, Any]) -> None:
 
 
 def test_a_page_that_cannot_run_the_panel_says_how_to() -> None:
-    assert Panel()._repr_mimebundle_()["text/plain"] == "The gradkit panel. It comes alive when this cell is run."
+    assert Panel()._repr_mimebundle_()["text/plain"].startswith("The gradkit panel. It comes alive when this cell is")

@@ -231,7 +231,7 @@ def test_an_undone_in_place_write_changes_no_value_behind_it() -> None:
     ("name", "why"),
     [
         ("an_inner_step_that_writes_the_data_of_a_copy", "stored"),
-        ("a_square_root_by_the_math_module", "read"),
+        ("a_square_root_of_a_bare_number", "read"),
     ],
 )
 def test_a_finding_that_is_only_likely_says_why(name: str, why: str) -> None:

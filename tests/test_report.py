@@ -197,7 +197,6 @@ def test_many_parameters_are_not_listed_one_by_one() -> None:
 # -- the change that is proposed --------------------------------------------------------------------------------------
 
 UNCURED = {
-    "a_decorator_under_another_name": "takes the wrong decorator away",
     "two_layers_detached_on_one_line": "takes one of two detach() away",
 }
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gradkit import losses
 from gradkit.widgets import namespace, suggest
 from gradkit.widgets.inputs import Entry, Pick
-from gradkit.widgets.parts import Column, Say, Segments, show
+from gradkit.widgets.parts import Column, Press, Row, Say, Segments, show
 from gradkit.widgets.problem import Problem
 from gradkit.widgets.request import BUILTIN, KINDS, OBJECTS, Request
 from gradkit.widgets.sources import Examples, FileSource, ObjectsSource, Source, WeightsSource, filled
@@ -20,18 +21,24 @@ class BatchForm(Column):
     Args:
         objects: see :class:`sources.ObjectsSource`.
         chosen: see :class:`sources.ObjectsSource`.
+        propose: called when a person wants a batch that fits the model.
     """
 
-    def __init__(self, objects: Mapping[str, Any], chosen: Mapping[str, str]) -> None:
+    def __init__(self, objects: Mapping[str, Any], chosen: Mapping[str, str], propose: Callable[[], None]) -> None:
         self.objects = objects
         self.brings = Say(look="gkp-brings")
         self.batch = Entry("batch", "train.py:make_batch")
         self.loss = Entry("loss", "train.py:loss_fn")
         self.pick_batch = Pick("batch_object", "panel.none", chosen.get("batch", ""))
         self.pick_loss = Pick("loss_object", "panel.own_loss", chosen.get("loss", ""))
+        self.made = Entry("made_batch", "x=float32[4, 3]; y=int64[4]<5")
+        self.said = Entry("said_loss", "cross_entropy")
+        self.propose = Press("panel.propose", propose, look="gkp-small gkp-propose")
         self.should_train = Entry("should_train", "proj.*, *.lora_*")
-        parts = (self.batch, self.loss, self.pick_batch, self.pick_loss, self.should_train)
-        super().__init__(self.brings, *parts)
+        batch = (self.batch, self.pick_batch, self.made)
+        loss = (self.loss, self.pick_loss, self.said)
+        parts = (*batch, *loss, self.should_train)
+        super().__init__(self.brings, *batch, Row(self.propose, look="gkp-indent"), *loss, self.should_train)
         self.inputs = tuple(part.control for part in parts)
 
     def named(self, source: Source) -> dict[str, str]:
@@ -39,7 +46,7 @@ class BatchForm(Column):
         if source.brings:
             return {}
         if source.kind == OBJECTS:
-            return filled(batch=self.pick_batch, loss=self.pick_loss)
+            return {**filled(batch=self.made, loss=self.said), **filled(batch=self.pick_batch, loss=self.pick_loss)}
         return filled(batch=self.batch, loss=self.loss)
 
     def look_again(self, source: Source) -> None:
@@ -48,20 +55,31 @@ class BatchForm(Column):
             return
         if source.kind == OBJECTS:
             names = {**namespace.variables(), **self.objects}
-            self.pick_batch.offer(namespace.batches(names), names, eager=True)
+            self.pick_batch.offer(namespace.batches(names), names, eager=not self.made.text)
             self.pick_loss.offer(namespace.losses(names), names)
+            self.said.propose(losses.NAMES)
             return
         code = suggest.specs(Path.cwd())
         self.batch.propose((*suggest.data_files(Path.cwd()), *code))
-        self.loss.propose(code)
+        self.loss.propose((*code, *losses.NAMES))
+
+    def take(self, line: str, source: Source) -> None:
+        """Fill in a batch that was made up."""
+        if source.kind == OBJECTS:
+            self.pick_batch.control.value = ""
+            self.made.control.value = line
+        else:
+            self.batch.control.value = line
 
     def arrange(self, source: Source) -> None:
         """Show what belongs to a source."""
         self.brings.tell(f"panel.brings.{source.brings}" if source.brings else "")
         for part in (self.batch, self.loss):
             show(part, not source.brings and source.kind != OBJECTS)
-        for pick in (self.pick_batch, self.pick_loss):
+        for pick, text in ((self.pick_batch, self.made), (self.pick_loss, self.said)):
             show(pick, not source.brings and source.kind == OBJECTS)
+            show(text, not source.brings and source.kind == OBJECTS and not pick.text)
+        show(self.propose, not source.brings)
 
 
 class Form(Column):
@@ -70,9 +88,10 @@ class Form(Column):
     Args:
         given: objects handed to the panel, by argument: ``model``, ``batch``, ``loss``, ``step``.
         changed: called without arguments after every change.
+        propose: see :class:`BatchForm`.
     """
 
-    def __init__(self, given: Mapping[str, Any], changed: Callable[[], None]) -> None:
+    def __init__(self, given: Mapping[str, Any], changed: Callable[[], None], propose: Callable[[], None]) -> None:
         chosen = _names(given)
         variables = namespace.variables()
         self.objects = {
@@ -81,7 +100,7 @@ class Form(Column):
         made = (Examples(), FileSource(), ObjectsSource(self.objects, chosen), WeightsSource())
         self.sources: dict[str, Source] = {source.kind: source for source in made}
         self.kind = Segments("panel.source.", KINDS, look="gkp-kinds")
-        self.batch = BatchForm(self.objects, chosen)
+        self.batch = BatchForm(self.objects, chosen, propose)
         self.problems = {"source": Problem(), "batch": Problem()}
         first, second = (Say(f"panel.{name}.heading", look="gkp-heading", tag="h3") for name in ("source", "batch"))
         super().__init__(

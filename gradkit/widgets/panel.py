@@ -12,6 +12,7 @@ import ipywidgets
 
 from gradkit import html, i18n
 from gradkit.i18n import words
+from gradkit.report import Report
 from gradkit.widgets import work
 from gradkit.widgets.form import Form
 from gradkit.widgets.graph_view import PictureView
@@ -61,7 +62,9 @@ class Panel(Column):
         self.loaded: Loaded | None = None
         self._diagnosed: Request | None = None
         self.language = language or i18n.language()
-        self.form = Form({name: value for name, value in given.items() if value is not None}, self._changed)
+        self.form = Form(
+            {name: value for name, value in given.items() if value is not None}, self._changed, self.start_proposing
+        )
         self._build_actions()
         self.results = Results(self.start, self._go)
         self.manners = Manners()
@@ -104,11 +107,15 @@ class Panel(Column):
 
     def start(self) -> None:
         """Load what the form says, if that is still to do, and diagnose it."""
-        self._begin(diagnosing=True)
+        self._begin(self._diagnosing, self._show)
 
     def start_loading(self) -> None:
         """Load what the form says and show what it is."""
-        self._begin(diagnosing=False)
+        self._begin(self._loading, self._show_loaded)
+
+    def start_proposing(self) -> None:
+        """Fill in a batch of random numbers that fits the model's forward and config."""
+        self._begin(work.proposed, self._take)
 
     def stop(self) -> None:
         """Cancel what is running; the model is put back as it was."""
@@ -134,25 +141,26 @@ class Panel(Column):
 
     # -- one run, in a thread of its own ------------------------------------------------------------------------
 
-    def _begin(self, *, diagnosing: bool) -> None:
+    def _begin(self, task: Callable[[Request, Job], Any], then: Callable[[Any], None]) -> None:
         with self._lock:
             if self.job is not None:
                 return
             self.form.forgive()
             self.problem.tell(None)
             self.note.tell("")
-            task = functools.partial(self._work, request=self.form.request(), diagnosing=diagnosing)
-            self.job = Job(task, self._done, self._heard)
+            done = functools.partial(self._done, then=then)
+            self.job = Job(functools.partial(task, self.form.request()), done, self._heard)
             show(self.results, False)
             self._busy(True)
             self.job.start()
         self._go("cancel")
 
-    def _work(self, job: Job, request: Request, diagnosing: bool) -> tuple[Any, PictureView | None]:
+    def _loading(self, request: Request, job: Job) -> Loaded:
         self.loaded = work.loaded(request, self.loaded, job)
-        if not diagnosing:
-            return None, None
-        report = work.diagnosed(self.loaded, job)
+        return self.loaded
+
+    def _diagnosing(self, request: Request, job: Job) -> tuple[Report, PictureView]:
+        report = work.diagnosed(self._loading(request, job), job)
         job.tell("draw")
         return report, PictureView(report.picture, language=self.language, height=HEIGHT)
 
@@ -161,22 +169,28 @@ class Panel(Column):
             if job is self.job:
                 self.progress.at(job.stage, job.seconds, cancelling=job.cancelled)
 
-    def _done(self, job: Job) -> None:
+    def _done(self, job: Job, then: Callable[[Any], None]) -> None:
         with self._lock:
             self.job = None
             self._busy(False)
             self.card.tell(self.loaded if job.error is None else None)
             self.short.tell(self.loaded)
             if job.error is None:
-                self._show(*job.result)
+                then(job.result)
             else:
                 self._complain(job.error)
 
-    def _show(self, report: Any, view: PictureView | None) -> None:
-        if report is None or view is None:
-            self._match()
-            self._go("loaded")
-            return
+    def _show_loaded(self, _loaded: Loaded) -> None:
+        self._match()
+        self._go("loaded")
+
+    def _take(self, line: str) -> None:
+        self.form.batch.take(line, self.form.source)
+        self._match()
+        self._go("propose")
+
+    def _show(self, found: tuple[Report, PictureView]) -> None:
+        report, view = found
         assert self.loaded is not None
         same = self._diagnosed == self.loaded.request
         self.results.show(report, view, same=same, reloads=self.loaded.request.kind != OBJECTS)

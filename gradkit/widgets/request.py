@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gradkit import batches, building, load
+from gradkit import batches, building, load, signatures, synthetic
 from gradkit.batches import Row
 from gradkit.calling import ModelCall
 from gradkit.errors import GradkitError
@@ -79,6 +79,29 @@ def fulfil(request: Request) -> Loaded:
     return Loaded(request, step, rows, _stamps(files), optimizer)
 
 
+def suggested(request: Request) -> str:
+    """The line that describes a batch for the model that was asked for; nothing of it is run.
+
+    Raises:
+        GradkitError: there is no such model (``panel_nothing_chosen``, or whatever loading it raises), or it says too
+            little of what it takes (``nothing_to_propose``).
+    """
+    if request.kind == OBJECTS:
+        names = {**namespace.variables(), **request.objects}
+        model = _variable(request.named["model"], names) if "model" in request.named else None
+    else:
+        wanted = ("model", "adapter", "weights")
+        given: dict[str, Any] = {key: text for key, text in request.named.items() if key in wanted}
+        built = building.build_model(given.pop("model", None), **given, is_trainable=request.is_trainable)
+        model = built.value if built is not None else None
+    if model is None:
+        raise GradkitError("panel_nothing_chosen")
+    line = synthetic.propose(model)
+    if not line:
+        raise GradkitError("nothing_to_propose", expects=signatures.expectation(model))
+    return line
+
+
 def place(error: BaseException) -> str:
     """Where an error belongs: ``"source"`` or ``"batch"``, the two parts of the form, or ``"run"``.
 
@@ -88,19 +111,19 @@ def place(error: BaseException) -> str:
         'batch'
     """
     passed = {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)}
-    if passed & {batches.load_batch.__code__, building.build_loss.__code__}:
+    if passed & {batches.load_batch.__code__, building.build_loss.__code__, synthetic.parse.__code__}:
         return "batch"
     if isinstance(error, GradkitError) and error.key in _OF_BATCH:
         return "batch"
-    return "source" if fulfil.__code__ in passed else "run"
+    return "source" if passed & {fulfil.__code__, suggested.__code__} else "run"
 
 
-_OF_BATCH = ("no_batch", "no_loss", "no_such_parameter")
+_OF_BATCH = ("no_batch", "no_loss", "no_such_parameter", "nothing_to_propose")
 
 
 def _from_notebook(request: Request) -> tuple[load.Step, Any]:
     names = {**namespace.variables(), **request.objects}
-    given = {argument: _variable(name, names) for argument, name in request.named.items()}
+    given = {argument: _meant(argument, text, names) for argument, text in request.named.items()}
     if "step" in given:
         step = load.from_step(given["step"], given.get("model"), label=request.named["step"])
     elif "model" in given:
@@ -108,6 +131,15 @@ def _from_notebook(request: Request) -> tuple[load.Step, Any]:
     else:
         raise GradkitError("panel_nothing_chosen")
     return step, given.get("optimizer")
+
+
+def _meant(argument: str, text: str, names: Mapping[str, Any]) -> Any:
+    """What was chosen by name, or said in words of its own: a line that describes a batch, a loss."""
+    if argument == "batch" and text not in names:
+        return batches.load_batch(text)
+    if argument == "loss" and text not in names:
+        return building.build_loss(text)
+    return _variable(text, names)
 
 
 def _variable(name: str, names: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from gradkit.diagnose import diagnose
 from gradkit.errors import GradkitError
 from gradkit.report import Report
 from gradkit.widgets.job import Job
-from gradkit.widgets.request import Loaded, Request, fulfil
+from gradkit.widgets.request import Loaded, Request, fulfil, suggested
 
 
 def loaded(request: Request, known: Loaded | None, job: Job) -> Loaded:
@@ -24,6 +24,18 @@ def loaded(request: Request, known: Loaded | None, job: Job) -> Loaded:
         return known
     ready: Loaded = job.guard(lambda: fulfil(request))()
     return ready
+
+
+def proposed(request: Request, job: Job) -> str:
+    """The line that describes a batch for the model that was asked for.
+
+    Raises:
+        GradkitError: there is no such model, or it says too little of what it takes.
+        Cancelled: the job was cancelled meanwhile.
+    """
+    job.tell("load")
+    line: str = job.guard(lambda: suggested(request))()
+    return line
 
 
 def diagnosed(ready: Loaded, job: Job) -> Report:

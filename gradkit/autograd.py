@@ -9,6 +9,7 @@ Source: https://github.com/szagoruyko/pytorchviz
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 
 DEEPEST_FOR_TORCHVIZ = 500
 LARGEST = 20_000
+_COUNTED = 100_000
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,18 @@ class AutogradNode:
 
 @dataclass(frozen=True)
 class AutogradGraph:
-    """All nodes behind some tensors.
+    """The nodes behind some tensors, those nearest to them first; at most ``LARGEST``, and ``left_out`` more there are.
 
-    ``truncated`` says that there are more than ``LARGEST`` nodes, and only those nearest to the roots are here.
+    Where there are very many, ``left_out`` is the least that it can be.
     """
 
     nodes: tuple[AutogradNode, ...] = ()
-    truncated: bool = False
+    left_out: int = 0
+
+    @property
+    def truncated(self) -> bool:
+        """Whether there are more nodes than these."""
+        return self.left_out > 0
 
 
 def graph(tensors: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor]) -> AutogradGraph:
@@ -59,13 +66,13 @@ def graph(tensors: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor
     """
     names = {id(p): name for name, p in reversed(list(parameters.items()))}
     starts = [t.grad_fn for t in tensors if t.grad_fn is not None]
-    functions, truncated = walk(starts, LARGEST)
+    functions, left_out = walk(starts, LARGEST)
     index = {id(fn): i for i, fn in enumerate(functions)}
     labels = {id(fn): type(fn).__name__ for fn in functions}
     if starts and len(functions) <= DEEPEST_FOR_TORCHVIZ:
         labels.update(_torchviz(tuple(t for t in tensors if t.grad_fn is not None), dict(parameters)))
     nodes = tuple(_node(fn, index, labels, names) for fn in functions)
-    return AutogradGraph(nodes, truncated)
+    return AutogradGraph(nodes, left_out)
 
 
 def _node(fn: Any, index: dict[int, int], labels: dict[int, str], names: dict[int, str]) -> AutogradNode:
@@ -76,21 +83,20 @@ def _node(fn: Any, index: dict[int, int], labels: dict[int, str], names: dict[in
     return AutogradNode(labels[id(fn)], fn._sequence_nr(), False, (), parents)
 
 
-def walk(starts: Sequence[Any], most: int | None = None) -> tuple[list[Any], bool]:
-    """Every node behind some, found without recursion, and whether more than ``most`` of them were left out."""
+def walk(starts: Sequence[Any], most: int | None = None) -> tuple[list[Any], int]:
+    """Every node behind some, the nearest first, found without recursion; and how many beyond ``most`` are left out."""
     found: list[Any] = []
-    seen: set[int] = set()
-    todo = list(reversed(starts))
-    while todo:
-        node = todo.pop()
-        if id(node) in seen:
-            continue
-        if most is not None and len(found) >= most:
-            return found, True
-        seen.add(id(node))
+    seen = {id(node) for node in starts}
+    todo = deque({id(node): node for node in starts}.values())
+    while todo and (most is None or len(found) < most + _COUNTED):
+        node = todo.popleft()
         found.append(node)
-        todo.extend(parent for parent, _ in reversed(node.next_functions) if parent is not None)
-    return found, False
+        for parent, _ in node.next_functions:
+            if parent is not None and id(parent) not in seen:
+                seen.add(id(parent))
+                todo.append(parent)
+    left = 0 if most is None else max(0, len(found) + len(todo) - most)
+    return found[:most], left
 
 
 def _torchviz(tensors: tuple[torch.Tensor, ...], parameters: dict[str, torch.Tensor]) -> Iterator[tuple[int, str]]:

@@ -6,13 +6,15 @@ import linecache
 from collections.abc import Iterable
 from typing import Any
 
-from gradkit.charts import Box
+from gradkit.charts import Box, Chart
 from gradkit.folding import chart
 from gradkit.lettering import clean, operation, place_name
+from gradkit.nearby import MARK
 from gradkit.phrases import Phrases
 from gradkit.records import Finding, Location, Node, Picture
+from gradkit.shapes import Shapes
 
-_NAMES, _AROUND = 8, 1
+_NAMES, _AROUND = 8, 3
 
 
 def cards(
@@ -21,13 +23,15 @@ def cards(
     language: str | None = None,
     *,
     open: Iterable[str] = (),  # noqa: A002
+    shown: Chart | None = None,
 ) -> dict[int, dict[str, Any]]:
     """A card for every box that ``drawing.dot`` draws with the same arguments, by the number of the box.
 
     A card has ``title``, ``kind`` (``"cut"``, ``"plate"``, ``"module"`` ...), ``status``, ``state`` (the status in
     words), ``rows`` (pairs of label and value), ``place`` (``file.py:41``), ``path`` (of the file), ``code`` (lines as
-    ``{"line", "text", "here", "from", "to"}``, columns from 0), ``why`` (sentences) and ``open`` (the module path that
-    unfolds the box, or ``""``). All of it is plain JSON.
+    ``{"line", "text", "here", "from", "to"}``, columns from 0), ``why`` (sentences), ``open`` (what unfolds the box:
+    the path of a module, a part beyond, or ``""``), and to be searched ``names`` (of all modules, parameters and
+    operations in it) and ``places`` (of all lines in it). All of it is plain JSON.
 
     Raises:
         GradkitError: an unknown view.
@@ -39,14 +43,16 @@ def cards(
         ('fc.bias', '✗ should train, no gradient', [['Shape', '(4)']])
     """
     words = Phrases(picture, language)
-    shown = chart(picture, view, open)
-    return {box.number: _Card(picture, words, box, box.number in shown.shaded).as_dict() for box in shown.boxes}
+    shown = shown or chart(picture, view, open)
+    shapes = Shapes(picture, words)
+    return {box.number: _Card(picture, words, shapes, box, box.number in shown.shaded).as_dict() for box in shown.boxes}
 
 
 class _Card:
-    def __init__(self, picture: Picture, words: Phrases, box: Box, shaded: bool) -> None:
+    def __init__(self, picture: Picture, words: Phrases, shapes: Shapes, box: Box, shaded: bool) -> None:
         self.picture = picture
         self.words = words
+        self.shapes = shapes
         self.box = box
         self.shaded = shaded
         self.finding = picture.findings[box.finding] if box.finding is not None else None
@@ -64,6 +70,8 @@ class _Card:
             "code": _code(place) if place else [],
             "why": self._why(),
             "open": self._opens(),
+            "names": self._names(),
+            "places": self._places(),
         }
 
     def _title(self) -> str:
@@ -95,24 +103,54 @@ class _Card:
                 ("function", clean(place.function) if place else ""),
                 ("starves", self._some(self.finding.parameters)),
             ]
-        if one is not None:
-            module = "" if one.kind == "parameter" else clean(one.module)
+        if self.box.kind == "loss":
+            return [("shape", self.shapes.taken(self.box)), ("limit", self.words.limit())]
+        if one is not None and self.box.kind != "input":
+            parameter = one.kind == "parameter"
             return [
-                ("module", module),
-                ("shape", self.words.shape(one.shape)),
+                ("module", "" if parameter else clean(one.module)),
+                ("shape", self.words.shape(one.shape) if parameter else ""),
+                ("takes", "" if parameter else self.shapes.taken(self.box)),
+                ("gives", "" if parameter else self.shapes.given(self.box) or self.words.shape(one.shape)),
                 ("function", clean(place.function) if place else ""),
             ]
         if self.box.kind == "input":
             named = [f"{clean(node.label)} {self.words.shape(node.shape)}".strip() for node in self.box.members]
             return [("holds", self._some(named))]
-        operations = (operation(clean(node.label)) for node in self.box.members if node.kind in ("autograd", "call"))
+        labels = dict.fromkeys(node.label for node in self.box.members if node.kind in ("autograd", "call"))
+        operations = (operation(clean(label)) for label in labels)
         trained = (node.label for node in self.box.members if (node.kind, node.status) == ("parameter", "live"))
         return [
             ("holds", self.words.holds(self.box) if self.box.part else ""),
+            ("takes", self.shapes.taken(self.box)),
+            ("gives", self.shapes.given(self.box)),
             ("starves", self._some(node.label for node in self._starved())),
             ("parameters", self._some(trained)),
             ("operations", self._some(dict.fromkeys(operations), ", ")),
+            ("line", self._some(self._places(), ", ")),
         ]
+
+    def _names(self) -> list[str]:
+        """What the box can be searched by: modules, parameters, operations by both of their names, the cause."""
+        found: dict[str, None] = dict.fromkeys(self.box.part.paths if self.box.part else ())
+        labels = dict.fromkeys((node.label, node.module) for node in self.box.members)
+        for label, module in labels:
+            found |= dict.fromkeys((label, operation(label), module))
+        cause = (self.finding.cause, self.finding.module, *self.finding.parameters) if self.finding else ()
+        return [clean(name) for name in (*cause, *found) if name]
+
+    def _places(self) -> list[str]:
+        """Every line that made something in the box, ``file.py:41``; of a finding also those of its notes."""
+        made = dict.fromkeys(node.location for node in self.box.members if node.location)
+        told = (self.finding.location, *self.finding.also) if self.finding else ()
+        return list(dict.fromkeys(place_name(place) for place in (*told, *made) if place))
+
+    def _border(self) -> int:
+        """The node of a part beyond to go on from: the last one before the cut, the first one behind it."""
+        numbers = [node.number for node in self.box.members if node.kind != "parameter"] or [self.box.number]
+        cut = next((node.number for node in self.picture.nodes if node.kind == "cut"), 0)
+        before = [number for number in numbers if number < cut]
+        return max(before) if len(before) * 2 > len(numbers) else min(numbers)
 
     def _starved(self) -> list[Node]:
         return [node for node in self.box.members if node.kind == "parameter" and node.status == "starved"]
@@ -150,6 +188,8 @@ class _Card:
     def _opens(self) -> str:
         """The module to unfold: the box's own, or the parent of the siblings that share it."""
         part = self.box.part
+        if self.box.kind == "more":
+            return f"{MARK}{self._border()}"
         if part is None:
             return ""
         if len(part.paths) > 1:

@@ -8,13 +8,14 @@ import graphviz
 
 from gradkit.charts import Box, Chart
 from gradkit.folding import chart
-from gradkit.lettering import SANS, clean, html, line
+from gradkit.lettering import SANS, clean, html, line, points, quantity
 from gradkit.looks import AMBER, ARROWS, BOXES, DARK_RED, GREY, INK, PALE, SOFT, TEXT
 from gradkit.phrases import Phrases
 from gradkit.plates import plate
 from gradkit.records import Finding, Picture
 
-_ROW = 4
+_ROW, _ACROSS = 4, 300
+_THIN, _THICK = 1.6, 6.5
 
 
 def dot(
@@ -23,6 +24,7 @@ def dot(
     language: str | None = None,
     *,
     open: Iterable[str] = (),  # noqa: A002
+    shown: Chart | None = None,
 ) -> graphviz.Digraph:
     """Draw a picture as DOT.
 
@@ -31,9 +33,11 @@ def dot(
 
     Args:
         picture: what to draw.
-        view: ``"map"`` (folded by module), ``"graph"`` (every node), or ``"auto"``: the graph up to 24 nodes.
+        view: ``"map"`` (folded by module), ``"graph"`` (every node), ``"near"`` (the nodes around the cuts), or
+            ``"auto"``: the graph up to 24 nodes, else the map.
         language: ``"en"``, ``"zh"``, or None for the one in use.
         open: dotted paths of modules that the map shows unfolded.
+        shown: the chart of all this, if there is one already.
 
     Returns:
         A graph whose ``.source`` is the DOT text; ``render.svg`` and ``render.png`` lay it out.
@@ -46,7 +50,7 @@ def dot(
         >>> "n1" in dot(Picture((Node(1, "loss", "loss", "live"),), (), (), (), loss="0.5")).source
         True
     """
-    return Drawing(picture, chart(picture, view, open), Phrases(picture, language)).digraph()
+    return Drawing(picture, shown or chart(picture, view, open), Phrases(picture, language)).digraph()
 
 
 class Drawing:
@@ -66,7 +70,7 @@ class Drawing:
             "graph",
             rankdir="TB",
             nodesep="0.35",
-            ranksep="0.42",
+            ranksep="0.34",
             pad="0.25",
             compound="true",
             bgcolor="white",
@@ -85,6 +89,7 @@ class Drawing:
         self._arrows()
         self._beside()
         self._loose()
+        self._limit()
         return self.graph
 
     def _region(self, name: str, boxes: list[Box]) -> None:
@@ -113,7 +118,10 @@ class Drawing:
             look = self._loss_look()
         elif box.kind == "node" and box.members[0].kind == "parameter" and box.status != "starved":
             look["style"] = "filled"
-        rows = self._module_rows(box) if self.shown.view == "map" else self._node_rows(box)
+        if box.kind == "more":
+            look["style"] = f"{look['style']},dashed".replace("dashed,dashed", "dashed")
+        folded = self.shown.view == "map" or box.kind == "more"
+        rows = self._module_rows(box) if folded else self._node_rows(box)
         if box.kind in ("input", "loss"):
             rows = self._end_rows(box)
         label = f'<<table border="0" cellborder="0" cellspacing="0" cellpadding="1">{rows}</table>>'
@@ -134,12 +142,12 @@ class Drawing:
     def _module_rows(self, box: Box) -> str:
         ink, accent = TEXT.get(box.status, (GREY, GREY))
         title, state, holds = self.words.title(box), self.words.state(box), self.words.holds(box)
-        first = line(title, 12, color=ink, bold=True)
-        return (
-            first
-            + (line(holds, 9, color=SOFT if ink == INK else GREY) if holds else "")
-            + (line(state, 9, color=accent, bold=box.status in ("starved", "partly")) if state else "")
-        )
+        bold = box.status in ("starved", "partly")
+        second = line(holds, 10, color=SOFT if ink == INK else GREY) if holds else ""
+        if state and points(title, 12, bold=True) + points(state, 10, bold=bold) <= _ACROSS:
+            return line(title, 12, color=ink, bold=True, beside=(f"  {state}", 10, accent, bold)) + second
+        last = line(state, 10, color=accent, bold=bold) if state else ""
+        return line(title, 12, color=ink, bold=True) + second + last
 
     def _node_rows(self, box: Box) -> str:
         ink, accent = TEXT.get(box.status, (GREY, GREY))
@@ -149,8 +157,8 @@ class Drawing:
             holds, state = " · ".join(filter(None, (holds, state))), ""
         return (
             line(self.words.title(box), 11, color=ink, bold=parameter)
-            + (line(holds, 9, color=SOFT if ink == INK else GREY) if holds else "")
-            + (line(state, 9, color=accent, bold=True) if state else "")
+            + (line(holds, 10, color=SOFT if ink == INK else GREY) if holds else "")
+            + (line(state, 10, color=accent, bold=True) if state else "")
         )
 
     def _end_rows(self, box: Box) -> str:
@@ -158,9 +166,9 @@ class Drawing:
         if box.kind == "loss":
             return rows + line(self.words.loss_line(), 10, color=DARK_RED if not self.picture.backward else SOFT)
         for node in box.members[:_ROW]:
-            rows += line(f"{clean(node.label)}  {self.words.shape(node.shape)}".strip() or "?", 9, color=GREY)
-        left = len(box.members) - _ROW
-        return rows + (line(self.words.say("more", n=left), 9, color=GREY) if left > 0 else "")
+            rows += line(f"{clean(node.label)}  {self.words.shape(node.shape)}".strip() or "?", 10, color=GREY)
+        left = max(0, len(box.members) - _ROW) + self.picture.more_inputs
+        return rows + (line(self.words.say("more", n=left), 10, color=GREY) if left else "")
 
     def _plate(self, graph: graphviz.Digraph, box: Box) -> None:
         finding = self.picture.findings[box.finding] if box.finding is not None else None
@@ -175,14 +183,15 @@ class Drawing:
 
     def _arrows(self) -> None:
         kinds = {box.number: box.kind for box in self.shown.boxes}
-        labelled = False
+        labelled, reach = False, self.shown.reach()
+        most = max(reach.values(), default=0)
         for arrow in self.shown.arrows:
             look = dict(ARROWS.get(arrow.status, ARROWS["dead"]))
             ends = {kinds[arrow.tail], kinds[arrow.head]}
             if "cut" in ends:
                 look = dict(ARROWS["cut"])
             elif arrow.status == "live":
-                look["penwidth"] = "4" if self.shown.view == "map" else "2"
+                look |= self._weight(reach.get((arrow.tail, arrow.head)), most)
                 if kinds[arrow.head] == "loss" and not labelled:
                     look["label"], labelled = graphviz.escape(self.words.say("gradient")), True
             elif "input" in ends:
@@ -191,7 +200,22 @@ class Drawing:
             if region and region != self.region.get(arrow.tail):
                 look["lhead"] = region
             status = "cut" if "cut" in ends else arrow.status
-            self.graph.edge(f"n{arrow.tail}", f"n{arrow.head}", **{"class": status}, **look)
+            ends_id = f"e{arrow.tail}-{arrow.head}"
+            self.graph.edge(f"n{arrow.tail}", f"n{arrow.head}", id=ends_id, **{"class": status}, **look)
+
+    def _weight(self, reached: int | None, most: int) -> dict[str, str]:
+        """The width of a live arrow tells which share of what trains gets its gradient by it; its tooltip how much."""
+        if reached is None:
+            return {"penwidth": "2"}
+        width = _THIN + (_THICK - _THIN) * (reached / most) ** 0.5 if most else _THIN
+        tip = graphviz.escape(self.words.say("reaches", n=reached, size=quantity(reached)))
+        return {"penwidth": f"{width:.1f}", "arrowsize": f"{0.85 - 0.05 * width:.2f}", "tooltip": tip}
+
+    def _limit(self) -> None:
+        """Say below the drawing what is left out of it."""
+        said = self.words.limit()
+        if said:
+            self.graph.attr("graph", label=f'<<font color="{GREY}" point-size="10">{html(said)}</font>>')
 
     def _beside(self) -> None:
         """Hang every plate that has no place in the flow next to what it speaks of: below it, or above the loss."""

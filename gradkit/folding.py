@@ -1,4 +1,4 @@
-"""From a picture to the boxes and arrows of a drawing: every node, or folded by module."""
+"""From a picture to the boxes and arrows of a drawing: every node, those near the cuts, or folded by module."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from gradkit.charts import Arrow, Box, Chart
 from gradkit.errors import GradkitError
 from gradkit.modulemap import fold_by_module
-from gradkit.outline import lineage
+from gradkit.nearby import near
+from gradkit.outline import MOST, lineage
 from gradkit.records import Finding, Picture
 
 FIRST_GRAPH = 24
@@ -18,12 +19,12 @@ Link = tuple[int, int, str]
 
 
 def chart(picture: Picture, view: str = "auto", opened: Iterable[str] = ()) -> Chart:
-    """Choose the boxes: every node (``"graph"``), or folded by module (``"map"``).
+    """Choose the boxes: every node (``"graph"``), those near the cuts (``"near"``), or folded by module (``"map"``).
 
     Args:
         picture: what was found.
-        view: ``"graph"``, ``"map"``, or ``"auto"``: the graph up to 24 nodes, else the map.
-        opened: dotted paths of modules that the map shows unfolded.
+        view: ``"graph"``, ``"near"``, ``"map"``, or ``"auto"``: the graph up to 24 nodes, else the map.
+        opened: dotted paths of modules that the map shows unfolded; parts that ``"near"`` shows more of.
 
     Raises:
         GradkitError: another view (``unknown_view``).
@@ -36,13 +37,16 @@ def chart(picture: Picture, view: str = "auto", opened: Iterable[str] = ()) -> C
         [('node', 1), ('loss', 2)]
     """
     view = choose(picture, view)
-    made = _graph(picture) if view == "graph" else fold_by_module(picture, opened)
+    if view == "near" and len(picture.nodes) > MOST:
+        made = near(picture, opened)
+    else:
+        made = fold_by_module(picture, opened) if view == "map" else _graph(picture)
     plates = _plates(picture, made.boxes)
-    return Chart(view, (*made.boxes, *plates), made.arrows, made.shaded)
+    return Chart(made.view, (*made.boxes, *plates), made.arrows, made.shaded)
 
 
 def choose(picture: Picture, view: str) -> str:
-    """``"map"`` or ``"graph"``: the view asked for, or the one that ``"auto"`` means for this picture.
+    """``"map"``, ``"graph"`` or ``"near"``: the view asked for, or the one that ``"auto"`` means for this picture.
 
     Raises:
         GradkitError: another view (``unknown_view``).
@@ -53,7 +57,7 @@ def choose(picture: Picture, view: str) -> str:
     """
     if view == "auto":
         return "graph" if len(picture.nodes) <= FIRST_GRAPH else "map"
-    if view not in ("graph", "map"):
+    if view not in ("graph", "map", "near"):
         raise GradkitError("unknown_view", view=view)
     return view
 

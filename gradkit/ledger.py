@@ -48,6 +48,7 @@ class Ledger:
             returns the index of the call that stands in for it.
         behind: given a sequence number of autograd's, the outputs of the recorded call that made that node.
         past: whether a node with this sequence number was made before the step began.
+        name: given a tensor from before the step, what the running code calls it.
 
     Attributes:
         wrapping: whether there are tensors that wrap others, as inside ``vmap``.
@@ -58,8 +59,9 @@ class Ledger:
         unseen: Callable[[str, tuple[int, ...], int], int],
         behind: Callable[[int], tuple[int, ...]],
         past: Callable[[int], bool],
+        name: Callable[[torch.Tensor], str] = lambda _: "",
     ) -> None:
-        self._unseen, self._outputs_at, self._is_past = unseen, behind, past
+        self._unseen, self._outputs_at, self._is_past, self._name = unseen, behind, past, name
         self.makers: list[int] = []
         self._facts: list[list[Any]] = []  # in the order of Value's fields, from shape
         self._ids: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
@@ -107,7 +109,7 @@ class Ledger:
 
     def left(self, maker: int) -> int:
         """Enter a number, list or array that came out of a tensor."""
-        return self._new(maker, [(), None, False, "", "", True, False, "", False, False, -1])
+        return self._new(maker, [(), None, False, "", "", True, False, "", False, False, -1, ""])
 
     def use(self, tensor: torch.Tensor) -> int:
         """The number of a tensor that is being used; its ``requires_grad`` counts as it is now."""
@@ -160,7 +162,7 @@ class Ledger:
         flag, number = transforms.requires_grad(tensor) if self.wrapping else tensor.requires_grad, len(self.makers)
         leaf = flag and tensor.is_leaf and tensor.requires_grad
         self.makers.append(maker)
-        self._facts.append([tensor.shape, tensor.dtype, flag, parameter, buffer, False, leaf, "", False, False, -1])
+        self._facts.append([tensor.shape, tensor.dtype, flag, parameter, buffer, False, leaf, "", False, False, -1, ""])
         self._ids[id(tensor)] = (weakref.ref(tensor), number)
         return number
 
@@ -180,7 +182,9 @@ class Ledger:
         else:
             sources = ()
         if not sources:
-            return self.old(tensor)
+            number = self.old(tensor)
+            self._facts[number][11] = self._name(tensor)
+            return number
         number = self._enter(tensor, -1, "", "")
         self._facts[number][9] = tensor.grad_fn is not None and self._is_past(tensor.grad_fn._sequence_nr())
         self.makers[number] = self._unseen(name, sources, number)

@@ -93,13 +93,26 @@ def shorten(text: str, most: int) -> str:
     return f"{text[: most - 1 - tail]}…{text[-tail:]}"
 
 
-def line(text: str, size: int, *, color: str, bold: bool = False, code: bool = False, left: bool = False) -> str:
-    """One table row of an HTML-like label: the text, in a cell that is wide enough for it."""
+def line(
+    text: str, size: int, *, color: str, bold: bool = False, code: bool = False, left: bool = False,
+    beside: tuple[str, int, str, bool] | None = None,
+) -> str:  # fmt: skip
+    """One table row of an HTML-like label: the text, in a cell that is wide enough for it.
+
+    Args:
+        beside: a second text on the same line: text, size, colour, bold.
+    """
     face = f' face="{MONO}"' if code else ""
     body = f"<b>{html(text)}</b>" if bold else html(text)
     align = ' align="left"' if code or left else ""
     width = points(text, size, bold=bold, code=code)
-    return f'<tr><td{align} width="{width}"><font{face} color="{color}" point-size="{size}">{body}</font></td></tr>'
+    body = f'<font{face} color="{color}" point-size="{size}">{body}</font>'
+    if beside is not None:
+        more, its_size, its_color, its_bold = beside
+        width += points(more, its_size, bold=its_bold)
+        said = f"<b>{html(more)}</b>" if its_bold else html(more)
+        body += f'<font color="{its_color}" point-size="{its_size}">{said}</font>'
+    return f'<tr><td{align} width="{width}">{body}</td></tr>'
 
 
 def frame(place: Location, most: int = CODE_COLUMNS) -> tuple[str, str]:

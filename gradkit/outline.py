@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -186,6 +187,7 @@ class _Branch:
         return bool(self.parameters) or (self.path in info and info[self.path].numel > 0 == info[self.path].trainable)
 
 
+@functools.lru_cache(maxsize=65536)
 def lineage(path: str) -> tuple[str, ...]:
     """A dotted path and all above it, the root ``""`` first.
 

@@ -49,6 +49,8 @@ class Phrases:
             return self.say("batch")
         if box.kind == "loss":
             return f"{self.say('loss')}  {clean(self.picture.loss)}".strip()
+        if box.kind == "more":
+            return self.say("beyond", n=len(box.members))
         if box.part is not None:
             return self._part_title(box.part, box.half)
         labels = [clean(node.label) or "?" for node in box.members]
@@ -62,6 +64,9 @@ class Phrases:
         """What is in the box: classes and number of elements, or module and shape; ``""`` if nothing is known."""
         if box.part is not None:
             return " · ".join(filter(None, (self._kinds(box.part), self.elements(box))))
+        if box.kind == "more":
+            modules = dict.fromkeys(".".join(node.module.split(".")[:3]) for node in box.members if node.module)
+            return self._listed(map(clean, modules))
         last = box.members[-1] if box.members else None
         if box.kind in ("input", "loss", "cut", "plate") or last is None:
             return ""
@@ -91,6 +96,10 @@ class Phrases:
         of_parameters = [node.status for node in self.picture.nodes if node.kind == "parameter"]
         starved, trained = of_parameters.count("starved"), of_parameters.count("live")
         return self.say("backward.partly", n=starved, total=starved + trained) if starved else self.say("backward.runs")
+
+    def limit(self) -> str:
+        """What of a graph that is too large is left out; ``""`` if nothing is."""
+        return self.say("limit", n=f"{self.picture.left_out:,}") if self.picture.left_out else ""
 
     def heading(self, finding: Finding, in_flow: bool, places: int = 1) -> str:
         """The headline of a plate: a cut in the flow (in how many places), or what is wrong where nothing was cut."""

@@ -8,40 +8,18 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
-from gradkit import frames
+from gradkit import gaps
 from gradkit.autograd import AutogradGraph
-from gradkit.cuts import REGION, Verdict
+from gradkit.canvas import Canvas
+from gradkit.cuts import Verdict
 from gradkit.records import Edge, Finding, ModuleInfo, Node, Parameter, Picture
 from gradkit.replay import Rerun
-from gradkit.traces import Call, Trace
+from gradkit.traces import Trace
 
 MOST_INPUTS = 8
-
-
-@dataclass
-class _Canvas:
-    """Nodes under construction, by a key; numbered at the end in the order of the run."""
-
-    trace: Trace
-    nodes: dict[object, tuple[tuple[int, int], dict[str, object]]] = field(default_factory=dict)
-    edges: dict[tuple[object, object], str] = field(default_factory=dict)
-    of_call: dict[int, list[object]] = field(default_factory=dict)
-    inputs: set[int] = field(default_factory=set)
-
-    def node(self, key: object, order: tuple[int, int], **facts: object) -> None:
-        self.nodes.setdefault(key, (order, facts))
-
-    def edge(self, source: object, target: object, status: str) -> None:
-        if source != target and source in self.nodes and target in self.nodes:
-            if self.edges.get((source, target)) != "cut":
-                self.edges[(source, target)] = status
-
-    def call_facts(self, call: Call) -> dict[str, object]:
-        shape = self.trace.values[call.outputs[0]].shape if call.outputs else None
-        module = self.trace.modules[call.module] if call.module >= 0 else ""
-        return {"module": module, "shape": shape, "location": frames.innermost(call.chain)}
+MOST_NODES = 8000
+"""How many of autograd's nodes are drawn one by one; of those further from the loss only the calls are."""
 
 
 def make(  # noqa: PLR0913  it joins what all stages found
@@ -49,27 +27,31 @@ def make(  # noqa: PLR0913  it joins what all stages found
     rows: Sequence[Parameter], modules: tuple[ModuleInfo, ...], loss: str, backward: bool,
 ) -> Picture:  # fmt: skip
     """The picture of one diagnosis."""
-    canvas = _Canvas(trace)
+    canvas = Canvas(trace)
     starved = {row.name for row in rows if row.should_train and not row.reached}
+    left_out = graph.left_out + max(0, len(graph.nodes) - MOST_NODES)
     _autograd(canvas, trace, graph, starved, "live", frozenset())
     if rerun.trace is not None:
         live = frozenset(canvas.of_call)
         _autograd(canvas, rerun.trace, rerun.graph, starved, "dead", live)
-    _calls(canvas, verdict)
-    _parameters(canvas, starved)
+    _parameters(canvas, starved, "starved")
+    if left_out:
+        _parameters(canvas, {row.name for row in rows if row.should_train and row.reached}, "live")
+    _calls(canvas, verdict, _flowing(trace) if left_out else frozenset())
     _inputs(canvas)
     _loss(canvas, backward)
-    _cuts(canvas, verdict, findings)
-    return _numbered(canvas, modules, findings, loss, backward)
+    gaps.enter(canvas, verdict, findings)
+    nodes, edges = _numbered(canvas)
+    return Picture(nodes, edges, modules, findings, loss, backward, left_out, max(0, len(canvas.inputs) - MOST_INPUTS))
 
 
 def _autograd(
-    canvas: _Canvas, trace: Trace, graph: AutogradGraph, starved: set[str], status: str, taken: frozenset[int]
+    canvas: Canvas, trace: Trace, graph: AutogradGraph, starved: set[str], status: str, taken: frozenset[int]
 ) -> None:
     """Enter autograd's nodes; those of the rerun only where the first run had a history there and lost it later."""
     begins = [call.sequence for call in trace.calls]
     keys: dict[int, object] = {}
-    for index, node in enumerate(graph.nodes):
+    for index, node in enumerate(graph.nodes[:MOST_NODES]):
         if node.leaf:
             keys[index] = ("leaf", node.label or f"{index}{status}")
             if node.label and (status == "live" or node.label in starved):
@@ -95,8 +77,8 @@ def _was_live(trace: Trace, number: int) -> bool:
     return number < len(trace.calls) and any(trace.values[o].requires_grad for o in trace.calls[number].outputs)
 
 
-def _autograd_edges(canvas: _Canvas, graph: AutogradGraph, keys: dict[int, object], status: str) -> None:
-    for index, node in enumerate(graph.nodes):
+def _autograd_edges(canvas: Canvas, graph: AutogradGraph, keys: dict[int, object], status: str) -> None:
+    for index, node in enumerate(graph.nodes[:MOST_NODES]):
         for parent in node.parents:
             below = graph.nodes[parent]
             for source in below.parents if below.label == "AccumulateGrad" else (parent,):
@@ -104,10 +86,13 @@ def _autograd_edges(canvas: _Canvas, graph: AutogradGraph, keys: dict[int, objec
                     canvas.edge(keys[source], keys[index], status)
 
 
-def _calls(canvas: _Canvas, verdict: Verdict) -> None:
+def _calls(canvas: Canvas, verdict: Verdict, flowing: frozenset[int]) -> None:
     """Enter the calls on the way to the loss that left no node, and join them to what they used.
 
     Left out is what no parameter takes part in (masks, positions, indices): the batch leads past it.
+
+    Args:
+        flowing: values that a gradient comes to. Their calls stand for the nodes of a graph that is too large.
     """
     learned = _learned(canvas.trace)
     for call in canvas.trace.calls:
@@ -115,19 +100,30 @@ def _calls(canvas: _Canvas, verdict: Verdict) -> None:
             continue
         if call.index in learned or not learned:
             key = ("call", call.index)
-            canvas.node(key, (call.index, 0), label=call.name, kind="call", status="dead", **canvas.call_facts(call))
+            kind, status = ("autograd", "live") if flowing.intersection(call.outputs) else ("call", "dead")
+            canvas.node(key, (call.index, 0), label=call.name, kind=kind, status=status, **canvas.call_facts(call))
             canvas.of_call[call.index] = [key]
     for call in canvas.trace.calls:
         mine = canvas.of_call.get(call.index)
         if mine is None:
             continue
         for number in call.inputs:
-            source = _key_of(canvas, number)
+            source = canvas.key_of(number)
             if source is not None and not _is_told(canvas, source, mine):
-                canvas.edge(source, mine[0], "dead")
+                live = number in flowing and canvas.is_live(source) and canvas.is_live(mine[0])
+                canvas.edge(source, mine[0], "live" if live else "dead")
 
 
-def _is_told(canvas: _Canvas, source: object, mine: Sequence[object]) -> bool:
+def _flowing(trace: Trace) -> frozenset[int]:
+    """The values that the loss's gradient comes to, as far as the trace tells."""
+    found = {trace.loss} if trace.loss >= 0 and trace.values[trace.loss].requires_grad else set()
+    for call in reversed(trace.calls):
+        if found.intersection(call.outputs):
+            found.update(number for number in call.inputs if trace.values[number].requires_grad)
+    return frozenset(found)
+
+
+def _is_told(canvas: Canvas, source: object, mine: Sequence[object]) -> bool:
     """Whether autograd's own edges already lead from a node to those of a call."""
     kinds = {key[0] for key in (source, *mine) if isinstance(key, tuple)}
     return (len(kinds) == 1 and kinds <= {"live", "dead"}) or any((source, key) in canvas.edges for key in mine)
@@ -159,120 +155,36 @@ def _batch(trace: Trace) -> dict[int, frozenset[int]]:
     return found
 
 
-def _is_live(canvas: _Canvas, key: object) -> bool:
-    return canvas.nodes[key][1]["status"] == "live" if key in canvas.nodes else False
-
-
-def _key_of(canvas: _Canvas, number: int) -> object | None:
-    """The node that stands for a value: the last node of the call that made it, or the parameter's own."""
-    value = canvas.trace.values[number]
-    if value.parameter:
-        return ("leaf", value.parameter)
-    made = canvas.of_call.get(value.maker)
-    return max(made, key=lambda k: canvas.nodes[k][0]) if made else None
-
-
-def _parameters(canvas: _Canvas, starved: Iterable[str]) -> None:
-    for order, name in enumerate(sorted(starved)):
+def _parameters(canvas: Canvas, names: Iterable[str], status: str) -> None:
+    for order, name in enumerate(sorted(names)):
         shape = canvas.trace.values[canvas.trace.parameters[name]].shape
         facts: dict[str, object] = {"module": name.rpartition(".")[0], "shape": shape}
-        canvas.node(("leaf", name), (-1, order), label=name, kind="parameter", status="starved", **facts)
-    for call in canvas.trace.calls:
-        mine = canvas.of_call.get(call.index)
-        for number in call.inputs if mine else ():
-            name = canvas.trace.values[number].parameter
-            if name in starved and mine and not _is_told(canvas, ("leaf", name), mine):
-                canvas.edge(("leaf", name), mine[0], "dead")
+        canvas.node(("leaf", name), (-1, order), label=name, kind="parameter", status=status, **facts)
 
 
-def _inputs(canvas: _Canvas) -> None:
+def _inputs(canvas: Canvas) -> None:
     """The tensors of the batch: what existed before the step and is neither parameter nor buffer."""
     behind = _batch(canvas.trace)
     for call in canvas.trace.calls:
         mine = canvas.of_call.get(call.index, [])
         for number in {source for used in call.inputs for source in behind.get(used, ())} if mine else ():
-            if len(canvas.inputs | {number}) > MOST_INPUTS:
-                continue
             canvas.inputs.add(number)
-            shape = canvas.trace.values[number].shape
-            canvas.node(("input", number), (-2, number), label="", kind="input", status="dead", shape=shape)
+            if ("input", number) not in canvas.nodes and len(canvas.inputs) > MOST_INPUTS:
+                continue
+            shape, name = canvas.trace.values[number].shape, canvas.trace.values[number].name
+            canvas.node(("input", number), (-2, number), label=name, kind="input", status="dead", shape=shape)
             canvas.edge(("input", number), mine[0], "dead")
 
 
-def _loss(canvas: _Canvas, backward: bool) -> None:
+def _loss(canvas: Canvas, backward: bool) -> None:
     canvas.node("loss", (len(canvas.trace.calls), 0), label="loss", kind="loss", status="live" if backward else "dead")
-    source = _key_of(canvas, canvas.trace.loss) if canvas.trace.loss >= 0 else None
+    source = canvas.key_of(canvas.trace.loss) if canvas.trace.loss >= 0 else None
     if source is not None:
-        canvas.edge(source, "loss", "live" if _is_live(canvas, source) and backward else "dead")
+        canvas.edge(source, "loss", "live" if canvas.is_live(source) and backward else "dead")
 
 
-def _cuts(canvas: _Canvas, verdict: Verdict, findings: Sequence[Finding]) -> None:
-    for cut in verdict.cuts:
-        index = _finding_of(cut.calls, canvas, findings, cut.parameters)
-        if index is None or not cut.calls:
-            continue
-        key = ("cut", index)
-        finding = findings[index]
-        canvas.node(
-            key, (cut.calls[0], -1), label=finding.cause, kind="cut", status="cut", module=finding.module,
-            location=finding.location, finding=index,
-        )  # fmt: skip
-        inside = set(cut.calls) if cut.kind == REGION else set()
-        for number in cut.calls:
-            _sever(canvas, key, canvas.trace.calls[number], inside)
-            if cut.kind != REGION:
-                _replace(canvas, key, number)
-
-
-def _sever(canvas: _Canvas, key: object, call: Call, inside: set[int]) -> None:
-    """Lead what flows into a call from outside of the cut over the cut's plate."""
-    mine = canvas.of_call.get(call.index)
-    if not mine:
-        return
-    for number in call.inputs:
-        value = canvas.trace.values[number]
-        if value.maker in inside or not value.floating:
-            continue
-        source = _key_of(canvas, number)
-        if source is None or source not in canvas.nodes or canvas.nodes[source][1]["kind"] == "input":
-            continue
-        if value.requires_grad or value.parameter:
-            canvas.edges.pop((source, mine[0]), None)
-            canvas.edge(source, key, "cut")
-            canvas.edge(key, mine[0], "cut")
-
-
-def _replace(canvas: _Canvas, key: object, number: int) -> None:
-    """The plate stands for the call that cuts: what used its result hangs on the plate."""
-    for mine in [k for k in canvas.of_call.get(number, []) if k == ("call", number)]:
-        for (source, target), _ in list(canvas.edges.items()):
-            if source == mine:
-                canvas.edge(key, target, "cut")
-            if mine in (source, target):
-                canvas.edges.pop((source, target), None)
-        del canvas.nodes[mine]
-        canvas.of_call[number] = [key]
-
-
-def _finding_of(
-    calls: Sequence[int], canvas: _Canvas, findings: Sequence[Finding], parameters: Sequence[str]
-) -> int | None:
-    for index, finding in enumerate(findings):
-        if set(parameters) <= set(finding.parameters) and finding.cause not in ("frozen_all", "adapter_inference_mode"):
-            spots = {(finding.location.file, finding.location.line)} if finding.location else set()
-            spots |= {(spot.file, spot.line) for spot in finding.also}
-            for number in calls:
-                chain = canvas.trace.calls[number].chain
-                if any((code.co_filename, frames.line_of((code, at))) in spots for code, at in chain):
-                    return index
-    return None
-
-
-def _numbered(
-    canvas: _Canvas, modules: tuple[ModuleInfo, ...], findings: tuple[Finding, ...], loss: str, backward: bool
-) -> Picture:
+def _numbered(canvas: Canvas) -> tuple[tuple[Node, ...], tuple[Edge, ...]]:
     ordered = sorted(canvas.nodes, key=lambda k: canvas.nodes[k][0])
     numbers = {key: i + 1 for i, key in enumerate(ordered)}
     nodes = tuple(Node(numbers[key], **canvas.nodes[key][1]) for key in ordered)  # type: ignore[arg-type]
-    edges = tuple(Edge(numbers[a], numbers[b], status) for (a, b), status in canvas.edges.items())
-    return Picture(nodes, edges, modules, findings, loss, backward)
+    return nodes, tuple(Edge(numbers[a], numbers[b], status) for (a, b), status in canvas.edges.items())

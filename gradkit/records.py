@@ -134,8 +134,8 @@ class Node:
 
     Attributes:
         number: its stable number, counted in the order of the forward pass.
-        label: ``"AddmmBackward0"`` (autograd's name), ``"linear"`` (a call that left no grad_fn),
-            or a parameter's name.
+        label: ``"AddmmBackward0"`` (autograd's name), ``"linear"`` (a call: it left no grad_fn, or stands for nodes
+            of a graph that is too large), a parameter's name, or what an input is called.
         kind: ``"autograd"``, ``"call"``, ``"parameter"``, ``"input"``, ``"loss"`` or ``"cut"``.
         status: ``"live"`` (gradient flows), ``"dead"`` (no gradient comes here), ``"starved"``
             (a parameter that should train and gets none), ``"frozen"`` or ``"cut"``.
@@ -184,6 +184,9 @@ class Picture:
     Attributes:
         loss: the loss as a short text, for example ``"2.3026"``.
         backward: whether ``loss.backward()`` would run.
+        left_out: how many of autograd's nodes, those furthest from the loss, are no nodes of the picture: there are
+            too many, and only the calls that made them are shown.
+        more_inputs: how many further tensors of the batch took part.
     """
 
     nodes: tuple[Node, ...]
@@ -192,3 +195,5 @@ class Picture:
     findings: tuple[Finding, ...]
     loss: str = ""
     backward: bool = True
+    left_out: int = 0
+    more_inputs: int = 0

@@ -25,7 +25,7 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from gradkit import births, calls, carriers, collectives, frames, threads, transforms
+from gradkit import births, calls, carriers, collectives, frames, threads, transforms, variables
 from gradkit.backwards import Asked, OwnBackward, OwnBackwards
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
@@ -37,6 +37,7 @@ from gradkit.traces import Call, Chain, Trace
 _sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
 _is_recording, _is_inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
 _SLOTS = frozenset(vars(nn.Module()))
+_NAMED = 32
 _BACKWARD: Any = torch.Tensor.backward
 
 
@@ -59,7 +60,9 @@ class Tracer(TorchFunctionMode):
     def __init__(self, model: nn.Module, preserved: Preserved | None = None) -> None:
         super().__init__()
         self.preserved = preserved
-        self.ledger = Ledger(_weakly(self._unseen), _weakly(self._outputs_at), _weakly(self._is_past))
+        self.ledger = Ledger(
+            _weakly(self._unseen), _weakly(self._outputs_at), _weakly(self._is_past), _weakly(self._called)
+        )
         self.switches = Switches(Tracer.run.__code__, self.ledger.inputs)
         self._calls: list[tuple[Any, ...]] = []
         self._begins: list[int] = []
@@ -67,7 +70,7 @@ class Tracer(TorchFunctionMode):
         modules = _once(places)
         self.running = Running(modules.items(), Tracer.run.__code__)
         self._held = dict(_entries(places, "_parameters"))
-        self.begin = self._thread = 0
+        self.begin = self._thread = self._named = 0
         self._numbers: list[int] = []
         self.outer: Chain | None = None
         self._branches: dict[int, Tracer] = {}
@@ -433,6 +436,11 @@ class Tracer(TorchFunctionMode):
 
     def _is_past(self, sequence: int) -> bool:
         return sequence < self.begin
+
+    def _called(self, tensor: torch.Tensor) -> str:
+        """The variable that holds a tensor from before the step; the names of the first few are looked up."""
+        self._named += 1
+        return variables.holder(tensor, self._frame, self.running.stop) if self._named <= _NAMED else ""
 
     def _outputs_at(self, sequence: int) -> tuple[int, ...]:
         index = self.index_at(sequence)

@@ -97,6 +97,7 @@ class Value:
         stray: it is an ``nn.Parameter`` that the model does not have.
         past: its history was recorded before the step began.
         birth: index of the call that made it a Parameter or Variable in this step, -1 for any other.
+        name: of a tensor from before the step, the variable that held it when it was first used, ``""`` if none did.
     """
 
     maker: int
@@ -111,6 +112,7 @@ class Value:
     stray: bool = False
     past: bool = False
     birth: int = -1
+    name: str = ""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from tests import pictures
 GOLDEN = Path(__file__).parent / "goldens" / "drawing"
 VIEWS, LANGUAGES = ("map", "graph"), ("en", "zh")
 NODE = re.compile(r"^\t+(n\d+) \[label=<(.*)> class=(\w+)(.*)\]$", re.MULTILINE)
+ROW = re.compile("</tr>|</font><font[^>]*>(?:<b>)?\u00a0\u00a0")  # a state may stand beside a title
 EDGE = re.compile(r"^\t+(n\d+) -> (n\d+) \[(.*)\]$", re.MULTILINE)
 
 
@@ -41,7 +42,7 @@ def nodes(source):
     """``{"n3": (visible text of each row, class, other attributes)}``."""
     found = {}
     for name, label, status, rest in NODE.findall(source):
-        rows = [html.unescape(re.sub(r"<[^>]+>", "", row)) for row in re.split(r"</tr>", label)]
+        rows = [html.unescape(re.sub(r"<[^>]+>", "", row)) for row in re.split(ROW, label)]
         found[name] = ([row.replace("\u00a0", " ").replace("\\\\", "\\") for row in rows if row], status, rest)
     return found
 
@@ -195,9 +196,9 @@ def test_states_differ_in_words_and_in_outline_not_only_in_colour():
     assert "peripheries=2" in drawn["starved"][2]
     assert "rounded" not in drawn["starved"][2]
     assert len(outlines) == 4
-    assert drawn["live"][0][-1] == "✓ gets a gradient"
-    assert drawn["starved"][0][-1] == "✗ should train, no gradient"
-    assert drawn["frozen"][0][-1] == "frozen"
+    assert drawn["live"][0][1] == "✓ gets a gradient"
+    assert drawn["starved"][0][1] == "✗ should train, no gradient"
+    assert drawn["frozen"][0][1] == "frozen"
 
 
 def test_the_gradient_is_a_thick_green_arrow_backward_and_its_absence_a_dashed_grey_line():
@@ -206,11 +207,29 @@ def test_the_gradient_is_a_thick_green_arrow_backward_and_its_absence_a_dashed_g
     dead = [look for look in drawn.values() if "class=dead" in look and "style" in look]
     cut = [look for look in drawn.values() if "class=cut" in look]
     assert live
-    assert all("dir=back" in look and "penwidth=4" in look and "#12A150" in look for look in live)
+    assert all("dir=back" in look and width(look) > 1.5 and "#12A150" in look for look in live)
     assert dead
     assert all("dir=none" in look and "style=dashed" in look for look in dead)
     assert len(cut) == 2
     assert all("#D92D20" in look and "style=dashed" in look for look in cut)
+
+
+def width(look):
+    return float(re.search(r"penwidth=([\d.]+)", look)[1])
+
+
+def test_the_more_parameters_a_gradient_goes_on_to_the_thicker_its_arrow():
+    drawn = edges(dot(pictures.gpt(), "map", "en").source)
+    loss, layers = (drawn[ends] for ends in live_ends(drawn, "lm_head", "transformer.h.6"))
+    assert width(loss) > width(layers) > 1.6
+    assert re.search(r'tooltip="carries the gradient of [\d.]+ M elements"', loss)
+
+
+def live_ends(drawn, *titles):
+    """The arrow that brings a box its gradient, for each title."""
+    found = cards(pictures.gpt(), "map", "en")
+    numbers = [next(n for n, card in found.items() if card["title"].startswith(title)) for title in titles]
+    return [next(e for e, look in drawn.items() if e[0] == f"n{n}" and "class=live" in look) for n in numbers]
 
 
 def test_the_carets_stand_under_the_very_call():
@@ -296,8 +315,8 @@ def test_a_parameter_that_no_edge_leaves_is_starved_and_drawn():
     assert status == "starved"
     assert rows == [
         "proj",
-        "Linear 512→4096, GELU, Linear 4096→4096 · 18.9 M parameters",
         "✗ should train, no gradient",
+        "Linear 512→4096, GELU, Linear 4096→4096 · 18.9 M parameters",
     ]
 
 
@@ -414,8 +433,8 @@ def test_a_map_of_random_parts_keeps_every_parameter_and_every_link_between_its_
 
 def test_a_gpt_of_12_layers_fits_about_one_page():
     width, height = size(svg(dot(pictures.gpt(), "map", "en")))
-    assert width < 600
-    assert height < 900
+    assert width < 700
+    assert height < 760
 
 
 # ------------------------------------------------------------------------------------------------ words
@@ -438,6 +457,40 @@ def test_a_card_shows_the_line_with_its_neighbours(tmp_path):
     assert [(line["line"], line["here"]) for line in lines] == [(1, False), (2, True), (3, False)]
     here = lines[1]
     assert here["text"][here["from"] : here["to"]] == "x.detach()"
+
+
+def test_a_card_shows_three_lines_on_each_side(tmp_path):
+    file = tmp_path / "step.py"
+    file.write_text("".join(f"line_{number}()\n" for number in range(1, 20)))
+    place = Location(str(file), 10, 1, 1, "f", "line_10()")
+    picture = Picture((Node(1, "line", "call", "dead", location=place),), (), (), ())
+    assert [line["line"] for line in cards(picture, "graph", "en")[1]["code"]] == list(range(7, 14))
+
+
+def test_a_card_tells_what_goes_in_and_what_comes_out():
+    drawn = cards(pictures.mlp(), "map", "en").values()
+    rows = {card["title"]: dict(card["rows"]) for card in drawn}
+    assert (rows["fc1"]["Takes"], rows["fc1"]["Gives"]) == ("x (8, 4)", "(8, 16)")
+    assert rows["batch"]["Holds"] == "x (8, 4)"
+
+
+def test_a_card_can_be_searched_by_all_that_is_in_its_box():
+    card = next(c for c in cards(pictures.gpt(), "map", "en").values() if c["title"].startswith("transformer.h.6"))
+    assert {"transformer.h.9.mlp.c_fc.weight", "transformer.h.8.attn", "gelu", "GeluBackward0"} <= set(card["names"])
+
+
+def test_a_plate_can_be_searched_by_its_line_its_cause_and_whom_it_starves():
+    card = next(c for c in cards(pictures.gpt(), "map", "en").values() if c["kind"] == "cut")
+    assert card["places"][:2] == ["model.py:88", "model.py:89"]
+    assert {"no_grad_block", "transformer.h.0.ln_1.weight"} <= set(card["names"])
+
+
+def test_what_is_left_out_of_a_large_graph_is_said_in_the_drawing_and_on_the_loss():
+    picture = replace(pictures.mlp(), left_out=24_010, more_inputs=3)
+    assert "24,010 autograd nodes" in svg(dot(picture, "map", "en")).replace("\u00a0", " ")
+    loss = next(card for card in cards(picture, "map", "en").values() if card["kind"] == "loss")
+    assert "24,010" in dict(loss["rows"])["Left out"]
+    assert "+ 3 more" in texts(dot(picture, "map", "en").source)
 
 
 def test_a_card_shows_the_recorded_line_when_the_file_has_changed(tmp_path):

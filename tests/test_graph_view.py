@@ -8,8 +8,9 @@ import json
 import pytest
 import traitlets
 
-from gradkit import drawing, i18n, render
+from gradkit import cards, drawing, i18n, render
 from gradkit.errors import GradkitError
+from gradkit.folding import chart
 from gradkit.widgets.graph_view import GraphView, PictureView
 from tests import pictures
 
@@ -20,12 +21,12 @@ def parcel(view):
 
 def test_drawing_and_cards_travel_gzipped_together():
     view = GraphView(svg="<svg/>", node_info={3: {"title": "fc.weight"}})
-    assert parcel(view) == {"svg": "<svg/>", "info": {"3": {"title": "fc.weight"}}}
+    assert parcel(view) == {"svg": "<svg/>", "info": {"3": {"title": "fc.weight"}}, "arrows": [], "dot": ""}
 
 
 def test_the_parcel_of_a_large_drawing_is_small():
-    view = PictureView(pictures.gpt(), view="graph", language="en")
-    assert len(view.packed) < 0.2 * len(view.svg)
+    svg = render.svg(drawing.dot(pictures.gpt(), "graph", "en"))
+    assert len(GraphView(svg=svg, node_info=cards.cards(pictures.gpt(), "graph", "en")).packed) < 0.2 * len(svg)
 
 
 def test_every_label_of_the_page_has_words_in_both_languages():
@@ -63,7 +64,7 @@ def test_the_view_can_be_switched_and_modules_unfolded():
     titles = {card["title"] for card in parcel(view)["info"].values()}
     assert "transformer.h.7" in titles
     view.view = "graph"
-    assert len(parcel(view)["info"]) == len(pictures.gpt().nodes)
+    assert parcel(view)["info"].keys() == {str(box.number) for box in chart(pictures.gpt(), "near").boxes}
 
 
 def test_a_new_picture_replaces_the_old_one():
@@ -93,7 +94,7 @@ def test_a_page_without_a_kernel_gets_a_still_picture():
 
 
 def test_a_huge_drawing_is_not_saved_into_the_notebook():
-    data, _ = PictureView(pictures.gpt(24), view="graph", language="en")._repr_mimebundle_()
+    data, _ = GraphView(svg=f"<svg>{' ' * 300_000}</svg>", language="en")._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
     assert "image/svg+xml" not in data
 
@@ -108,3 +109,25 @@ def test_a_view_without_a_picture_is_empty_until_it_gets_one():
     assert view.packed == b""
     view.picture = pictures.mlp()
     assert parcel(view)["svg"] == render.svg(drawing.dot(pictures.mlp(), view.view, "en"))
+
+
+def test_what_can_be_saved_is_named_after_the_model_the_cause_and_the_view():
+    view = PictureView(pictures.gpt(), language="en")
+    assert view.name == "gradkit-GPT2LMHeadModel-no_grad_block-map"
+    assert parcel(view)["dot"].startswith("digraph gradkit")
+    assert PictureView(pictures.mlp(cut=False), language="en").name == "gradkit-Net-sound-graph"
+
+
+def test_the_arrows_travel_with_the_drawing():
+    view = PictureView(pictures.mlp(), language="en", view="map")
+    ends = {number for tail, head, _ in parcel(view)["arrows"] for number in (tail, head)}
+    assert ends <= {int(number) for number in parcel(view)["info"]}
+    assert {status for *_, status in parcel(view)["arrows"]} == {"live", "dead", "cut"}
+
+
+def test_what_is_left_out_is_said_in_the_language_of_the_view():
+    view = PictureView(pictures.gpt(), language="en", view="graph")
+    said = view.limit
+    view.language = "zh"
+    assert said
+    assert view.limit not in ("", said)

@@ -10,7 +10,8 @@ from typing import Any
 import anywidget
 import traitlets
 
-from gradkit import cards, drawing, folding, i18n, render
+from gradkit import captions, cards, drawing, folding, i18n, nearby, render
+from gradkit.charts import Chart
 from gradkit.errors import GradkitError
 from gradkit.records import Picture
 
@@ -18,7 +19,9 @@ _STATIC = Path(__file__).parent / "static"
 _STILL = 300_000
 _LABELS = (
     *("label", "help", "zoom_in", "zoom_out", "fit", "actual", "cut", "search", "hits", "no_hits"),
-    *("close", "open", "fold", "map", "graph", "views", "card", "loading"),
+    *("close", "open", "fold", "map", "graph", "views", "card", "loading", "hit", "next", "previous", "found_here"),
+    *("path", "path_clear", "path_cut", "path_live", "path_both", "path_dead", "path_none"),
+    *("save", "save_svg", "save_png", "save_dot", "saved", "save_failed"),
 )
 
 
@@ -26,9 +29,13 @@ class GraphView(anywidget.AnyWidget):
     """Shows an SVG from ``render.svg`` and, for the node picked in it, its card.
 
     Attributes:
-        svg: the drawing. It travels to the browser gzipped, together with the cards.
+        svg: the drawing. It travels to the browser gzipped, together with cards, arrows and DOT.
         node_info: cards by node number, as ``cards.cards`` makes them, in the language to show.
         language: ``"en"`` or ``"zh"``: the words of the toolbar. Drawing and cards are the caller's.
+        arrows: ends and status of every arrow, for the ways through the drawing.
+        dot: the drawing's source, to be saved.
+        name: what a saved file is called, without its ending.
+        limit: what is left out of the drawing, in words.
         selected: number of the picked node, or None; can be set from Python, too.
         opened: module paths that a person asked to unfold; whoever draws may observe it.
         view: ``"map"`` or ``"graph"`` shows a switch between the two; ``""`` shows none.
@@ -47,6 +54,10 @@ class GraphView(anywidget.AnyWidget):
 
     svg = traitlets.Unicode("")
     node_info = traitlets.Dict()
+    arrows: traitlets.List[Any] = traitlets.List()
+    dot = traitlets.Unicode("")
+    name = traitlets.Unicode("gradkit").tag(sync=True)
+    limit = traitlets.Unicode("").tag(sync=True)
     png = traitlets.Bytes(b"")
     language = traitlets.Enum(i18n.LANGUAGES, default_value="en").tag(sync=True)
     labels = traitlets.Dict().tag(sync=True)
@@ -65,9 +76,9 @@ class GraphView(anywidget.AnyWidget):
     def _relabel(self, _change: object = None) -> None:
         self.labels = {name: i18n.catalogue(self.language)[f"viewer.{name}"] for name in _LABELS}
 
-    @traitlets.observe("svg", "node_info")
+    @traitlets.observe("svg", "node_info", "arrows", "dot")
     def _pack(self, _change: object = None) -> None:
-        parcel = {"svg": self.svg, "info": self.node_info}
+        parcel = {"svg": self.svg, "info": self.node_info, "arrows": self.arrows, "dot": self.dot}
         self.packed = gzip.compress(json.dumps(parcel, ensure_ascii=False).encode(), mtime=0) if self.svg else b""
 
     def still(self) -> bytes:
@@ -118,22 +129,41 @@ class PictureView(GraphView):
     def _draw(self, _change: object = None) -> None:
         if not self._ready:
             return
-        svg, message = "", ""
-        info: dict[Any, Any] = {}
+        drawn: dict[str, Any] = {"svg": "", "node_info": {}, "arrows": [], "dot": "", "limit": "", "message": ""}
         if self.picture is not None:
             try:
-                svg = render.svg(drawing.dot(self.picture, self.view, self.language, open=self.opened))
-                info = cards.cards(self.picture, self.view, self.language, open=self.opened)
+                drawn |= self._drawn(self.picture)
             except GradkitError as error:
-                message = error.text(self.language)
+                drawn["message"] = error.text(self.language)
         with self.hold_sync(), self.hold_trait_notifications():
-            self.svg, self.node_info, self.message, self.png = svg, info, message, b""
+            self.png = b""
+            for name, value in drawn.items():
+                setattr(self, name, value)
+
+    def _drawn(self, picture: Picture) -> dict[str, Any]:
+        shown = self.shown()
+        source = drawing.dot(picture, self.view, self.language, shown=shown)
+        return {
+            "svg": render.svg(source),
+            "node_info": cards.cards(picture, self.view, self.language, shown=shown),
+            "arrows": [[arrow.tail, arrow.head, arrow.status] for arrow in shown.arrows],
+            "dot": source.source,
+            "limit": captions.limits(picture, shown, self.language),
+            "name": f"gradkit-{captions.name_of(picture)}-{self.view}",
+        }
+
+    def shown(self) -> Chart:
+        """The boxes and arrows that are drawn. The graph begins with the nodes around the cuts."""
+        assert self.picture is not None
+        view = "near" if self.view == "graph" else self.view
+        opened = [path for path in self.opened if path.startswith(nearby.MARK) == (view == "near")]
+        return folding.chart(self.picture, view, opened)
 
     def still(self) -> bytes:
         """The bitmap, made when it is first asked for."""
         if not self.png and self.picture is not None and self.svg:
             try:
-                self.png = render.png(drawing.dot(self.picture, self.view, self.language, open=self.opened))
+                self.png = render.png(self.dot)
             except GradkitError:
                 return b""
         return self.png

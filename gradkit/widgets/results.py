@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gradkit import folding
 from gradkit.report import Report
 from gradkit.widgets.compare import Compare
 from gradkit.widgets.findings import Findings
@@ -91,7 +90,7 @@ class Results(Column):
     def _open_picture(self, index: int) -> None:
         assert self.report is not None
         self.tabs.value = PICTURE
-        boxes = folding.chart(self.report.picture, self.view.view, self.view.opened).boxes
+        boxes = self.view.shown().boxes
         mine = [box.number for box in boxes if box.finding == index and box.kind in ("cut", "plate")]
         self.view.selected = mine[0] if mine else None
         self._go(PICTURE)

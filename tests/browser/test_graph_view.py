@@ -2,94 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import os
 from pathlib import Path
 
 import pytest
 
+from gradkit import render
 from gradkit.widgets.graph_view import PictureView
 from tests import pictures
-
-STATIC = Path(__file__).parents[2] / "gradkit" / "widgets" / "static"
-SYNCED = ("language", "labels", "selected", "opened", "view", "message", "height")
-MOUNT = """
-async ([esm, css, state]) => {
-  const bytes = (text) => new DataView(Uint8Array.from(atob(text), (char) => char.charCodeAt(0)).buffer);
-  const listeners = {};
-  window.saved = {};
-  window.model = {
-    get: (name) => state[name],
-    set(name, value) {
-      if (state[name] === value) return;
-      state[name] = value;
-      for (const act of listeners[`change:${name}`] ?? []) act();
-    },
-    on: (name, act) => (listeners[name] ??= []).push(act),
-    off: (name, act) => { listeners[name] = (listeners[name] ?? []).filter((other) => other !== act); },
-    save_changes: () => { window.saved = { selected: state.selected, opened: state.opened, view: state.view }; },
-    receive(news) { for (const name in news) this.set(name, name === "packed" ? bytes(news[name]) : news[name]); },
-  };
-  state.packed = bytes(state.packed);
-  const sheet = document.createElement("style");
-  sheet.textContent = css;
-  document.head.append(sheet);
-  const module = await import(URL.createObjectURL(new Blob([esm], { type: "text/javascript" })));
-  window.leave = module.default.render({ model: window.model, el: document.getElementById("here") });
-}
-"""
-THEMES = {
-    "light": '<body data-jp-theme-light="true" style="margin: 16px">',
-    "dark": '<body data-jp-theme-light="false" style="margin: 16px; background: #111; --jp-layout-color1: #111;'
-    " --jp-layout-color2: #212121; --jp-ui-font-color1: rgba(255, 255, 255, 0.87); --jp-border-color2: #424242;"
-    ' --jp-ui-font-color2: rgba(255, 255, 255, 0.6); --jp-brand-color1: #1976d2">',
-}
-
-
-class Shown:
-    """A view on a page."""
-
-    def __init__(self, page, view, theme="light"):
-        self.page, self.view = page, view
-        page.set_content(f"<!doctype html><html><head></head>{THEMES[theme]}<div id=here></div></body></html>")
-        esm, css = ((STATIC / f"graph_view.{end}").read_text(encoding="utf-8") for end in ("js", "css"))
-        page.evaluate(MOUNT, [esm, css, self.state()])
-        page.wait_for_selector(".gk-paper svg")
-        self.stage = page.locator(".gk-stage")
-        self.card = page.locator(".gk-card")
-        self.settle()
-
-    def state(self):
-        packed = base64.b64encode(self.view.packed).decode()
-        return {**{name: getattr(self.view, name) for name in SYNCED}, "packed": packed}
-
-    def receive(self, **traits):
-        """What the kernel would do: set traits, draw anew, send all."""
-        for name, value in traits.items():
-            setattr(self.view, name, value)
-        self.page.evaluate("(state) => window.model.receive(state)", self.state())
-        self.settle()
-
-    def settle(self):
-        self.page.wait_for_timeout(260)
-
-    @property
-    def saved(self):
-        return self.page.evaluate("window.saved")
-
-    def number(self, title):
-        return next(n for n, card in self.view.node_info.items() if card["title"].startswith(title))
-
-    def node(self, title):
-        return self.page.locator(f'g.node[data-number="{self.number(title)}"]')
-
-    def zoom(self):
-        return int(self.page.locator('[data-name="actual"]').inner_text().removesuffix("%").strip())
-
-    def shot(self, name):
-        if folder := os.environ.get("GRADKIT_SHOTS"):
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            self.page.screenshot(path=Path(folder) / f"view-{name}.png")
+from tests.browser.shown import Shown
 
 
 @pytest.fixture
@@ -356,3 +276,196 @@ CONTRAST = """
   return found;
 }
 """
+
+
+# ------------------------------------------------------------------------------------------------ the path
+
+
+def lit(shown):
+    """Titles of the boxes that stay bright."""
+    numbers = shown.page.eval_on_selector_all("g.node.gk-lit", "all => all.map((node) => Number(node.dataset.number))")
+    return {card["title"] for number, card in shown.view.node_info.items() if number in numbers}
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [("en", "The path of proj ends at the cut at vision.py:41."), ("zh", "proj 的路径止于 vision.py:41 处的切断。")],
+)
+def test_the_path_of_a_starved_module_stops_at_the_cut_and_says_so(show, language, said):
+    shown = show(pictures.vision(), view="map", language=language)
+    shown.node("proj").click()
+    shown.page.locator(".gk-path").click()
+    assert {title[:4] for title in lit(shown)} == {"proj", "✂  t" if language == "en" else "✂  梯"}
+    assert shown.page.locator("[aria-live]").inner_text() == said
+    assert shown.page.locator(".gk-foot").inner_text() == said
+    shown.shot(f"path-{language}")
+
+
+def test_escape_takes_the_path_away_first_and_then_the_card(show):
+    shown = show(pictures.vision(), view="map")
+    shown.node("proj").click()
+    shown.page.locator(".gk-path").click()
+    assert shown.page.locator(".gk-path").get_attribute("aria-pressed") == "true"
+    shown.page.keyboard.press("Escape")
+    assert lit(shown) == set()
+    assert shown.card.is_visible()
+    shown.page.keyboard.press("Escape")
+    assert shown.card.is_hidden()
+
+
+def test_the_path_of_a_parameter_in_the_graph_is_drawn_node_by_node(show):
+    shown = show(pictures.mlp(), view="graph")
+    shown.receive(selected=shown.number("fc1.weight"))
+    shown.page.locator(".gk-path").click()
+    assert {"fc1.weight", "TBackward0", "AddmmBackward0", "ReluBackward0"} <= lit(shown)
+    assert not {"fc3.weight", "loss  0.6931", "batch"} & lit(shown)
+    assert "train.py:18" in shown.page.locator(".gk-foot").inner_text()
+
+
+def test_a_path_that_carries_a_gradient_goes_on_to_the_loss(show):
+    shown = show(pictures.gpt(), view="map")
+    shown.node("transformer.ln_f").click()
+    shown.page.locator(".gk-path").click()
+    assert lit(shown) == {"transformer.ln_f", "lm_head", "loss  10.83"}
+    said = "The gradient comes from the loss to transformer.ln_f along this path."
+    assert shown.page.locator(".gk-foot").inner_text() == said
+
+
+def test_a_module_that_took_no_part_has_no_path(show):
+    shown = show(pictures.vision(used=False), view="map")
+    shown.node("proj").click()
+    shown.page.locator(".gk-path").click()
+    assert shown.page.locator(".gk-foot").inner_text() == "Nothing leads from proj to the loss in this run."
+
+
+def test_the_path_stays_when_the_language_changes(show):
+    shown = show(pictures.vision(), view="map")
+    shown.receive(selected=shown.number("proj"))
+    shown.page.locator(".gk-path").click()
+    shown.receive(language="zh")
+    assert shown.page.locator("g.node.gk-lit").count() == 2
+    assert "止于" in shown.page.locator(".gk-foot").inner_text()
+
+
+# ------------------------------------------------------------------------------------------------ search
+
+
+@pytest.mark.parametrize(
+    ("wanted", "titles"),
+    [
+        ("transformer.h.9.mlp.c_fc.weight", {"transformer.h.6"}),
+        ("h.9.attn", {"transformer.h.6"}),
+        ("gelu", {"transformer.h.0", "transformer.h.6"}),
+        ("nll_loss", {"loss"}),
+        ("model.py:88", {"✂"}),
+        ("88", {"✂"}),
+    ],
+)
+def test_search_finds_parameters_modules_operations_and_lines_in_folded_boxes(show, wanted, titles):
+    shown = show(pictures.gpt(), view="map")
+    shown.page.fill(".gk-search", wanted)
+    shown.settle()
+    hits = shown.page.evaluate("document.querySelector('.gk-count').innerText")
+    shown.page.keyboard.press("Enter")
+    if wanted == "nll_loss":
+        return
+    assert hits == f"{len(titles)} found"
+    title = shown.card.locator("h3").inner_text()
+    assert any(title.startswith(one) for one in titles)
+    assert "Found here" in shown.card.inner_text()
+
+
+def test_a_line_is_not_found_by_a_part_of_its_number(show):
+    shown = show(pictures.gpt(), view="map")
+    for wanted in ("model.py:8", "el.py:88", "888"):
+        shown.page.fill(".gk-search", wanted)
+        shown.settle()
+        assert shown.page.locator(".gk-count").inner_text() == "nothing found", wanted
+
+
+def test_a_number_that_is_no_line_is_looked_for_among_the_shapes(show):
+    shown = show(pictures.gpt(), view="map")
+    shown.page.fill(".gk-search", "128")
+    shown.settle()
+    shown.page.keyboard.press("Enter")
+    assert "128" in shown.card.inner_text()
+
+
+def test_n_and_p_go_through_what_was_found(show):
+    shown = show(pictures.mlp(), view="graph")
+    shown.page.fill(".gk-search", "addmm")
+    shown.settle()
+    shown.stage.focus()
+    seen = []
+    for key in "nnnpp":
+        shown.page.keyboard.press(key)
+        seen.append((shown.page.evaluate("window.model.get('selected')"), shown.page.locator(".gk-count").inner_text()))
+    assert [text for _, text in seen] == ["1 of 3", "2 of 3", "3 of 3", "2 of 3", "1 of 3"]
+    assert seen[0] == seen[4]
+    assert len({number for number, _ in seen}) == 3
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+@pytest.mark.parametrize(("form", "begins"), [("svg", b"<svg"), ("png", b"\x89PNG"), ("dot", b"digraph gradkit")])
+def test_the_picture_is_saved_by_the_browser_under_a_telling_name(show, form, begins):
+    shown = show(pictures.gpt(), view="map")
+    with shown.page.expect_download() as loading:
+        shown.page.locator(f'[data-name="save_{form}"]').click()
+    assert loading.value.suggested_filename == f"gradkit-GPT2LMHeadModel-no_grad_block-map.{form}"
+    assert Path(loading.value.path()).read_bytes().startswith(begins)
+    assert shown.page.locator("[aria-live]").inner_text().endswith(f"-map.{form}.")
+
+
+def test_a_saved_bitmap_shows_the_whole_drawing_at_twice_its_size(show):
+    shown = show(pictures.vision(), view="map")
+    with shown.page.expect_download() as loading:
+        shown.page.locator('[data-name="save_png"]').click()
+    saved = Path(loading.value.path()).read_bytes()
+    width, height = (int.from_bytes(saved[at : at + 4], "big") for at in (16, 20))
+    assert (width, height) == pytest.approx([2 * side * 96 / 72 for side in render.size(shown.view.svg)], abs=3)
+    assert len(set(saved)) > 100
+
+
+# ------------------------------------------------------------------------------------------------ large graphs
+
+
+def test_the_graph_of_a_large_model_begins_with_the_nodes_around_the_cut(show):
+    shown = show(pictures.gpt(), view="graph")
+    assert shown.page.locator("g.node").count() <= 60
+    assert inside(shown.node("✂"), shown.stage)
+    assert f"of {len(pictures.gpt().nodes)}" in shown.page.locator(".gk-foot").inner_text()
+
+
+def test_a_part_beyond_is_unfolded_by_its_card(show):
+    shown = show(pictures.gpt(), view="graph")
+    number = next(n for n, card in shown.view.node_info.items() if card["kind"] == "more")
+    shown.receive(selected=number)
+    shown.page.locator(".gk-unfold").click()
+    opened = shown.saved["opened"]
+    assert opened[0].startswith("@")
+    before = shown.page.locator("g.node").count()
+    shown.receive(opened=opened)
+    assert shown.page.locator("g.node").count() > before
+
+
+def test_every_control_has_a_name_and_the_order_of_focus_is_the_order_of_sight(show):
+    shown = show(pictures.gpt(), view="map")
+    names = []
+    shown.page.locator("body").click(position={"x": 2, "y": 2})
+    for _ in range(14):
+        shown.page.keyboard.press("Tab")
+        names.append(
+            shown.page.evaluate(
+                "(() => { const e = document.activeElement; return e.getAttribute('aria-label') || e.innerText; })()"
+            )
+        )
+    until = names[: names.index("Picture of the autograd graph")]
+    assert all(until)
+    assert until[:3] == ["Map", "Graph", "Search"]
+    assert until[-3:] == [
+        "Save as SVG: sharp at every size",
+        "Save as PNG: a bitmap",
+        "Save as DOT: the source, for Graphviz",
+    ]

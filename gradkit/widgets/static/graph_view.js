@@ -3,7 +3,7 @@
 
 const POINT = 96 / 72; // CSS pixels for a point of the drawing at 100 %
 const [SMALLEST, LARGEST, STEP] = [0.05, 4, 1.25];
-const READABLE = 0.6; // a drawing that fits at this zoom or above is shown whole
+const READABLE = 0.65; // a drawing that fits at this zoom or above is shown whole
 const MARGIN = 12;
 const NARROW = 860; // below this width the card lies under the drawing
 const SVG = "http://www.w3.org/2000/svg";
@@ -61,6 +61,20 @@ class Sheet {
     });
     this.nodes.sort((a, b) => a.number - b.number);
     this.byNumber = new Map(this.nodes.map((node) => [node.number, node]));
+    this.links = [...this.svg.querySelectorAll("g.edge")].map((group) => {
+      const ends = group.id.match(/^e(\d+)-(\d+)$/);
+      group.removeAttribute("id");
+      return { group, tail: ends ? Number(ends[1]) : null, head: ends ? Number(ends[2]) : null };
+    });
+  }
+
+  // Only these boxes stay bright, and the arrows between them; null: all do.
+  light(numbers) {
+    this.svg.classList.toggle("gk-dimmed", numbers != null);
+    for (const { number, group } of this.nodes) group.classList.toggle("gk-lit", numbers?.has(number) ?? false);
+    for (const { group, tail, head } of this.links) {
+      group.classList.toggle("gk-lit", (numbers?.has(tail) && numbers.has(head) && !this.ends?.has(tail)) ?? false);
+    }
   }
 
   get room() {
@@ -162,6 +176,85 @@ class Sheet {
   }
 }
 
+// ---------------------------------------------------------------- ways through the drawing
+
+// From a box with the flow of the data, to the loss or to where the gradient is cut, whichever comes first.
+class Ways {
+  constructor(arrows, info) {
+    this.info = info;
+    this.next = new Map();
+    for (const [tail, head, status] of arrows) {
+      if (!this.next.has(tail)) this.next.set(tail, []);
+      this.next.get(tail).push([head, status]);
+    }
+  }
+
+  kind(number) {
+    return this.info[number]?.kind;
+  }
+
+  // All boxes behind one, and which of them lie on a way to an end.
+  from(start, liveOnly = false) {
+    const before = new Map([[start, []]]);
+    const ends = [];
+    for (const todo = [start]; todo.length;) {
+      const at = todo.pop();
+      if (at !== start && ["cut", "loss"].includes(this.kind(at))) {
+        ends.push(at);
+        continue;
+      }
+      for (const [head, status] of this.next.get(at) ?? []) {
+        if (liveOnly && status !== "live") continue;
+        if (!before.has(head)) {
+          before.set(head, []);
+          todo.push(head);
+        }
+        before.get(head).push(at);
+      }
+    }
+    const on = new Set([start]);
+    for (const todo = [...ends]; todo.length;) {
+      const at = todo.pop();
+      if (on.has(at) && at !== start) continue;
+      on.add(at);
+      if (at !== start) todo.push(...before.get(at));
+    }
+    return { on, ends };
+  }
+
+  tell(start) {
+    const { on, ends } = this.from(start);
+    const cuts = ends.filter((end) => this.kind(end) === "cut");
+    const place = [...new Set(cuts.map((cut) => this.info[cut].place).filter(Boolean))].join(", ");
+    const live = this.from(start, true).ends.length > 0;
+    const said = !ends.length ? "path_none" : cuts.length ? (live ? "path_both" : "path_cut") : live ? "path_live" : "path_dead";
+    return { on, place, said, cuts: new Set(cuts) };
+  }
+}
+
+// ---------------------------------------------------------------- files
+
+async function bitmap(svg, width, height) {
+  const scale = Math.min(2, 16000 / width, 16000 / height, Math.sqrt(5e7 / (width * height)));
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
+  await image.decode();
+  const canvas = make("canvas", { width: Math.round(width * scale), height: Math.round(height * scale) });
+  const brush = canvas.getContext("2d");
+  brush.fillStyle = "#fff";
+  brush.fillRect(0, 0, canvas.width, canvas.height);
+  brush.drawImage(image, 0, 0, canvas.width, canvas.height);
+  return new Promise((done, fail) => canvas.toBlob((blob) => (blob ? done(blob) : fail(new Error("no bitmap"))), "image/png"));
+}
+
+function handOut(blob, name) {
+  const link = make("a", { href: URL.createObjectURL(blob), download: name, hidden: true });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
 // ---------------------------------------------------------------- the card: what there is to say about one node
 
 function codeBlock(lines) {
@@ -180,7 +273,7 @@ function codeBlock(lines) {
   return block;
 }
 
-function fillCard(card, info, labels, { close, unfold }) {
+function fillCard(card, info, labels, { close, unfold, path, found }) {
   const head = make("div", { class: "gk-card-head" }, make("h3", {}, info.title),
     make("button", { type: "button", class: "gk-close", "aria-label": labels.close, title: labels.close, onclick: close }, "×"));
   const parts = [head];
@@ -188,9 +281,13 @@ function fillCard(card, info, labels, { close, unfold }) {
   for (const sentence of info.why ?? []) parts.push(make("p", { class: "gk-why" }, sentence));
   if (info.place) parts.push(make("p", { class: "gk-place", title: info.path }, info.place));
   if (info.code?.length) parts.push(codeBlock(info.code));
-  if (info.rows?.length) {
+  const rows = [...(found.length ? [[labels.found_here, found.join("\n")]] : []), ...(info.rows ?? [])];
+  if (path) {
+    parts.push(make("button", { type: "button", class: "gk-path", "aria-pressed": "false", onclick: path }, labels.path));
+  }
+  if (rows.length) {
     const list = make("dl", {});
-    for (const [name, value] of info.rows) list.append(make("dt", {}, name), make("dd", {}, value));
+    for (const [name, value] of rows) list.append(make("dt", {}, name), make("dd", {}, value));
     parts.push(list);
   }
   if (info.open) parts.push(make("button", { type: "button", class: "gk-unfold", onclick: unfold }, `▸ ${labels.open}`));
@@ -220,14 +317,18 @@ class View {
     const button = (name, text, act) => make("button", { type: "button", "data-name": name, onclick: act }, text);
     this.search = make("input", { type: "search", class: "gk-search", spellcheck: "false", autocomplete: "off" });
     this.count = make("span", { class: "gk-count" });
+    this.earlier = button("previous", "‹", () => this.turn(-1));
+    this.later = button("next", "›", () => this.turn(1));
+    this.saving = make("span", { class: "gk-group", role: "group" },
+      ...["svg", "png", "dot"].map((form) => button(`save_${form}`, form.toUpperCase(), () => this.save(form))));
     this.percent = button("actual", "100 %", () => this.zoom(1 / this.sheet.zoom));
     this.views = make("span", { class: "gk-views", role: "group" },
       ...["map", "graph"].map((view) => button(view, "", () => this.put("view", view))));
     this.foldAll = button("fold", "", () => this.put("opened", []));
     this.toCut = button("cut", "", () => this.goTo(this.focusNumber()));
-    this.bar = make("div", { class: "gk-bar", role: "toolbar" }, this.views, this.foldAll, this.search, this.count,
+    this.bar = make("div", { class: "gk-bar", role: "toolbar" }, this.views, this.foldAll, this.search, this.count, this.earlier, this.later,
       make("span", { class: "gk-gap" }), this.toCut, button("zoom_out", "−", () => this.zoom(1 / STEP)), this.percent,
-      button("zoom_in", "+", () => this.zoom(STEP)), button("fit", "⤢", () => this.fit()));
+      button("zoom_in", "+", () => this.zoom(STEP)), button("fit", "⤢", () => this.fit()), this.saving);
     this.stage = make("div", { class: "gk-stage", tabindex: "0", role: "application" });
     this.note = make("div", { class: "gk-note", role: "status" });
     this.stage.append(this.note);
@@ -236,8 +337,9 @@ class View {
     this.help = make("div", { class: "gk-quiet", id: `gk-help-${crypto.randomUUID?.() ?? Math.random()}` });
     this.stage.setAttribute("aria-describedby", this.help.id);
     this.body = make("div", { class: "gk-body" }, this.stage, this.card);
-    this.root = make("div", { class: "gk-view" }, this.bar, this.body, this.live, this.help);
-    this.sheet = new Sheet(this.stage, (zoom) => { this.percent.textContent = `${Math.round(zoom * 100)} %`; });
+    this.foot = make("p", { class: "gk-foot", hidden: true });
+    this.root = make("div", { class: "gk-view" }, this.bar, this.body, this.foot, this.live, this.help);
+    this.sheet = new Sheet(this.stage, () => this.nameZoom());
     el.append(this.root);
   }
 
@@ -249,6 +351,7 @@ class View {
       "change:opened": () => this.relabel(),
       "change:view": () => this.relabel(),
       "change:message": () => this.tell(),
+      "change:limit": () => this.tell(),
       "change:height": () => this.resize(),
       "change:selected": () => this.select(this.model.get("selected"), { echo: false }),
     };
@@ -260,7 +363,10 @@ class View {
     }
     this.stage.addEventListener("keydown", (event) => this.key(event));
     this.card.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") { this.select(null); this.stage.focus(); event.stopPropagation(); }
+      if (event.key !== "Escape") return;
+      if (this.way) this.leave();
+      else { this.select(null); this.stage.focus(); }
+      event.stopPropagation();
     });
     this.stage.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.stage.addEventListener("pointerdown", (event) => this.press(event));
@@ -290,10 +396,14 @@ class View {
     this.root.lang = this.model.get("language") === "zh" ? "zh-CN" : "en";
     for (const control of this.bar.querySelectorAll("[data-name]")) {
       const name = control.dataset.name;
+      if (name === "actual") continue;
       if (["map", "graph", "fold", "cut"].includes(name)) control.textContent = labels[name] ?? "";
       else control.setAttribute("aria-label", labels[name] ?? "");
       control.title = labels[name] ?? "";
     }
+    this.saving.setAttribute("aria-label", labels.save ?? "");
+    this.percent.title = labels.actual ?? "";
+    this.nameZoom();
     const view = this.model.get("view");
     this.views.hidden = !view;
     this.views.setAttribute("aria-label", labels.views ?? "");
@@ -311,10 +421,19 @@ class View {
     this.refreshCount();
   }
 
+  nameZoom() {
+    this.percent.textContent = `${Math.round(this.sheet.zoom * 100)} %`;
+    this.percent.setAttribute("aria-label", `${this.percent.textContent}, ${this.labels.actual ?? ""}`);
+  }
+
   tell() {
     const text = this.model.get("message") || (this.loaded ? "" : this.labels.loading ?? "");
     this.note.textContent = text;
     this.note.hidden = !text;
+    this.saving.hidden = !this.loaded;
+    this.foot.textContent = this.way ? this.sentence() : this.model.get("limit") ?? "";
+    this.foot.hidden = !this.foot.textContent;
+    this.foot.classList.toggle("gk-way", Boolean(this.way));
   }
 
   resize() {
@@ -348,6 +467,10 @@ class View {
     const anchor = this.loaded ? this.sheet.byNumber.get(this.current ?? -1) ?? this.sheet.middle() : null;
     const before = anchor && { number: anchor.number, ...this.sheet.where(anchor) };
     this.info = parcel.info;
+    this.parcel = parcel;
+    this.ways = new Ways(parcel.arrows ?? [], this.info);
+    const way = this.way?.start;
+    this.way = null;
     this.sheet.load(parcel.svg);
     this.loaded = true;
     this.resize();
@@ -362,6 +485,7 @@ class View {
     }
     if (this.search.value) this.find();
     this.select(this.model.get("selected"), { echo: false });
+    if (way != null && this.sheet.byNumber.has(way)) this.follow(way);
   }
 
   open() {
@@ -406,7 +530,11 @@ class View {
       fillCard(this.card, info, this.labels, {
         close: () => { this.select(null); this.stage.focus(); },
         unfold: () => this.unfold(number),
+        path: ["cut", "plate", "input", "loss"].includes(info.kind) ? null
+          : () => (this.way?.start === number ? this.leave() : this.follow(number)),
+        found: this.matching(number),
       });
+      this.pressPath();
     }
     if (this.fitted && this.sheet.whole < READABLE) {
       this.fitted = false; // the card has taken too much room to show all of it
@@ -425,6 +553,54 @@ class View {
     this.sheet.ring(node, "gk-current");
     const info = this.info[node.number];
     this.live.textContent = info ? [info.title, info.state, info.place].filter(Boolean).join(", ") : "";
+  }
+
+  // -------------------------------------------------------------- the path to the loss
+
+  follow(start) {
+    const { on, place, said, cuts } = this.ways.tell(start);
+    this.way = { start, place, said };
+    this.sheet.ends = cuts;
+    this.sheet.light(on);
+    this.tell();
+    this.live.textContent = this.foot.textContent;
+    this.pressPath();
+  }
+
+  leave() {
+    this.way = null;
+    this.sheet.light(null);
+    this.tell();
+    this.pressPath();
+  }
+
+  sentence() {
+    const name = this.info[this.way.start]?.title ?? "";
+    return (this.labels[this.way.said] ?? "").replace("{name}", name).replace("{place}", this.way.place);
+  }
+
+  pressPath() {
+    const button = this.card.querySelector(".gk-path");
+    const on = this.way != null && this.way.start === this.current;
+    button?.setAttribute("aria-pressed", on);
+    if (button) button.textContent = on ? this.labels.path_clear : this.labels.path;
+  }
+
+  // -------------------------------------------------------------- files
+
+  async save(form) {
+    const { width, height } = this.sheet;
+    const name = `${this.model.get("name") || "gradkit"}.${form}`;
+    const text = form === "dot" ? this.parcel.dot : this.parcel.svg;
+    try {
+      const blob = form === "png" ? await bitmap(text, width, height)
+        : new Blob([text], { type: form === "svg" ? "image/svg+xml" : "text/vnd.graphviz" });
+      handOut(blob, name);
+      this.live.textContent = (this.labels.saved ?? "").replace("{name}", name);
+    } catch {
+      this.live.textContent = this.note.textContent = this.labels.save_failed ?? "";
+      this.note.hidden = false;
+    }
   }
 
   goTo(number) {
@@ -458,29 +634,63 @@ class View {
   find() {
     if (!this.sheet.svg) return;
     this.sheet.unring("gk-hit");
-    const wanted = this.search.value.trim().toLowerCase();
-    const text = ({ number, group }) => {
-      const { title = "", rows = [], place = "" } = this.info[number] ?? {};
-      return [title, place, ...rows.map((row) => row[1]), group.textContent].join("\n").toLowerCase();
-    };
-    this.hits = wanted ? this.sheet.nodes.filter((node) => text(node).replaceAll("\u00a0", " ").includes(wanted)) : [];
+    const wanted = this.wanted();
+    this.hits = wanted ? this.sheet.nodes.filter(({ number }) => this.matches(number, wanted)) : [];
+    if (wanted && !this.hits.length && /^\d+$/.test(wanted)) {
+      const whole = new RegExp(`(^|\\D)${wanted}(\\D|$)`); // no line of that number: a size, or a layer?
+      this.hits = this.sheet.nodes.filter((node) => whole.test(this.text(node)));
+    }
     for (const node of this.hits) this.sheet.ring(node, "gk-hit");
     this.refreshCount();
     this.live.textContent = this.count.textContent;
     if (this.hits.length) this.sheet.reveal(this.hits[0]);
   }
 
+  wanted() {
+    return this.search.value.trim().toLowerCase();
+  }
+
+  text({ number, group }) {
+    const { title = "", rows = [] } = this.info[number] ?? {};
+    return [title, ...rows.map((row) => row[1]), group.textContent].join("\n").toLowerCase().replaceAll("\u00a0", " ");
+  }
+
+  // The names or lines in a box that are meant: "41" and "train.py:41" mean that line, and no other that begins so.
+  matching(number, wanted = this.wanted()) {
+    const { names = [], places = [] } = this.info[number] ?? {};
+    if (!wanted) return [];
+    const line = wanted.match(/^([^\s:]*:)?(\d+)$/);
+    if (line) {
+      return places.filter((place) => place.toLowerCase() === wanted || place.endsWith(line[1] ? `/${wanted}` : `:${wanted}`));
+    }
+    return [...names, ...places].filter((name) => name.toLowerCase().includes(wanted)).slice(0, 6);
+  }
+
+  matches(number, wanted) {
+    if (this.matching(number, wanted).length) return true;
+    return !/^([^\s:]*:)?\d+$/.test(wanted) && this.text(this.sheet.byNumber.get(number)).includes(wanted);
+  }
+
   refreshCount() {
     const none = !this.search.value.trim();
+    const at = this.hits.findIndex(({ number }) => number === this.current);
+    const words = at < 0 ? this.labels.hits : this.labels.hit;
     this.count.textContent = none ? "" : this.hits.length
-      ? (this.labels.hits ?? "{n}").replace("{n}", this.hits.length) : this.labels.no_hits ?? "";
+      ? (words ?? "{n}").replace("{n}", this.hits.length).replace("{at}", at + 1) : this.labels.no_hits ?? "";
+    this.earlier.hidden = this.later.hidden = this.hits.length < 2;
+  }
+
+  turn(by) {
+    if (!this.hits.length) return;
+    const at = this.hits.findIndex(({ number }) => number === this.current);
+    const next = at < 0 ? (by > 0 ? 0 : this.hits.length - 1) : (at + by + this.hits.length) % this.hits.length;
+    this.select(this.hits[next].number);
+    this.refreshCount();
   }
 
   searchKey(event) {
     if (event.key === "Enter" && this.hits.length) {
-      const at = this.hits.findIndex(({ number }) => number === this.current);
-      const next = this.hits[(at + (event.shiftKey ? this.hits.length - 1 : 1)) % this.hits.length];
-      this.select(next.number);
+      this.turn(event.shiftKey ? -1 : 1);
     } else if (event.key === "Escape") {
       this.search.value = "";
       this.find();
@@ -556,6 +766,8 @@ class View {
       else this.step(here ? this.sheet.neighbour(here, dx, dy) : this.sheet.middle());
     } else if (event.key === "Tab" && next) this.step(next);
     else if (event.key === "Enter" || event.key === " ") this.select((here ?? this.sheet.middle()).number);
+    else if (event.key === "Escape" && this.way) this.leave();
+    else if ((event.key === "n" || event.key === "p") && this.hits.length) this.turn(event.key === "n" ? 1 : -1);
     else if (event.key === "Escape" && (here || !this.card.hidden)) { this.select(null); this.at(null); }
     else if (event.key === "+" || event.key === "=") this.zoom(STEP);
     else if (event.key === "-" || event.key === "_") this.zoom(1 / STEP);

@@ -9,7 +9,7 @@ from gradkit.records import Finding, Location
 from gradkit.text import columns
 
 _NEAR = 3
-_ACROSS, _LEAST = 76, 40
+_ACROSS, _LEAST = 66, 40
 
 
 def plate(finding: Finding, head: str, words: Phrases, *, in_flow: bool, again: bool = False) -> str:

@@ -60,7 +60,50 @@ def test_unfolding_and_the_graph_come_from_the_kernel(opened):
     page.locator("g.node.live", has_text="h.11").dblclick()
     page.wait_for_function(f"document.querySelectorAll('g.node').length > {boxes}")
     page.locator('[data-name="graph"]').click()
-    page.wait_for_function("document.querySelectorAll('g.node').length > 300")
+    page.locator("g.node", has_text="AddmmBackward0").first.wait_for()
+    page.locator("g.node", has_text="more nodes").first.dispatch_event("pointerdown", {"button": 0})
+    page.locator("g.node", has_text="more nodes").first.dispatch_event("pointerup", {"button": 0})
+    boxes = page.locator("g.node").count()
+    page.locator(".gk-unfold").click()
+    page.wait_for_function(f"document.querySelectorAll('g.node').length > {boxes}")
+
+
+def test_path_and_search_work_by_keys_alone_and_leave_the_notebook_be(opened):
+    page = opened.page
+    page.locator(".gk-search").focus()
+    page.keyboard.type("h.2.mlp")
+    page.keyboard.press("Enter")
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.classList.contains('gk-path')"):
+            break
+    page.keyboard.press("Enter")
+    said = page.locator(".gk-foot").inner_text()
+    assert said.startswith("The path of transformer.h.0")
+    assert said.endswith("ends at the cut at model.py:88.")
+    opened.shot(f"path-in-lab-{opened.theme}")
+    page.locator(".gk-stage").focus()
+    for key in ("n", "p", "d", "d", "x", "Escape"):
+        page.keyboard.press(key)
+    assert page.locator(".gk-foot").is_hidden()
+    assert page.locator(".jp-CodeCell").count() == 2
+    with page.expect_download() as loading:
+        page.locator('[data-name="save_png"]').focus()
+        page.keyboard.press("Enter")
+    assert loading.value.suggested_filename.endswith("-map.png")
+
+
+def test_a_wheel_over_the_picture_scrolls_the_notebook(opened):
+    page = opened.page
+    page.set_viewport_size({"width": 1100, "height": 420})
+    page.wait_for_timeout(400)
+    inside = ".gk-view"
+    before = page.locator(inside).bounding_box()["y"]
+    box = page.locator(".gk-stage").bounding_box()
+    page.mouse.move(box["x"] + 120, min(box["y"] + 60, 380))
+    page.mouse.wheel(0, 160)
+    page.wait_for_timeout(400)
+    assert page.locator(inside).bounding_box()["y"] < before - 40
 
 
 def _wait_for_output(page, path):

@@ -632,6 +632,8 @@ class View {
   // -------------------------------------------------------------- search
 
   find() {
+    clearTimeout(this.typing);
+    this.typing = null;
     if (!this.sheet.svg) return;
     this.sheet.unring("gk-hit");
     const wanted = this.wanted();
@@ -689,6 +691,7 @@ class View {
   }
 
   searchKey(event) {
+    if (event.key === "Enter" && this.typing) this.find(); // typed faster than the search waits
     if (event.key === "Enter" && this.hits.length) {
       this.turn(event.shiftKey ? -1 : 1);
     } else if (event.key === "Escape") {

@@ -60,6 +60,8 @@ def written_unseen(name: str, args: Any, kwargs: Any) -> list[Any]:
         kwargs.get("max_norm") is not None or args[3:4] not in ((), (None,))
     ):
         return [*args[1:2], kwargs.get("weight")]
+    if name == "_amp_update_scale_":  # a gradient scaler's scale, and how long it has been good
+        return list(args[:2])
     return list(args[:1]) if name in ("numpy", "__array__") else []
 
 

@@ -74,7 +74,8 @@ def diagnose(
         progress: told the name of each stage as it begins; may raise to cancel.
 
     Returns:
-        The report. The model, the random state and every ``.grad`` are as before, also if the step raises.
+        The report. The model, the random state, every ``.grad`` and what else the step can reach are as before, also
+        if the step raises; ``docs/no_trace.md`` says what cannot be.
 
     Raises:
         GradkitError: the step cannot be run, or returns no tensor.
@@ -94,7 +95,7 @@ def diagnose(
     callers = frames.chain(sys._getframe(1), Preserved.__init__.__code__)
     options = _Options(optimizer, replay, should_train, callers)
     found = owners.optimizers_of(step.run, step.model)
-    with Preserved(step.model) as preserved:
+    with Preserved(step.model, step.run) as preserved:
         for one in found if optimizer is None else (optimizer, *found):
             preserved.optimizer(one)
         tell("trace")

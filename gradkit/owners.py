@@ -5,15 +5,23 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
-from types import CodeType, FunctionType, MethodType
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, TypeVar
 
 from torch import nn
 from torch.optim import Optimizer
 
 from gradkit.errors import GradkitError
 from gradkit.frames import is_user_file
+
+Answer = TypeVar("Answer")
+
+
+def by_class(ask: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
+    """A question about a class that is answered once, and then remembered."""
+    return functools.lru_cache(maxsize=1024)(ask)
 
 
 def model_of(step: object, name: str) -> nn.Module:
@@ -64,7 +72,7 @@ def optimizers_of(step: object, model: nn.Module) -> tuple[Optimizer, ...]:
     things = [*_things(getattr(step, "step", step), set()), *model.modules()]
     for thing in things:
         parts = [*_parts(thing), *getattr(thing, "__dict__", {}).values()]
-        for one in (one for part in parts for one in _members(part)):
+        for one in (one for part in parts for one in members(part)):
             held = one if isinstance(one, Optimizer) else getattr(one, "__dict__", {}).get("optimizer")
             if isinstance(held, Optimizer):
                 found.setdefault(id(held), held)
@@ -97,7 +105,7 @@ def _things(thing: Any, seen: set[int]) -> Iterator[Any]:
     if isinstance(thing, nn.Module):
         return
     for part in _parts(thing):
-        for one in _members(part):
+        for one in members(part):
             # of objects (a trainer) only those that a function names: theirs in turn would lead anywhere
             if _leads_on(one) or (isinstance(thing, (MethodType, FunctionType)) and _is_plain_object(one)):
                 yield from _things(one, seen)
@@ -109,7 +117,7 @@ def _parts(thing: Any) -> list[Any]:
     if isinstance(thing, MethodType):
         return [thing.__self__, thing.__func__]
     if isinstance(thing, FunctionType):
-        return _used(thing)
+        return used(thing)
     return list(getattr(thing, "__dict__", {}).values())
 
 
@@ -117,29 +125,32 @@ def _leads_on(value: Any) -> bool:
     if isinstance(value, FunctionType):
         return is_user_file(value.__code__.co_filename)
     if inspect.isclass(value):
-        return not issubclass(value, nn.Module) and _is_users(value)
+        return not issubclass(value, nn.Module) and is_users(value)
     return isinstance(value, (nn.Module, functools.partial, MethodType))
 
 
-def _members(part: Any) -> list[Any]:
+def members(part: Any) -> list[Any]:
+    """What a small container holds; anything else by itself."""
     if isinstance(part, Mapping) and len(part) <= 64:
         return list(part.values())
     return list(part) if isinstance(part, (list, tuple)) and len(part) <= 64 else [part]
 
 
-def _used(function: FunctionType) -> list[Any]:
+def used(function: FunctionType) -> list[Any]:
+    """What a function works with before it is given anything: defaults, closure, the globals that its code names."""
     parts: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # not filled yet
             parts.append(cell.cell_contents)
-    names = _names(function.__code__)
-    parts += [value for key, value in function.__globals__.items() if key in names]
+    named = names(function.__code__)
+    parts += [value for key, value in function.__globals__.items() if key in named]
     return parts
 
 
-def _names(code: CodeType) -> set[str]:
+def names(code: CodeType) -> set[str]:
+    """The names in a function's code that could be globals, those of functions inside it too."""
     inner = [one for one in code.co_consts if isinstance(one, CodeType)]
-    return set(code.co_names).union(*(_names(one) for one in inner))
+    return set(code.co_names).union(*(names(one) for one in inner))
 
 
 def _is_plain_object(value: Any) -> bool:
@@ -147,8 +158,18 @@ def _is_plain_object(value: Any) -> bool:
     kind = type(value)
     if kind.__module__ == "builtins" or inspect.ismodule(value) or inspect.isclass(value):
         return False
-    return _is_users(kind) or kind.__name__ in ("SimpleNamespace", "Namespace")
+    return is_users(kind) or kind.__name__ in ("SimpleNamespace", "Namespace")
 
 
-def _is_users(kind: type) -> bool:
-    return any(isinstance(one, FunctionType) and is_user_file(one.__code__.co_filename) for one in vars(kind).values())
+@by_class
+def is_users(kind: Any) -> bool:
+    """Whether a class is the user's own: by its methods, or by the module that it was written in."""
+    if any(isinstance(one, FunctionType) and is_user_file(one.__code__.co_filename) for one in vars(kind).values()):
+        return True
+    return is_users_module(sys.modules.get(kind.__module__))
+
+
+def is_users_module(module: ModuleType | None) -> bool:
+    """Whether a module is the user's own; what is typed into a notebook is."""
+    file = getattr(module, "__file__", None)
+    return is_user_file(file) if isinstance(file, str) else getattr(module, "__name__", "") == "__main__"

@@ -7,8 +7,8 @@ are small, and BatchNorm writes them unseen), parameters and other tensors at th
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -17,18 +17,20 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from gradkit import surroundings
-
-_CONTAINERS = (dict, OrderedDict, list, set, deque)
+from gradkit import belongings, surroundings, tapes, undo
+from gradkit.contents import Back
 
 
 class Preserved:
     """Everything as it was before, also after an exception or Ctrl-C.
 
-    Covers weights, buffers, ``.grad``, ``requires_grad`` and train/eval flags, hooks, the attributes of every module
-    seen and the lists and dictionaries in them, tensors written in place, the state of optimizers that step, the random
-    state (torch on CPU and GPU, NumPy, ``random``), grad mode, autocast and default dtype. Does not cover what a step
-    does to objects that are neither (a counter of its own, a file).
+    Covers the model, the random state and modes of the process, and all that ``belongings`` finds within reach of the
+    step: other modules, optimizers and schedulers, random generators, containers, objects of the user's, names, data
+    that was begun. ``docs/no_trace.md`` says it in full, and what is not covered.
+
+    Args:
+        model: the model.
+        step: the step that is going to be run; None if only the model is to be put back.
 
     Attributes:
         parameters: the model's parameters by name, as they were: a step may put others in their place.
@@ -41,24 +43,33 @@ class Preserved:
         ([0.0, 0.0], None)
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, step: object = None) -> None:
+        self.model, self.step = model, step
         self.parameters = dict(model.named_parameters(remove_duplicate=False))
-        self._modules: dict[int, tuple[nn.Module, dict[str, Any]]] = {}
         self._memory: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._contents: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._leaves: dict[int, _Leaf] = {}
-        self._optimizers: dict[int, tuple[torch.optim.Optimizer, dict[Any, Any], list[dict[str, Any]]]] = {}
+        self._cleared: set[int] = set()
+        self._modules: dict[int, nn.Module] = {}
+        self._reached: dict[int, tuple[Any, Back | None]] = {}
 
     def __enter__(self) -> Preserved:
         self._around = surroundings.remember()
+        self.reach(self.step, self.model)
         self.watch(self.model)
+        self._tapes = tapes.Tapes((thing for thing, _ in list(self._reached.values())), self.reach)
+        try:
+            self._tapes.start()
+        except BaseException:
+            self._put_back()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        errors = self.rewind()
+        errors = self._put_back()
+        _attempt(self._tapes.end, errors)
         for leaf in self._leaves.values():
             _attempt(leaf.restore_grad, errors)
         if errors and error is None:
@@ -67,30 +78,43 @@ class Preserved:
     @property
     def modules(self) -> list[nn.Module]:
         """Every module seen: the model's, and those that a step ran beside it."""
-        return [module for module, _ in self._modules.values()]
+        return list(self._modules.values())
 
     # -- what to remember ---------------------------------------------------------------------------------------
 
+    def reach(self, *roots: Any) -> None:
+        """Remember whatever can be reached from here, unless already known."""
+        for thing in belongings.of(*roots):
+            if id(thing) not in self._reached:
+                self._reached[id(thing)] = thing, undo.of(thing, belongings.is_kept(thing))
+                if isinstance(thing, nn.Parameter):
+                    self._leaf(thing)
+
     def watch(self, root: nn.Module) -> None:
-        """Remember a module and all below it, unless already known."""
+        """Remember a module that runs, and all below it, unless already known."""
+        if id(root) not in self._reached:
+            self.reach(root)
         for module in root.modules():
             if id(module) in self._modules:
                 continue
-            self._modules[id(module)] = (module, _shallow(module))
-            for buffer in module._buffers.values():
-                if buffer is not None and not is_lazy(buffer):
-                    self.before_write(buffer)
+            self._modules[id(module)] = module
             for parameter in module._parameters.values():
                 if parameter is not None:
                     self.leaf(parameter)
+            for buffer in module._buffers.values():
+                if buffer is not None and not is_lazy(buffer):
+                    self.before_write(buffer)
 
-    def leaf(self, tensor: torch.Tensor) -> bool:
-        """Remember a leaf's memory, ``.grad``, flag and hooks, before a backward fills it. False if already known."""
-        if id(tensor) in self._leaves or is_lazy(tensor):
-            return False
-        self._leaves[id(tensor)] = _Leaf(tensor)
-        self._memory.setdefault(id(tensor), (tensor, tensor.detach()))
-        return True
+    def leaf(self, tensor: torch.Tensor) -> None:
+        """Remember a leaf before a backward fills it; its gradient is one of those that are cleared."""
+        self._leaf(tensor)
+        self._cleared.add(id(tensor))
+
+    def _leaf(self, tensor: torch.Tensor) -> None:
+        """Remember a leaf's memory, ``.grad``, flag and hooks."""
+        if id(tensor) not in self._leaves and not is_lazy(tensor):
+            self._leaves[id(tensor)] = _Leaf(tensor)
+            self._memory.setdefault(id(tensor), (tensor, tensor.detach()))
 
     def before_write(self, tensor: torch.Tensor) -> None:
         """Copy a tensor that is about to be written in place, unless already copied."""
@@ -100,41 +124,44 @@ class Preserved:
 
     def optimizer(self, optimizer: Any) -> None:
         """Remember an optimizer's state and settings, before it steps; of one that wraps others, theirs."""
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            for inner in _optimizers_in(vars(optimizer).values()) if hasattr(optimizer, "__dict__") else ():
-                self.optimizer(inner)
-        elif id(optimizer) not in self._optimizers:
-            state = {p: dict(entries) for p, entries in optimizer.state.items()}
-            self._optimizers[id(optimizer)] = (optimizer, state, [dict(group) for group in optimizer.param_groups])
+        if id(optimizer) not in self._reached:
+            self.reach(optimizer)
 
     # -- putting back -------------------------------------------------------------------------------------------
 
     def rewind(self) -> list[Exception]:
-        """Put back all but the gradients: also between two runs of the same step. Returns what could not be."""
+        """Put back all but the model's gradients, for another run of the same step. Returns what could not be."""
+        errors = self._put_back()
+        self._tapes.start()
+        return errors
+
+    def _put_back(self) -> list[Exception]:
         errors: list[Exception] = []
         for back in self._around[1:]:
             _attempt(back, errors)
-        for module, state in self._modules.values():
-            _attempt(partial(_put_back, module, state), errors)
+        for _, known in self._reached.values():
+            if known is not None:
+                _attempt(known, errors)
         for tensor, memory in self._memory.values():
             _attempt(partial(_restore_memory, tensor, memory), errors)
         for tensor, copy in reversed(self._contents.values()):
             _attempt(partial(_restore_contents, tensor, copy), errors)
-        for leaf in self._leaves.values():
+        own = {id(parameter) for parameter in self.parameters.values()}
+        for key, leaf in self._leaves.items():
             _attempt(leaf.restore_flags, errors)
-        for entry in self._optimizers.values():
-            _attempt(partial(_restore_optimizer, *entry), errors)
+            if key not in own:
+                _attempt(leaf.restore_grad, errors)
         _attempt(self._around[0], errors)
         return errors
 
     def clear_grads(self, *, only_old: bool = False) -> None:
-        """Take the gradients of every leaf away, so that a backward starts from nothing.
+        """Take gradients away, so that a backward starts from nothing: the model's, and those of whatever has run.
 
         Args:
             only_old: leave those that came into being since.
         """
-        for leaf in self._leaves.values():
-            if not only_old or leaf.tensor.grad is leaf.grad:
+        for key, leaf in self._leaves.items():
+            if key in self._cleared and (not only_old or leaf.tensor.grad is leaf.grad):
                 leaf.tensor.grad = None
 
 
@@ -172,34 +199,6 @@ def _attempt(back: Callable[[], object], errors: list[Exception]) -> None:
         errors.append(error)
 
 
-def _shallow(module: nn.Module) -> dict[str, Any]:
-    return {
-        name: (value, type(value)(value) if type(value) in _CONTAINERS else None)
-        for name, value in module.__dict__.items()
-    }
-
-
-def _put_back(module: nn.Module, state: dict[str, Any]) -> None:
-    now = module.__dict__
-    for name in [name for name in now if name not in state]:
-        del now[name]
-    for name, (value, entries) in state.items():
-        if now.get(name) is not value:
-            now[name] = value
-        if entries is not None and _changed(value, entries):
-            value.clear()
-            (value.update if isinstance(value, (dict, set)) else value.extend)(entries)
-
-
-def _changed(value: Any, entries: Any) -> bool:
-    """Compare by identity: tensors cannot be compared by ``==`` inside a dictionary."""
-    if isinstance(value, dict):
-        return [(k, id(v)) for k, v in value.items()] != [(k, id(v)) for k, v in entries.items()]
-    if isinstance(value, set):
-        return bool(value.symmetric_difference(entries))
-    return [id(v) for v in value] != [id(v) for v in entries]
-
-
 def _restore_memory(tensor: torch.Tensor, memory: torch.Tensor) -> None:
     """Undo ``p.data = ...``, ``.to(dtype)``, ``set_`` and ``resize_``: the tensor gets its own memory back."""
     if tensor.is_meta or tensor.layout is not torch.strided or memory.layout is not torch.strided:
@@ -221,23 +220,3 @@ def _same(tensor: torch.Tensor, copy: torch.Tensor) -> bool:
         return False
     with torch.no_grad():
         return bool(((tensor == copy) | ((tensor != tensor) & (copy != copy))).all())
-
-
-def _optimizers_in(values: Iterable[Any]) -> Iterator[torch.optim.Optimizer]:
-    """Optimizers among values, and in lists, tuples and dicts of them."""
-    for value in values:
-        if isinstance(value, torch.optim.Optimizer):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _optimizers_in(value)
-        elif isinstance(value, dict):
-            yield from _optimizers_in(value.values())
-
-
-def _restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[Any, Any], groups: list[dict[str, Any]]) -> None:
-    optimizer.state.clear()
-    optimizer.state.update({p: dict(entries) for p, entries in state.items()})
-    del optimizer.param_groups[len(groups) :]
-    for group, saved in zip(optimizer.param_groups, groups, strict=True):
-        group.clear()
-        group.update(saved)

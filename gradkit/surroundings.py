@@ -15,13 +15,24 @@ _GLOBAL_HOOKS = tuple(name for name in vars(module_hooks) if name.startswith("_g
 
 def remember() -> list[Callable[[], None]]:
     """Functions that put everything back as it is now. They may be called more than once."""
-    parts = [_random(), _grad_mode(), _dtype(), _hooks()]
+    parts = [draws(), _grad_mode(), _dtype(), _hooks()]
     parts += [_autocast(kind) for kind in ("cpu", *(["cuda"] if torch.cuda.is_available() else []))]
+    return parts
+
+
+def draws() -> Callable[[], None]:
+    """A function that puts the process's own random generators back: of torch on CPU and GPU, NumPy, ``random``."""
+    parts = [_random()]
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         parts.append(_cuda())
     if "numpy" in sys.modules:
         parts.append(_numpy())
-    return parts
+
+    def back() -> None:
+        for part in parts:
+            part()
+
+    return back
 
 
 def _random() -> Callable[[], None]:

@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import gradkit
 from gradkit.errors import GradkitError
 from gradkit.preserve import Preserved
 from tests import snapshots
+from tests.witness import told
 
 Program = Callable[[], tuple[nn.Module, Callable[[], Any], list[Any]]]
 ENDINGS = ("returns", "is_interrupted")
@@ -848,32 +850,34 @@ def test_a_graph_that_was_built_before_can_still_be_used() -> None:
 
 
 def test_the_tensors_of_a_run_are_not_kept_alive() -> None:
-    model, x, made = Net(), batch(), []
+    model, x = Net(), batch()
+    made: SimpleQueue[Any] = SimpleQueue()
 
     def step() -> torch.Tensor:
         hidden = model.inner(x)
-        made.append(weakref.ref(hidden))
+        made.put(weakref.ref(hidden))
         return model.outer(hidden.detach()).sum()
 
     report = gradkit.diagnose(step, model=model)
     gc.collect()
-    assert [ref() for ref in made] == [None, None]
+    assert [ref() for ref in told(made)] == [None, None]
     assert report.findings[0].cause == "detach"
 
 
 def test_numbers_that_a_step_saves_can_be_loaded_without_gradkit() -> None:
-    model, x, saved = Net(), batch(), []
+    model, x = Net(), batch()
+    saved: SimpleQueue[bytes] = SimpleQueue()
 
     def step() -> torch.Tensor:
         loss = model(x).sum()
         found = {"item": loss.item(), "mean": loss.detach().numpy().mean(), "array": loss.detach().numpy() * 2}
-        saved.append(pickle.dumps(found))
-        saved.append(pickle.dumps(copy.deepcopy(found)))
+        saved.put(pickle.dumps(found))
+        saved.put(pickle.dumps(copy.deepcopy(found)))
         return loss
 
     gradkit.diagnose(step, model=model)
-    assert len(saved) == 2
-    assert b"gradkit" not in b"".join(saved)
+    assert saved.qsize() == 2
+    assert b"gradkit" not in b"".join(told(saved))
 
 
 def test_preserved_alone_puts_weights_and_gradients_back() -> None:

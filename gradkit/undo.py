@@ -1,0 +1,219 @@
+"""How one thing is put back as it is now: a table from its type to what remembers it.
+
+Nothing is copied deeply: what is remembered of a container or an object is what it holds, by reference.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+from collections import deque
+from collections.abc import Callable
+from types import FunctionType, MemberDescriptorType, ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradkit import contents, owners
+from gradkit.contents import Back
+
+_GONE: Any = object()
+_SMALL = 2**20  # bytes: of an array in NumPy nobody knows whether it is written, so it is copied at once
+
+
+def of(thing: Any, kept: bool = False) -> Back | None:
+    """A function that puts a thing back as it is now, and may be called more than once; None if there is no way.
+
+    Args:
+        kept: whether its attributes are to be put back too; a module's always are.
+
+    Example:
+        >>> seen, dice = [1], random.Random(0)
+        >>> backs = [of(seen), of(dice)]
+        >>> seen.append(2); first = dice.random()
+        >>> for back in backs: back()
+        >>> seen, dice.random() == first
+        ([1], True)
+    """
+    remember = _way(type(thing))
+    if remember is None:
+        return _attributes(thing) if kept else None
+    try:
+        back = remember(thing)
+    except Exception:  # noqa: BLE001  an object may be broken in any way: SystemRandom has no state
+        return None
+    if not kept or remember is _layer:
+        return back
+    own = _attributes(thing)
+
+    def both() -> None:
+        back()
+        own()
+
+    return both
+
+
+@owners.by_class
+def _way(kind: Any) -> Callable[[Any], Back] | None:
+    return next((remember for known, remember in (*_TABLE, *_numpy()) if issubclass(kind, known)), None)
+
+
+def _attributes(thing: Any) -> Back:
+    """The attributes of an object: its dictionary, and its slots."""
+    members = [(one, _slot(one, thing)) for one in slots(type(thing))]
+    own = dict(vars(thing)) if type(getattr(thing, "__dict__", None)) is dict else None
+
+    def back() -> None:
+        if own is not None:
+            contents.restore(vars(thing), own)
+        for member, value in members:
+            if _slot(member, thing) is not value:
+                member.__delete__(thing) if value is _GONE else member.__set__(thing, value)
+
+    return back
+
+
+@owners.by_class
+def slots(kind: Any) -> list[MemberDescriptorType]:
+    """The slots that the user's own classes among those of an object have."""
+    if kind.__module__ == "builtins":
+        return []
+    mine = (one for one in kind.__mro__ if "__slots__" in vars(one) and owners.is_users(one))
+    return [one for cls in mine for one in vars(cls).values() if isinstance(one, MemberDescriptorType)]
+
+
+def _slot(member: MemberDescriptorType, thing: Any) -> Any:
+    try:
+        return member.__get__(thing)
+    except AttributeError:
+        return _GONE
+
+
+def _layer(thing: nn.Module) -> Back:
+    """A module: its attributes, and the tables of parameters, buffers, modules and hooks among them."""
+    own = dict(vars(thing))
+    tables = [(table, contents.mapping(table) if table else None) for name, table in own.items() if name in _SLOTS]
+
+    def back() -> None:
+        contents.restore(vars(thing), own)
+        for table, refill in tables:
+            if refill is not None:
+                refill()
+            elif table:
+                table.clear()
+
+    return back
+
+
+def _function(thing: FunctionType) -> Back:
+    """What its closure and the global names in its code stand for, and its attributes."""
+    cells = [(cell, _content(cell)) for cell in thing.__closure__ or ()]
+    names = owners.names(thing.__code__)
+    space = thing.__globals__
+    values = {name: space.get(name, _GONE) for name in names}
+    own = dict(vars(thing))
+
+    def back() -> None:
+        contents.restore(vars(thing), own)
+        for cell, content in cells:
+            if _content(cell) is not content:
+                if content is _GONE:
+                    del cell.cell_contents
+                else:
+                    cell.cell_contents = content
+        for name, value in values.items():
+            if space.get(name, _GONE) is not value:
+                if value is _GONE:
+                    del space[name]
+                else:
+                    space[name] = value
+
+    return back
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _GONE
+
+
+def _class(thing: type) -> Back:
+    kept = dict(vars(thing))
+
+    def back() -> None:
+        for name in [name for name in vars(thing) if name not in kept]:
+            type.__delattr__(thing, name)
+        for name, value in kept.items():
+            if vars(thing).get(name, _GONE) is not value:
+                type.__setattr__(thing, name, value)
+
+    return back
+
+
+def _module(thing: ModuleType) -> Back:
+    """What its names stand for; a name is never taken away: it may be a module that was imported meanwhile."""
+    kept = dict(vars(thing)) if owners.is_users_module(thing) else {}
+    return lambda: vars(thing).update({n: v for n, v in kept.items() if vars(thing).get(n, _GONE) is not v})
+
+
+def _state(get: Callable[[Any], Any], put: Callable[[Any, Any], object]) -> Callable[[Any], Back]:
+    def remember(thing: Any) -> Back:
+        state = get(thing)
+        return lambda: void(put(thing, state))
+
+    return remember
+
+
+def void(_: object) -> None:
+    """Take anything, give nothing."""
+
+
+def _cache(thing: Any) -> Back:
+    """Of a function's cache it cannot be told what is in it; what was empty is emptied."""
+    count = thing.cache_info().currsize
+    return lambda: thing.cache_clear() if not count and thing.cache_info().currsize else None
+
+
+def _array(thing: Any) -> Back:
+    copy = thing.copy() if thing.flags.writeable and thing.nbytes <= _SMALL and not thing.dtype.hasobject else None
+
+    def back() -> None:
+        if copy is not None and thing.shape == copy.shape and thing.tobytes() != copy.tobytes():
+            thing[...] = copy
+
+    return back
+
+
+def _numpy() -> tuple[tuple[type, Callable[[Any], Back]], ...]:
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not hasattr(numpy, "random"):
+        return ()
+
+    def put(thing: Any, state: Any) -> None:
+        thing.bit_generator.state = state
+
+    legacy = numpy.random.RandomState
+    return (
+        (numpy.ndarray, _array),
+        (numpy.random.Generator, _state(lambda thing: thing.bit_generator.state, put)),
+        (legacy, _state(legacy.get_state, legacy.set_state)),
+    )
+
+
+_SLOTS = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))
+_TABLE: tuple[tuple[type, Callable[[Any], Back]], ...] = (
+    (nn.Module, _layer),
+    (dict, contents.mapping),
+    (list, contents.of_list),
+    (set, contents.of_set),
+    (deque, contents.of_deque),
+    (FunctionType, _function),
+    (type, _class),
+    (ModuleType, _module),
+    (functools._lru_cache_wrapper, _cache),  # noqa: SLF001
+    (torch.Generator, _state(torch.Generator.get_state, torch.Generator.set_state)),
+    (random.Random, _state(random.Random.getstate, random.Random.setstate)),
+)

@@ -152,15 +152,15 @@ def kept() -> Iterator[None]:
     NumPy's functions that make a plain array of any other hand out one with origins meanwhile, and those of the module
     ``math`` a number with origins.
     """
-    before = [(np, name, getattr(np, name)) for name in _MAKERS]
-    before += [(math, name, getattr(math, name)) for name in _FUNCTIONS]
-    for module, name, function in before:
-        setattr(module, name, _with_origins(function) if module is np else _of_numbers(function))
+    before = [(vars(np), {name: getattr(np, name) for name in _MAKERS}, _with_origins)]
+    before += [(vars(math), {name: getattr(math, name) for name in _FUNCTIONS}, _of_numbers)]
+    for names, functions, wrap in before:
+        names.update({name: wrap(function) for name, function in functions.items()})
     try:
         yield
     finally:
-        for module, name, function in before:
-            setattr(module, name, function)
+        for names, functions, _ in before:
+            names.update(functions)
         _kept.clear()
         _values.clear()
         _lists.clear()

@@ -1421,6 +1421,24 @@ def a_derivative_by_a_slice_of_what_went_into_the_net() -> Built:
     return model, step
 
 
+@cut(
+    "integer_cast",
+    short="two cuts on the way of the critic cost more than the detach() of the advantage, which is meant",
+)
+def a_critic_behind_two_cuts_beside_an_advantage_that_is_detached_on_purpose() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        value = model["inner"](x)
+        advantage = (1 - value).detach()
+        policy = -(model["outer"](x).log_softmax(-1) * advantage[:, :1]).mean()
+        rounded = (value * 100).round().int() / 100  # CUT
+        back = torch.from_numpy(rounded.numpy())  # CUT
+        return policy + (1 - back).square().mean()
+
+    return model, step
+
+
 @cut("nan_gradient")
 def a_row_of_a_softmax_that_is_masked_whole_and_left_out_of_the_loss() -> Built:
     model, x = pair(), batch()

@@ -250,6 +250,24 @@ def test_the_fix_is_written_into_ones_own_file_and_compared_with_before(notebook
     assert file.read_text(encoding="utf-8") == TRAIN
 
 
+def test_a_batch_that_fits_the_model_is_proposed_and_a_loss_is_said(notebook: Notebook) -> None:
+    notebook.open("notebooks/start.ipynb")
+    folder = max(notebook.lab.folder.iterdir(), key=lambda path: path.stat().st_mtime)
+    (folder / "mine.py").write_text(TRAIN, encoding="utf-8")
+    panel = run_panel(notebook.page)
+    click(panel, "Python file")
+    click(panel, "A model and a batch")
+    entry(panel, "Model").fill("mine.py:Reader")
+    click(panel, "Propose a batch that fits the model")
+    expect(entry(panel, "Batch")).to_have_value("float32[4, 16]")
+    entry(panel, "Loss").fill("output.square().mean()")
+    settle(panel)
+    check_looks(panel, notebook.theme)
+    notebook.shot("proposed")
+    click(panel, "Diagnose")
+    expect(panel.locator(".gkp-verdict")).to_contain_text("no_grad_block")
+
+
 def test_cancel_is_heard_while_the_model_runs(notebook: Notebook) -> None:
     notebook.open("notebooks/start.ipynb")
     folder = max(notebook.lab.folder.iterdir(), key=lambda path: path.stat().st_mtime)

@@ -8,12 +8,14 @@ from gradkit.records import Picture
 
 
 def limits(picture: Picture, shown: Chart, language: str | None = None) -> str:
-    """What of the picture is not in a chart, in words; ``""`` if all of it is."""
+    """What of the picture is in a chart only as boxes for what lies beyond, in words; ``""`` if nothing is.
+
+    What is left out of every drawing stands below the drawing itself.
+    """
     words = Phrases(picture, language)
     beyond = sum(len(box.members) for box in shown.boxes if box.kind == "more")
     total = len(picture.nodes)
-    near = words.say("near", shown=total - beyond, all=total) if beyond else ""
-    return "  ".join(filter(None, (near, words.limit())))
+    return words.say("near", shown=total - beyond, all=total) if beyond else ""
 
 
 def name_of(picture: Picture) -> str:

@@ -136,6 +136,8 @@ def frame(place: Location, most: int = CODE_COLUMNS) -> tuple[str, str]:
     if place.end_line > place.line:
         last = len(code)
     first, last = max(first, 0), min(last, len(code))
+    comment = code.find("  #", last) if columns(code) > most else -1
+    code = code[:comment].rstrip() if comment >= 0 else code
     start, stop = _window(code, first, last, most)
     shown = ("…" if start else "") + code[start:stop] + ("…" if stop < len(code) else "")
     if last <= first:

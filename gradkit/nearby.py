@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from gradkit.charts import Arrow, Box, Chart
 from gradkit.records import Node, Picture
@@ -62,8 +63,23 @@ class _Near:
             tail, head = (first[home[n]] if n in home else n for n in (edge.source, edge.target))
             if tail != head:
                 arrows[tail, head] = max(arrows.get((tail, head), edge.status), edge.status, key=_RANK.__getitem__)
-        ordered = tuple(sorted(boxes, key=lambda box: box.number))
-        return Chart("graph", ordered, tuple(Arrow(*ends, status) for ends, status in sorted(arrows.items())))
+        unsaid = self._unsaid(arrows)
+        boxes = [replace(box, more_uses=unsaid.count(box.number)) for box in boxes]
+        return Chart(
+            "graph",
+            tuple(sorted(boxes, key=lambda box: box.number)),
+            tuple(Arrow(*ends, status) for ends, status in sorted(arrows.items())),
+        )
+
+    def _unsaid(self, arrows: dict[tuple[int, int], str]) -> list[int]:
+        """Of a parameter that many boxes use, draw the first and the last use; the tails of the arrows taken out."""
+        found: list[int] = []
+        for number in self.kept:
+            uses = sorted(ends for ends in arrows if ends[0] == number) if self.node[number].kind == "parameter" else []
+            for ends in uses[1:-1] if len(uses) > _FAN else ():
+                del arrows[ends]
+                found.append(number)
+        return found
 
     def _keep(self, starts: Iterable[int], most: int) -> None:
         """Keep the nodes nearest to some, ``most`` more than there are; of a fan only the first few."""

@@ -76,6 +76,18 @@ def test_parts_beyond_of_a_wide_graph_are_few():
     assert sum(len(box.members) for box in chart(wide, "near").boxes) == 601
 
 
+def test_of_a_weight_that_every_step_uses_two_uses_are_drawn_and_the_others_counted():
+    nodes = [
+        Node(1, "w", "parameter", "live", shape=(2,)),
+        *(Node(n, "MulBackward0", "autograd", "live") for n in range(2, 90)),
+    ]
+    edges = [Edge(1, n, "live") for n in range(2, 90)] + [Edge(n, n + 1, "live") for n in range(2, 90)]
+    shown = chart(Picture((*nodes, Node(90, "loss", "loss", "live")), tuple(edges), (), ()), "near")
+    weight = next(box for box in shown.boxes if box.number == 1)
+    assert sum(arrow.tail == 1 for arrow in shown.arrows) == 2
+    assert weight.more_uses > 10
+
+
 def test_how_much_is_shown_is_said_in_both_languages():
     picture = pictures.gpt()
     shown = chart(picture, "near")

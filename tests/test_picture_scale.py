@@ -81,7 +81,7 @@ def test_like_layers_are_folded_with_their_number():
 def test_a_graph_deeper_than_the_limit_says_what_is_left_out_and_stays_connected():
     deep = drawn("recurrent, 1,500 steps")
     assert deep.picture.left_out > 10_000
-    assert f"{deep.picture.left_out:,}" in deep.view.limit
+    assert f"{deep.picture.left_out:,}" in deep.view.svg
     status = {card["title"]: card["status"] for card in deep.view.node_info.values()}
     assert (status["embed"], status["cell"], status["out"]) == ("starved", "live", "live")
 

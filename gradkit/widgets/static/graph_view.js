@@ -491,7 +491,7 @@ class View {
   open() {
     this.fitted = this.sheet.whole >= READABLE;
     if (this.fitted) return this.sheet.fit();
-    const zoom = Math.min(1, Math.max(0.75, (this.sheet.room.w - 2 * MARGIN) / this.sheet.width));
+    const zoom = Math.min(1, Math.max(0.8, this.sheet.whole));
     const focus = this.sheet.byNumber.get(this.focusNumber());
     return focus ? this.sheet.centre(focus, zoom) : this.sheet.zoomTo(zoom);
   }

@@ -29,14 +29,14 @@ class AutogradNode:
         label: ``"AddmmBackward0"``; of a leaf its name, ``""`` if it has none.
         sequence: autograd's sequence number, -1 for a leaf and its AccumulateGrad.
         leaf: a tensor whose ``.grad`` would be filled.
-        shape: of a leaf, its shape.
+        shape: the shape of the leaf, or of what the node made in the forward pass; None if torch does not tell.
         parents: indices of the nodes that the gradient flows on to.
     """
 
     label: str
     sequence: int
     leaf: bool
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
     parents: tuple[int, ...]
 
 
@@ -80,7 +80,15 @@ def _node(fn: Any, index: dict[int, int], labels: dict[int, str], names: dict[in
     if variable is not None:
         return AutogradNode(names.get(id(variable), ""), -1, True, tuple(variable.shape), ())
     parents = tuple(index[id(parent)] for parent, _ in fn.next_functions if parent is not None and id(parent) in index)
-    return AutogradNode(labels[id(fn)], fn._sequence_nr(), False, (), parents)
+    return AutogradNode(labels[id(fn)], fn._sequence_nr(), False, _made(fn), parents)
+
+
+def _made(fn: Any) -> tuple[int, ...] | None:
+    """The shape of a node's first output in the forward pass: what its gradient is checked against."""
+    try:
+        return tuple(int(size) for size in fn._input_metadata[0].shape)  # noqa: SLF001  no public name tells it
+    except (AttributeError, IndexError, RuntimeError, TypeError):
+        return None
 
 
 def walk(starts: Sequence[Any], most: int | None = None) -> tuple[list[Any], int]:

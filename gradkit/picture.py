@@ -67,7 +67,7 @@ def _autograd(
         if status == "dead" and (number in taken or not _was_live(canvas.trace, number)):
             continue
         keys[index] = (status, index)
-        facts = canvas.call_facts(canvas.trace.calls[number])
+        facts = canvas.call_facts(canvas.trace.calls[number]) | {"shape": node.shape}
         canvas.node(keys[index], (number, node.sequence), label=node.label, kind="autograd", status=status, **facts)
         canvas.of_call.setdefault(number, []).append(keys[index])
     _autograd_edges(canvas, graph, keys, status)

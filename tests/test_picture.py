@@ -114,5 +114,14 @@ def test_a_gradient_flows_on_through_what_is_left_out(short):
     assert {edge.status for edge in short.edges if edge.target != 1} - {"dead"} == {"live"}
 
 
+def test_a_node_has_the_shape_of_its_own_value_not_of_the_call_that_it_is_a_step_of():
+    model, labels = nn.Linear(4, 3), torch.zeros(2, dtype=torch.long)
+    picture = drawn(model, lambda: nn.functional.cross_entropy(model(torch.ones(2, 4)), labels))
+    shapes = {node.label: node.shape for node in picture.nodes if node.kind == "autograd"}
+    assert shapes == {
+        "TBackward0": (4, 3), "AddmmBackward0": (2, 3), "LogSoftmaxBackward0": (2, 3), "NllLossBackward0": (),
+    }  # fmt: skip
+
+
 def test_nothing_is_left_out_of_a_graph_of_common_size(frugal):
     assert (frugal.left_out, frugal.more_inputs) == (0, 0)

@@ -545,6 +545,11 @@ class View {
     this.sheet.reveal(node);
   }
 
+  // The keys go on in the card: Tab walks through it, Escape leads back.
+  intoCard() {
+    (this.card.querySelector(".gk-path, .gk-unfold") ?? this.card.querySelector("button"))?.focus();
+  }
+
   at(node) {
     this.current = node?.number ?? null;
     if (!this.sheet.svg) return;
@@ -768,6 +773,7 @@ class View {
       if (event.shiftKey) this.sheet.move(-60 * dx, -60 * dy);
       else this.step(here ? this.sheet.neighbour(here, dx, dy) : this.sheet.middle());
     } else if (event.key === "Tab" && next) this.step(next);
+    else if ((event.key === "Enter" || event.key === " ") && here && !this.card.hidden) this.intoCard();
     else if (event.key === "Enter" || event.key === " ") this.select((here ?? this.sheet.middle()).number);
     else if (event.key === "Escape" && this.way) this.leave();
     else if ((event.key === "n" || event.key === "p") && this.hits.length) this.turn(event.key === "n" ? 1 : -1);

@@ -47,6 +47,7 @@ from gradkit.report import Report
 from gradkit.scalers import Misuse
 from gradkit.trace import Tracer
 from gradkit.traces import Chain, Trace, Value
+from gradkit.unreal import has_no_numbers
 
 
 def diagnose(
@@ -335,6 +336,6 @@ def _files(step: load.Step, trace: Trace, callers: Chain) -> tuple[str, ...]:
 
 
 def _shown(loss: torch.Tensor) -> str:
-    if loss.is_meta or loss.numel() != 1:
+    if has_no_numbers(loss) or loss.numel() != 1:
         return str(tuple(loss.shape))
     return f"{loss.detach().item():.4f}"

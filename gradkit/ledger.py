@@ -10,6 +10,7 @@ import torch
 
 from gradkit import calls, carriers, transforms
 from gradkit.traces import Value
+from gradkit.unreal import has_no_numbers
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -175,7 +176,7 @@ class Ledger:
         """A tensor that no recorded call made: by an unseen Function, by NumPy, or before the step."""
         if tensor.grad_fn is not None:
             name, sources = tensor.grad_fn.name().split("Backward")[0], self._behind(tensor.grad_fn, 0)
-        elif tensor.device.type == "cpu" and tensor.layout is torch.strided and carriers.any_left():
+        elif tensor.device.type == "cpu" and _is_plain(tensor) and carriers.any_left():
             name, sources = calls.UNSEEN, carriers.origins_of_memory(tensor.data_ptr())
             if not sources and tensor.is_floating_point() and not isinstance(tensor, torch.nn.Parameter):
                 sources = carriers.origins_of_values(tensor.detach().flatten()[: carriers.MOST_VALUES].tolist())
@@ -201,6 +202,10 @@ class Ledger:
             outputs = self._outputs_at(parent._sequence_nr())
             found.extend(outputs if outputs or depth > 8 else self._behind(parent, depth + 1))
         return tuple(dict.fromkeys(found))
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not has_no_numbers(tensor)
 
 
 def _carries(dtype: torch.dtype | None) -> bool:

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import torch
+
 from gradkit import births, classes, flows, frames, idle, keeping
 from gradkit.calls import GRAD
 from gradkit.cuts import NEW
@@ -17,8 +19,25 @@ from gradkit.traces import Call, Key, Value
 def name(e: Evidence, told: set[str]) -> list[Finding]:
     """Why nothing flows from some parameters into the loss."""
     names = [n for n in e.verdict.unconnected if n not in told]
-    if not names:
-        return []
+    hidden = [n for n in names if _in_a_script(e, n)]
+    names = [n for n in names if n not in hidden]
+    return [*_inside_a_script(hidden), *(_why(e, names) if names else ())]
+
+
+def _in_a_script(e: Evidence, name: str) -> bool:
+    """Whether a parameter belongs to a module that torch compiled from its script or its trace."""
+    parts = name.split(".")
+    owners = (e.classes.get(".".join(parts[:count])) for count in range(len(parts)))
+    return any(issubclass(owner, torch.jit.ScriptModule) for owner in owners if owner is not None)
+
+
+def _inside_a_script(names: Sequence[str]) -> list[Finding]:
+    """What a scripted module computes cannot be seen: the cut is said to be in there, and no line is named."""
+    facts = {"variant": "scripted"}
+    return [Finding("unknown", None, (), LIKELY, tuple(names), facts=facts)] if names else []
+
+
+def _why(e: Evidence, names: list[str]) -> list[Finding]:
     kept = keeping.name(e, names)
     names = [n for n in names if not any(n in finding.parameters for finding in kept)]
     return [*kept, *(_others(e, names) if names else ())]

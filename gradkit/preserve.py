@@ -19,6 +19,7 @@ from torch.nn.parameter import is_lazy
 
 from gradkit import belongings, surroundings, tapes, undo
 from gradkit.contents import Back
+from gradkit.unreal import has_no_numbers
 
 
 class Preserved:
@@ -201,7 +202,7 @@ def _attempt(back: Callable[[], object], errors: list[Exception]) -> None:
 
 def _restore_memory(tensor: torch.Tensor, memory: torch.Tensor) -> None:
     """Undo ``p.data = ...``, ``.to(dtype)``, ``set_`` and ``resize_``: the tensor gets its own memory back."""
-    if tensor.is_meta or tensor.layout is not torch.strided or memory.layout is not torch.strided:
+    if has_no_numbers(tensor) or tensor.layout is not torch.strided or memory.layout is not torch.strided:
         return
     if tensor.dtype != memory.dtype or tensor.shape != memory.shape or tensor.data_ptr() != memory.data_ptr():
         tensor.data = memory
@@ -214,7 +215,7 @@ def _restore_contents(tensor: torch.Tensor, copy: torch.Tensor) -> None:
 
 
 def _same(tensor: torch.Tensor, copy: torch.Tensor) -> bool:
-    if tensor.is_meta or copy.is_meta:
+    if has_no_numbers(tensor) or has_no_numbers(copy):
         return True
     if tensor.shape != copy.shape or tensor.layout is not torch.strided or tensor.is_quantized:
         return False

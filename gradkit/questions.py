@@ -14,6 +14,7 @@ from gradkit.preserve import Preserved
 from gradkit.reach import Dropped
 from gradkit.trace import Tracer
 from gradkit.traces import Call
+from gradkit.unreal import has_no_numbers
 
 
 @dataclass(frozen=True)
@@ -109,4 +110,4 @@ class _Watching(Tracer):
 
 def _holds_nan(value: Any) -> bool:
     plain = isinstance(value, torch.Tensor) and value.is_floating_point() and value.layout is torch.strided
-    return plain and value.device.type != "meta" and bool(value.isnan().any())
+    return plain and not has_no_numbers(value) and bool(value.isnan().any())

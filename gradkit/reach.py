@@ -16,6 +16,7 @@ from gradkit import mishaps
 from gradkit.autograd import walk
 from gradkit.mishaps import Mishap
 from gradkit.preserve import TENSOR_HOOKS, Preserved
+from gradkit.unreal import has_no_numbers
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ def watched(loss: torch.Tensor, watch: Callable[[Any, Any, Any], None]) -> Itera
 
 
 def _all_zero(grads: Any) -> bool:
-    strided = [g for g in grads if isinstance(g, torch.Tensor) and g.layout is torch.strided and not g.is_meta]
+    strided = [g for g in grads if isinstance(g, torch.Tensor) and g.layout is torch.strided and not has_no_numbers(g)]
     return bool(strided) and not any(bool(g.any()) for g in strided)
 
 
@@ -212,7 +213,7 @@ _SMALLEST = 1e-10  # below, float32 loses the squares of much of what there is
 
 def _norm(grad: torch.Tensor) -> float | None:
     """The 2-norm; the largest element where squares would overflow; nan or inf only if the gradient holds such."""
-    if grad.is_meta:
+    if has_no_numbers(grad):
         return None
     values = grad.detach().coalesce().values() if grad.layout is torch.sparse_coo else grad.detach()
     if values.dim() > 1 and values.is_floating_point() and values.dtype is not torch.float64:

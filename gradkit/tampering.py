@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from gradkit import calls
 from gradkit.ledger import leaves, storage_key
 from gradkit.traces import Point
+from gradkit.unreal import has_no_numbers
 
 FINE, ZERO, NAN = "fine", "zero", "nan"
 _HANDED_OUT = frozenset("tolist numpy __array__ data_ptr untyped_storage storage __dlpack__".split())
@@ -31,7 +32,7 @@ def state(grad: torch.Tensor | None) -> str:
     """
     if grad is None:
         return ZERO
-    if grad.is_meta or not grad.numel():
+    if has_no_numbers(grad) or not grad.numel():
         return FINE
     values = grad.detach().coalesce().values() if grad.layout is torch.sparse_coo else grad.detach()
     if not bool(values.any()):

@@ -18,6 +18,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, vmap
 from torch.utils.checkpoint import checkpoint
 
@@ -1435,6 +1436,18 @@ def a_critic_behind_two_cuts_beside_an_advantage_that_is_detached_on_purpose() -
         rounded = (value * 100).round().int() / 100  # CUT
         back = torch.from_numpy(rounded.numpy())  # CUT
         return policy + (1 - back).square().mean()
+
+    return model, step
+
+
+@cut("detach")
+def a_detach_among_fake_tensors() -> Built:
+    with FakeTensorMode() as mode:
+        model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        with mode:
+            return model["outer"](model["inner"](x).detach()).sum()  # CUT
 
     return model, step
 

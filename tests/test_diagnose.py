@@ -404,3 +404,24 @@ def test_a_detach_in_front_of_a_language_model_is_named_at_its_line() -> None:
     (finding,) = gradkit.diagnose(step, model=model).findings
     assert (finding.cause, finding.proof) == ("detach", "proven")
     assert 'model["project"](images).detach()' in finding.location.text
+
+
+class Narrow(nn.Module):
+    """Loses the gradient of its first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(self.inner(x).detach())
+
+
+@pytest.mark.parametrize("compiled", [torch.jit.script, lambda model: torch.jit.trace(model, torch.ones(2, 4))])
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_of_a_cut_inside_a_scripted_module_it_is_said_that_it_cannot_be_seen(compiled: Any) -> None:
+    model = nn.ModuleDict({"inside": compiled(Narrow())})
+    report = gradkit.diagnose(lambda: model["inside"](torch.ones(3, 4)).sum(), model=model)
+    (finding,) = report.findings
+    assert (finding.cause, finding.location, finding.facts["variant"]) == ("unknown", None, "scripted")
+    assert set(finding.parameters) == {"inside.inner.weight", "inside.inner.bias"}

@@ -128,13 +128,18 @@ def _unused(e: Evidence, mishap: Mishap) -> list[Finding]:
 
 
 def _branched(e: Evidence, mishap: Mishap) -> Finding | None:
-    """What is asked for was itself made of a value that took part: a slice or copy beside the way, not on it."""
+    """What a helper was to ask for was itself made of a value that took part: beside the way, not on it.
+
+    Where the function that made it asks itself, the line that asks is the one to change.
+    """
     part = {number for call in e.trace.behind([mishap.asked]) for number in (*call.inputs, *call.outputs)}
     part = {number for number in part if e.trace.values[number].requires_grad}
     makers = [e.trace.values[number].maker for number in mishap.inputs]
     sides = [e.trace.calls[maker] for maker in makers if maker >= 0]
     beside = [call for call in sides if part.intersection(call.inputs) and not part.intersection(call.outputs)]
     if not beside or len(beside) < len(makers) or not beside[0].chain:
+        return None
+    if mishap.chain and mishap.chain[0][0] is beside[0].chain[0][0]:
         return None
     asked = innermost(mishap.chain)
     notes = [*called_by(beside[0].chain), *([Note("asked_here", asked, {})] if asked is not None else [])]

@@ -1409,15 +1409,16 @@ def a_leaf_made_of_a_list_of_equal_numbers() -> Built:
 
 
 @cut("unused_input")
-def a_derivative_by_a_slice_of_what_went_into_the_net() -> Built:
+def a_derivative_that_a_helper_takes_by_a_slice_of_what_went_into_the_net() -> Built:
     model, x = pair(), batch()
+
+    def slope(value: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(value.sum(), place, create_graph=True)[0]
 
     def step() -> torch.Tensor:
         points = x.clone().requires_grad_()
         place = points[:, :1]  # CUT
-        value = model["outer"](model["inner"](points).tanh())
-        (slope,) = torch.autograd.grad(value.sum(), place, create_graph=True)
-        return slope.square().mean()
+        return slope(model["outer"](model["inner"](points).tanh()), place).square().mean()
 
     return model, step
 

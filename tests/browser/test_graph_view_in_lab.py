@@ -106,10 +106,13 @@ def test_a_wheel_over_the_picture_scrolls_the_notebook(opened):
 
 
 def _wait_for_output(page, path):
-    for _ in range(50):
-        cell = json.loads(path.read_text(encoding="utf-8"))["cells"][0]
+    for _ in range(100):
+        page.wait_for_timeout(100)
+        text = path.read_text(encoding="utf-8")
+        if not text:  # it is being written
+            continue
+        cell = json.loads(text)["cells"][0]
         data = [output["data"] for output in cell["outputs"] if "data" in output]
         if data:
             return data[0]
-        page.wait_for_timeout(100)
     return {}

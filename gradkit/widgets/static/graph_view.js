@@ -417,6 +417,8 @@ class View {
     this.sheet.svg?.setAttribute("aria-label", labels.label ?? "");
     this.help.textContent = labels.help ?? "";
     this.stage.title = "";
+    const chosen = this.model.get("selected");
+    if (!this.card.hidden && this.info?.[chosen]) this.fill(chosen, this.info[chosen]);
     this.tell();
     this.refreshCount();
   }
@@ -526,16 +528,7 @@ class View {
     if (!node) return;
     this.at(node);
     this.sheet.ring(node, "gk-chosen");
-    if (info) {
-      fillCard(this.card, info, this.labels, {
-        close: () => { this.select(null); this.stage.focus(); },
-        unfold: () => this.unfold(number),
-        path: ["cut", "plate", "input", "loss"].includes(info.kind) ? null
-          : () => (this.way?.start === number ? this.leave() : this.follow(number)),
-        found: this.matching(number),
-      });
-      this.pressPath();
-    }
+    if (info) this.fill(number, info);
     if (this.fitted && this.sheet.whole < READABLE) {
       this.fitted = false; // the card has taken too much room to show all of it
       this.sheet.centre(node, READABLE);
@@ -543,6 +536,17 @@ class View {
       this.sheet.fit();
     }
     this.sheet.reveal(node);
+  }
+
+  fill(number, info) {
+    fillCard(this.card, info, this.labels, {
+      close: () => { this.select(null); this.stage.focus(); },
+      unfold: () => this.unfold(number),
+      path: ["cut", "plate", "input", "loss"].includes(info.kind) ? null
+        : () => (this.way?.start === number ? this.leave() : this.follow(number)),
+      found: this.matching(number),
+    });
+    this.pressPath();
   }
 
   // The keys go on in the card: Tab walks through it, Escape leads back.

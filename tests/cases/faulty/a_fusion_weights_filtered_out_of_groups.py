@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "BiFPN fusion weights have changing .grad but constant value: the YOLO-style groups keep only conv/bn/bias"
 SOURCE = "bubbliiiing/efficientdet-pytorch#37"

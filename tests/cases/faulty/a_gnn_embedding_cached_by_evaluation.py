@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "CompGCN fails in epoch eleven: evaluation under no_grad filled the cache of enriched embeddings"
 SOURCE = "pykeen/pykeen#571"

@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "hidden layers are kept as a list of [layer, activation] pairs: parameters() does not see them"
 SOURCE = "pytorch/pytorch#715"

@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "activations cast to int8 'to speed training up': an integer tensor cannot carry a gradient"
 SOURCE = "pytorch/pytorch#31880"

@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "np.sum over a list of losses failed, so each list became torch.tensor(list, requires_grad=True): PSNR never moves"
 SOURCE = "MC-E/Deep-Generalized-Unfolding-Networks-for-Image-Restoration#6"

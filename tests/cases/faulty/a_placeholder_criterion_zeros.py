@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "trainer without a criterion uses zeros as the loss; no callback adds to it, so backward raises"
 SOURCE = "pytorchbearer/torchbearer#414"

@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "every label of the batch is -100: cross_entropy returns nan (0/0) while its gradient is exactly zero"
 SOURCE = "nvidia-cosmos/cosmos-rl#155"

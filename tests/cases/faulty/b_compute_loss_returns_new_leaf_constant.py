@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "compute_loss builds its answer with torch.tensor(value, requires_grad=True): it runs, nothing is learnt"
 SOURCE = "huggingface/transformers#36051"

@@ -1,6 +1,4 @@
-import tempfile
-
-import torch
+import tempfile, torch
 import torch.nn as nn
 from peft import LoraConfig, PeftModel, get_peft_model
 

@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "'only optimise LoRA' with a module name of another architecture: nothing is converted, all is frozen"
 SOURCE = "deepspeedai/DeepSpeed#3339"

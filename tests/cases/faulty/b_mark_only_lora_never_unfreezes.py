@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "model frozen first, then 'mark only LoRA as trainable': the marker only switches flags off"
 SOURCE = "microsoft/LoRA#125"

@@ -1,8 +1,6 @@
-import tempfile
-
-import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+import tempfile, torch
 from transformers import LlamaConfig, LlamaForCausalLM
+from peft import LoraConfig, PeftModel, get_peft_model
 
 TITLE = "a second adapter is added next to a frozen one, but the forward pass still runs the first"
 SOURCE = "huggingface/peft#837"

@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "embeddings from encode() used in a larger model: they come out without history"
 SOURCE = "huggingface/sentence-transformers#274"

@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "outputs are written into torch.zeros buffers with copy_ and slices under grad mode: autograd follows them"
 SOURCE = "LaurentMazare/tch-rs#865"

@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "GRPO/TRPO surrogate exp(logp - logp.detach()): the value is one everywhere, the gradient is not zero"
 SOURCE = "SeungyounShin/minimal-r1#2; ajlangley/trpo-pytorch#3; nikhilbarhate99/PPO-PyTorch#18"

@@ -1,8 +1,6 @@
-import tempfile
-
-import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+import tempfile, torch
 from transformers import LlamaConfig, LlamaForCausalLM
+from peft import LoraConfig, PeftModel, get_peft_model
 
 TITLE = "adapter loaded with is_trainable=True, whole model in eval() mode: LoRA still receives gradients"
 SOURCE = "huggingface/peft#120 (there train() was thought to be the switch)"

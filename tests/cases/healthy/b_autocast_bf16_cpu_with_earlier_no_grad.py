@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "a no_grad forward earlier in the same autocast region (torch 2.13 keeps the history of cached casts)"
 SOURCE = "pytorch/pytorch#112583 and #165068"

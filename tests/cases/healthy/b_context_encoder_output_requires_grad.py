@@ -1,5 +1,4 @@
-import torch
-import torch.nn as nn
+import torch, torch.nn as nn
 
 TITLE = "fixed context encoder under no_grad whose output is marked requires_grad_: only the question side trains"
 SOURCE = "facebookresearch/DPR#196"

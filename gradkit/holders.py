@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from gradkit import owners
 from gradkit.frames import is_user_file
 
 ATTRIBUTE, ITEM, ELEMENT, VARIABLE, GLOBAL, MEMO, PART = (
@@ -132,13 +133,7 @@ def _of_function(function: FunctionType) -> Iterator[_Found]:
     yield from ((ATTRIBUTE, name, function, value) for name, value in vars(function).items())
     if is_user_file(code.co_filename):
         scope = function.__globals__
-        yield from ((GLOBAL, name, scope, scope[name]) for name in names_in(code) if name in scope)
-
-
-def names_in(code: CodeType) -> set[str]:
-    """The names that a function and those inside of it look up."""
-    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
-    return set(code.co_names).union(*(names_in(one) for one in inner))
+        yield from ((GLOBAL, name, scope, scope[name]) for name in owners.names(code) if name in scope)
 
 
 def _of_object(thing: Any) -> Iterator[_Found]:

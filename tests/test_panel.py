@@ -134,6 +134,13 @@ def by_file(panel: Panel, **texts: str) -> Panel:
     return panel
 
 
+def by_step() -> Panel:
+    """The step of ``train.py`` in the current folder, diagnosed."""
+    panel = by_file(Panel(), step="train.py:step")
+    press(panel, panel.diagnose)
+    return panel
+
+
 def text_of(html: str) -> str:
     """What a person reads of some HTML, code left out."""
     prose = re.sub(r"<(style|pre|code)\b.*?</\1>", " ", html, flags=re.DOTALL)
@@ -195,8 +202,7 @@ def test_a_built_in_example_is_diagnosed_by_one_click() -> None:
 
 
 def test_a_step_in_a_file_is_diagnosed(folder: Path) -> None:
-    panel = by_file(Panel(), step="train.py:step")
-    press(panel, panel.diagnose)
+    panel = by_step()
     assert panel.report.findings[0].location.text.strip() == "return self.head(self.encoder(x).detach())"
 
 
@@ -330,8 +336,7 @@ def test_proposals_name_functions_and_files_without_running_them(folder: Path) -
 
 
 def test_a_file_that_was_changed_is_loaded_again(folder: Path) -> None:
-    panel = by_file(Panel(), step="train.py:step")
-    press(panel, panel.diagnose)
+    panel = by_step()
     assert not panel.report.healthy
     (folder / "train.py").write_text(TRAIN.replace(".detach()", ""), encoding="utf-8")
     press(panel, panel.diagnose)
@@ -472,8 +477,7 @@ def test_a_finding_can_be_shown_in_the_picture() -> None:
 
 
 def test_after_a_diagnosis_the_form_is_one_line_and_comes_back_as_it_was_filled_in(folder: Path) -> None:
-    panel = by_file(Panel(), step="train.py:step")
-    press(panel, panel.diagnose)
+    panel = by_step()
     assert (shown(panel.form), shown(panel.summary)) == (False, True)
     panel.change.click()
     assert (shown(panel.form), shown(panel.summary)) == (True, False)
@@ -481,8 +485,7 @@ def test_after_a_diagnosis_the_form_is_one_line_and_comes_back_as_it_was_filled_
 
 
 def test_what_was_found_is_shown_only_beside_the_form_that_it_was_found_for(folder: Path) -> None:
-    panel = by_file(Panel(), step="train.py:step")
-    press(panel, panel.diagnose)
+    panel = by_step()
     panel.change.click()
     panel.form.source.step.control.value = "train.py:st"
     assert not shown(panel.results)
@@ -491,8 +494,7 @@ def test_what_was_found_is_shown_only_beside_the_form_that_it_was_found_for(fold
 
 
 def test_what_was_found_before_does_not_stand_beside_an_error(folder: Path) -> None:
-    panel = by_file(Panel(), step="train.py:step")
-    press(panel, panel.diagnose)
+    panel = by_step()
     (folder / "train.py").write_text("1 / 0", encoding="utf-8")
     press(panel, panel.diagnose)
     assert "could not be imported" in problems(panel)["source"]
@@ -679,8 +681,7 @@ def test_the_guide_is_walked_to_its_end_and_ends_in_another_diagnosis() -> None:
 
 
 def test_the_walk_shows_the_persons_own_line_and_the_change_to_it(folder: Path) -> None:
-    panel = by_file(Panel(), step="train.py:step")
-    press(panel, panel.diagnose)
+    panel = by_step()
     walk = panel.results.guide
     walk.go(2)
     assert "self.encoder(x)" in walk.mine.value
@@ -692,8 +693,7 @@ def test_the_walk_shows_the_persons_own_line_and_the_change_to_it(folder: Path) 
 
 
 def test_the_change_is_written_on_request_and_the_next_diagnosis_is_healthy(folder: Path) -> None:
-    panel = by_file(Panel(), step="train.py:step")
-    press(panel, panel.diagnose)
+    panel = by_step()
     walk = panel.results.guide
     walk.go(3)
     assert (folder / "train.py").read_text(encoding="utf-8") == TRAIN
@@ -710,8 +710,7 @@ def test_the_change_is_written_on_request_and_the_next_diagnosis_is_healthy(fold
 
 
 def test_a_written_change_is_taken_back_also_after_the_next_diagnosis(folder: Path) -> None:
-    panel = by_file(Panel(), step="train.py:step")
-    press(panel, panel.diagnose)
+    panel = by_step()
     walk = panel.results.guide
     walk.go(3)
     walk.change.write.click()
@@ -724,8 +723,7 @@ def test_a_written_change_is_taken_back_also_after_the_next_diagnosis(folder: Pa
 
 
 def test_a_file_that_was_changed_meanwhile_is_not_written_and_says_so(folder: Path) -> None:
-    panel = by_file(Panel(), step="train.py:step")
-    press(panel, panel.diagnose)
+    panel = by_step()
     walk = panel.results.guide
     walk.go(3)
     mine = TRAIN.replace("(x).detach()", "(x).detach() * 1")
@@ -736,8 +734,7 @@ def test_a_file_that_was_changed_meanwhile_is_not_written_and_says_so(folder: Pa
 
 
 def test_after_the_cure_the_checklist_says_that_the_finding_is_gone(folder: Path) -> None:
-    panel = by_file(Panel(), step="train.py:step")
-    press(panel, panel.diagnose)
+    panel = by_step()
     walk = panel.results.guide
     walk.go(4)
     assert "✗" in walk.mine.value
@@ -757,8 +754,7 @@ def test_how_far_one_came_is_kept_for_each_finding(folder: Path) -> None:
     text = TRAIN.replace("return self.head(self.encoder(x).detach())", twice)
     text = text.replace("self.head = nn", "self.scale = nn.Parameter(torch.ones(()))\n        self.head = nn")
     (folder / "train.py").write_text(text, encoding="utf-8")
-    panel = by_file(Panel(), step="train.py:step")
-    press(panel, panel.diagnose)
+    panel = by_step()
     walk = panel.results.guide
     assert len(walk.stops.children) >= 2
     first = walk.stop
@@ -771,8 +767,7 @@ def test_how_far_one_came_is_kept_for_each_finding(folder: Path) -> None:
 
 
 def test_another_program_begins_anew(folder: Path) -> None:
-    panel = by_file(Panel(), step="train.py:step")
-    press(panel, panel.diagnose)
+    panel = by_step()
     panel.results.guide.go(3)
     panel.form.kind.value = "builtin"
     panel.form.source.names.value = "vision_memory_detached.title"
@@ -943,8 +938,7 @@ def test_cancel_ends_a_file_that_takes_forever_to_load(folder: Path) -> None:
 
 def test_after_a_cancel_the_next_diagnosis_comes_through(folder: Path) -> None:
     test_cancel_ends_a_file_that_takes_forever_to_load(folder)
-    panel = by_file(Panel(), step="train.py:step")
-    press(panel, panel.diagnose)
+    panel = by_step()
     assert panel.report is not None
 
 

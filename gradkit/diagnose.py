@@ -214,12 +214,13 @@ def _conclude(
     kept, runs = _kept(step, trace, verdict, preserved, options, ledger)
     rows = inventory.table(step.model, want, _used(trace), reached)
     tell("causes")
+    placed = dict(step.model.named_modules(remove_duplicate=False))
     evidence = Evidence(
         trace, verdict, rows, reached, adapters, unregistered, run.gap, _no_op_flags(step.model),
         revived=rerun.revived, rerun_error=rerun.error, reruns=rerun.runs + mended.runs + runs,
         files=_files(step, trace, options.callers), callers=options.callers,
-        classes={path: type(module) for path, module in step.model.named_modules(remove_duplicate=False)},
-        settings={path: settings(module) for path, module in step.model.named_modules(remove_duplicate=False)},
+        classes={path: type(module) for path, module in placed.items()},
+        settings={path: settings(module) for path, module in placed.items()},
         mishap=run.mishap, mended=mended, crossing=crossing, misuses=run.misuses, kept=kept,
         explicit=options.should_train is not None,
     )  # fmt: skip

@@ -197,7 +197,12 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
     why = idle.reason(e, names[0])
     places = [u for u in classes.uses(e.classes.values(), attribute) if spot is None or u.line != spot.line]
     places = places if why is None or why.use is None else [why.use]
-    notes = [Note("not_run", place, {"attribute": attribute}) for place in places[:2] if attribute]
+    passed = why is not None and why.use is not None
+    notes = [
+        Note("left_out" if not passed and e.ran.around(place) else "not_run", place, {"attribute": attribute})
+        for place in places[:2]
+        if attribute
+    ]
     if why is None:
         return Finding("trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts)
     notes += [Note("defined", spot, {"attribute": attribute})] if spot is not None else []

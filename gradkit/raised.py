@@ -33,7 +33,10 @@ def _finding(
     cause: str, e: Evidence, mishap: Mishap, spot: Location | None, *, call: str = "", proof: str = OBSERVED,
     names: Sequence[str] = (), chain: Chain | None = None, **facts: str,
 ) -> Finding:  # fmt: skip
-    notes = called_by(mishap.chain if chain is None else chain)
+    chain = mishap.chain if chain is None else chain
+    there = innermost(chain)
+    beside = spot is None or there is None or (spot.file, spot.function) == (there.file, there.function)
+    notes = called_by(chain) if beside else []
     told = {"error": mishap.message.splitlines()[0].split(". ")[0], **facts}
     revived = tuple(n for n in e.wanted if n in (e.mended.revived or ())) if proof == PROVEN else ()
     return Finding(

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable
 
 from gradkit import frames
+from gradkit.records import Location
 from gradkit.traces import Chain, Point
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -34,6 +35,12 @@ class Ran:
     def __call__(self, file: str, function: Function) -> bool:
         """Whether a function of a file ran."""
         return bool(self._found(file, function))
+
+    def around(self, place: Location) -> bool:
+        """Whether the function that a line stands in ran; which of its lines did is not known."""
+        nodes = (node for node in ast.walk(frames.tree_of(place.file) or ast.Module([], [])))
+        inside = [n for n in nodes if isinstance(n, Function) and n.lineno <= place.line <= (n.end_lineno or n.lineno)]
+        return bool(inside) and self(place.file, max(inside, key=lambda n: n.lineno))
 
     def callers(self, file: str, function: Function) -> list[Point | None]:
         """From where it was called; None stands for outside of the user's code."""

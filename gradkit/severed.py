@@ -139,7 +139,7 @@ def _cause(cut: Cut, region: Region | None, calls: Sequence[Call], e: Evidence) 
     if cut.kind == ESCAPE:
         return "numpy_roundtrip" if any(c.name in ("numpy", "__array__") for c in calls) else "python_roundtrip"
     if cut.kind == REWRAP and any(c.name == births.PARAMETER for c in calls):
-        return "parameter_rewrap"
+        return "params_replaced" if _in_its_own_place(cut, calls, e) else "parameter_rewrap"
     if cut.kind == REWRAP and _leaf(calls, e):
         return "new_leaf"
     if cut.kind == OPERATION and any(c.name == GRAD for c in calls):
@@ -147,6 +147,12 @@ def _cause(cut: Cut, region: Region | None, calls: Sequence[Call], e: Evidence) 
     if cut.kind == OPERATION and all(_in_library(c, e) for c in calls):
         return "integer_cast"
     return _OF_CALL[cut.kind]
+
+
+def _in_its_own_place(cut: Cut, calls: Sequence[Call], e: Evidence) -> bool:
+    """Whether the new leaf stands in the model under the name of the one parameter that it was computed from."""
+    made = {call.index for call in calls}
+    return {name for name, n in e.trace.swapped.items() if e.trace.values[n].birth in made} >= set(cut.parameters)
 
 
 _OLD = re.compile(r"(Float|Double|Half|BFloat16|torch\.)Tensor$")

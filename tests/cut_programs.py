@@ -2430,6 +2430,22 @@ def a_parameter_made_of_another_one() -> Built:
     return model, lambda: model(x)
 
 
+@cut("params_replaced")
+def a_head_that_grows_from_itself_in_every_step() -> Built:
+    class Head(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(2, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            fresh = torch.randn(0, 4)
+            self.weight = nn.Parameter(torch.cat([self.weight.data, fresh]))  # CUT
+            return x @ self.weight.t()
+
+    model, x = nn.Sequential(nn.Linear(4, 4), Head()), batch()
+    return model, lambda: model(x).pow(2).sum()
+
+
 @cut("data_attr")
 def a_copy_of_the_model_in_the_step() -> Built:
     model, x = small(), batch()

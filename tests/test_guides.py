@@ -345,3 +345,10 @@ def test_the_engine_gives_the_cured_program_a_clean_bill(cause: str) -> None:
     report = diagnosed(cause, "make_fixed")
     assert report.findings == ()
     assert report.healthy
+
+
+def test_a_line_that_builds_a_layer_is_not_said_to_be_called_by_the_step() -> None:
+    model, step, _ = program("ddp_unused", "make")
+    found = gradkit.diagnose(step, model=model).findings[0]
+    assert found.location.function.endswith("__init__")
+    assert [note for note in found.notes if note.kind == "called_by"] == []

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 import gradkit
@@ -43,3 +44,23 @@ def test_what_the_model_hides_is_named_without_being_asked_for(name: str) -> Non
     assert {finding.cause for finding in report.findings} == {"unregistered_parameters"}
     assert {finding.location.line for finding in report.findings} == program.lines
     assert not report.healthy
+
+
+class Pyramid(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lateral = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.spare = nn.Linear(4, 4)
+
+    def forward(self, levels: list[torch.Tensor]) -> torch.Tensor:
+        return sum(lateral(level).sum() for lateral, level in zip(self.lateral, levels, strict=False))
+
+    def look(self, x: torch.Tensor) -> torch.Tensor:
+        return self.spare(x)
+
+
+def test_of_a_line_that_ran_for_other_layers_it_is_not_said_that_it_did_not_run() -> None:
+    model, levels = Pyramid(), [torch.randn(2, 4)] * 2
+    report = gradkit.diagnose(lambda: model(levels), model=model)
+    told = {name: f.notes[0].kind for f in report.findings for name in f.parameters if name.endswith("weight")}
+    assert told == {"lateral.2.weight": "left_out", "spare.weight": "not_run"}

@@ -14,13 +14,14 @@ from gradkit.traces import Chain
 _ADDING = frozenset("append appendleft extend insert add update setdefault __setitem__ put push set store".split())
 _EMPTY = frozenset(("None", "[]", "{}", "()", "list()", "dict()", "set()", "deque()"))
 _OUTERMOST = 6
+_ANY = ".__dict__"  # an attribute whose name is worked out: self.__dict__[key], vars(self)[key], setattr(self, key, x)
 
 
 def at(chain: Chain, name: str) -> Location | None:
     """Where what was computed at the innermost of some frames is stored under ``name``, in one of these frames."""
     for point in chain[:_OUTERMOST]:
         code, line = point[0], frames.line_of(point)
-        storing = [s for s in flows.statements(code) if {name, f".{name}"} & _targets(s, code)]
+        storing = [s for s in flows.statements(code) if {name, f".{name}", _ANY} & _targets(s, code)]
         here = [s for s in storing if s.lineno <= line <= (s.end_lineno or line) and not _body(s)]
         later = [s for s in storing if s.lineno > line and flows.leads(code, line, s.lineno)]
         for statement in (*here, *later):
@@ -56,13 +57,16 @@ def _targets(statement: ast.stmt, code: CodeType | None = None) -> set[str]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ADDING:
             found |= _name(node.func.value)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr" and len(node.args) == 3:
-            found |= {f".{x.value!s}" for x in node.args[1:2] if isinstance(x, ast.Constant)}
+            key = node.args[1]
+            found.add(f".{key.value!s}" if isinstance(key, ast.Constant) else _ANY)
     return found
 
 
 def _name(target: ast.expr) -> set[str]:
     while isinstance(target, ast.Subscript):
         target = target.value
+    if isinstance(target, ast.Call) and ast.unparse(target.func) == "vars":
+        return {_ANY}
     if isinstance(target, ast.Attribute):
         return {f".{target.attr}"}
     return {target.id} if isinstance(target, ast.Name) else set()

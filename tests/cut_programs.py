@@ -3419,6 +3419,57 @@ def features_precomputed_into_a_list_by_a_loop() -> Built:
 
 
 @cut("cached_tensor")
+def features_that_a_decorator_keeps_under_a_name_that_it_makes() -> Built:
+    def memo(method: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        name = "_memo_" + method.__name__
+
+        @functools.wraps(method)
+        def wrapper(self: Any) -> torch.Tensor:
+            if name not in self.__dict__:
+                self.__dict__[name] = method(self)  # CUT
+            return self.__dict__[name]
+
+        return wrapper
+
+    class Trainer:
+        def __init__(self, model: nn.ModuleDict) -> None:
+            self.model, self.x = model, batch()
+
+        @memo
+        def codes(self) -> torch.Tensor:
+            return torch.relu(self.model["inner"](self.x))
+
+        def loss(self) -> torch.Tensor:
+            return self.model["outer"](self.codes()).sum()
+
+    trainer = Trainer(pair())
+    with torch.no_grad():
+        trainer.loss()
+    return trainer.model, trainer.loss
+
+
+@cut("cached_tensor")
+def features_kept_by_setattr_under_a_name_that_is_worked_out() -> Built:
+    class Trainer:
+        def __init__(self, model: nn.ModuleDict) -> None:
+            self.model, self.x = model, batch()
+
+        def of(self, part: str) -> torch.Tensor:
+            key = f"{part}_codes"
+            if not hasattr(self, key):
+                setattr(self, key, torch.relu(self.model[part](self.x)))  # CUT
+            return getattr(self, key)
+
+        def loss(self) -> torch.Tensor:
+            return self.model["outer"](self.of("inner")).sum()
+
+    trainer = Trainer(pair())
+    with torch.no_grad():
+        trainer.loss()
+    return trainer.model, trainer.loss
+
+
+@cut("cached_tensor")
 def features_that_an_epoch_counter_keeps() -> Built:
     class Trainer:
         def __init__(self, model: nn.ModuleDict) -> None:

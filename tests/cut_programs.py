@@ -3419,7 +3419,7 @@ def features_precomputed_into_a_list_by_a_loop() -> Built:
 
 
 @cut("cached_tensor")
-def features_that_a_decorator_keeps_under_a_name_that_it_makes() -> Built:
+def codes_that_a_decorator_keeps_under_a_name_that_it_makes() -> Built:
     def memo(method: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         name = "_memo_" + method.__name__
 
@@ -3449,7 +3449,7 @@ def features_that_a_decorator_keeps_under_a_name_that_it_makes() -> Built:
 
 
 @cut("cached_tensor")
-def features_kept_by_setattr_under_a_name_that_is_worked_out() -> Built:
+def codes_kept_by_setattr_under_a_name_that_is_worked_out() -> Built:
     class Trainer:
         def __init__(self, model: nn.ModuleDict) -> None:
             self.model, self.x = model, batch()

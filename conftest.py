@@ -27,6 +27,7 @@ def _settings_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(settings.FOLDER, str(tmp_path_factory.mktemp("settings")))
         patch.delenv(i18n.VARIABLE, raising=False)
+        patch.setenv("LC_ALL", "C.UTF-8")
         yield
 
 

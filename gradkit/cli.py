@@ -71,8 +71,7 @@ def preferred_language(arguments: Sequence[str], environment: Mapping[str, str])
     asked = finder.parse_known_args(list(arguments))[0].language
     if asked or environment.get(i18n.VARIABLE):
         return str(asked or environment[i18n.VARIABLE])
-    locale = next((environment[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if environment.get(name)), "")
-    return "zh" if locale.lower().startswith("zh") else "en"
+    return "zh" if i18n.locale(environment).lower().startswith("zh") else "en"
 
 
 def _fail(message: str) -> int:
@@ -150,7 +149,12 @@ def _lab(options: argparse.Namespace) -> int:
     from gradkit.lab import open_lab
 
     return open_lab(
-        options.dir, browser=not options.no_browser, port=options.port, ip=options.ip, options=options.others
+        options.dir,
+        language=i18n.language() if options.language else None,
+        browser=not options.no_browser,
+        port=options.port,
+        ip=options.ip,
+        options=options.others,
     )
 
 

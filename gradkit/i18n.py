@@ -6,10 +6,13 @@ The catalogues are the files ``locales/en/*.toml`` and ``locales/zh/*.toml``, on
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
+from collections.abc import Mapping
 from importlib import resources
+from pathlib import Path
 
 from gradkit import settings
 
@@ -20,6 +23,8 @@ else:
 
 LANGUAGES = ("en", "zh")
 VARIABLE = "GRADKIT_LANGUAGE"
+MARKER = ".gradkit-language"
+"""A file that says in which language the notebooks of its folder are written."""
 
 _current = ""
 
@@ -27,8 +32,7 @@ _current = ""
 def language(code: str | None = None) -> str:
     """The language in use; with ``code``, switch to it first.
 
-    Before the first switch it is the one that ``$GRADKIT_LANGUAGE`` names, else the one last chosen on the panel, else
-    English.
+    Before the first switch it is :func:`default`.
 
     Args:
         code: ``"en"``, ``"zh"`` (also ``"zh_CN"``, ``"zh-Hans"``, ``"en_US"`` ...), or None to ask only.
@@ -47,9 +51,37 @@ def language(code: str | None = None) -> str:
             raise ValueError(words("error.unknown_language", code=code))
         _current = short
     elif not _current:
-        wished = (_short(os.environ.get(VARIABLE, "")), settings.remembered("language"))
-        _current = next((one for one in wished if one in LANGUAGES), "en")
+        _current = default()
     return _current
+
+
+def default() -> str:
+    """The language before anyone has chosen one in this process.
+
+    The one that ``$GRADKIT_LANGUAGE`` names, else that of the folder's notebooks, else the one last chosen on the
+    panel, else the system's if gradkit speaks it, else English.
+    """
+    wished = (os.environ.get(VARIABLE, ""), _FOLDER_SPEAKS, settings.remembered("language"), locale(os.environ))
+    return next((one for one in map(_short, wished) if one in LANGUAGES), "en")
+
+
+def locale(environment: Mapping[str, str]) -> str:
+    """The language of a terminal, as its environment names it; ``""`` if it does not.
+
+    Example:
+        >>> locale({"LANG": "zh_CN.UTF-8"})
+        'zh_CN.UTF-8'
+    """
+    return next((environment[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if environment.get(name)), "")
+
+
+def _marked() -> str:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return Path(MARKER).read_text(encoding="utf-8").strip()
+    return ""
+
+
+_FOLDER_SPEAKS = _marked()  # now: the program may go to another folder later
 
 
 def choose(code: str) -> str:
@@ -64,7 +96,7 @@ def choose(code: str) -> str:
 
 
 def _short(code: str) -> str:
-    return code.replace("_", "-").split("-")[0].lower()
+    return code.replace("_", "-").replace(".", "-").split("-")[0].lower()
 
 
 @functools.cache

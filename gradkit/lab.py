@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import quote
 
+from gradkit import bookshelf, i18n
 from gradkit.errors import GradkitError
 
-IN_A_CLONE = Path("notebooks", "start.ipynb")
-OF_OUR_OWN = Path("gradkit-start.ipynb")
+IN_A_CLONE = {code: Path("notebooks", code, "start.ipynb") for code in i18n.LANGUAGES}
+OF_OUR_OWN = {"en": Path("gradkit-start.ipynb"), "zh": Path("gradkit-start.zh.ipynb")}
 
 
 def open_lab(
-    folder: Path, *, browser: bool = True, port: int | None = None, ip: str | None = None, options: tuple[str, ...] = ()
+    folder: Path,
+    *,
+    language: str | None = None,
+    browser: bool = True,
+    port: int | None = None,
+    ip: str | None = None,
+    options: tuple[str, ...] = (),
 ) -> int:
     """Start JupyterLab in ``folder`` at the start notebook, and stay until it ends.
 
     Args:
         folder: what JupyterLab shows; the start notebook is put there if it is not there yet.
+        language: of the notebook and of all that gradkit says there; None for :func:`gradkit.i18n.default`.
         browser: whether to open a browser window.
         port: TCP port, or None for JupyterLab's own choice.
         ip: address to listen on, or None for JupyterLab's own choice, this machine only.
@@ -31,42 +38,35 @@ def open_lab(
         JupyterLab's exit status. On POSIX systems this process becomes JupyterLab and never returns.
 
     Raises:
-        GradkitError: ``folder`` does not exist or cannot be written, or this installation has no start notebook.
+        GradkitError: ``folder`` does not exist or cannot be written.
     """
-    notebook = start_notebook(folder.resolve())
+    notebook = start_notebook(folder.resolve(), language or i18n.default())
     command = lab_command(folder.resolve(), notebook, browser=browser, port=port, ip=ip, options=options)
-    environment = lab_environment(dict(os.environ))
+    environment = lab_environment({**os.environ, **({i18n.VARIABLE: language} if language else {})})
     if os.name == "posix":
         os.execve(command[0], command, environment)  # noqa: S606  # so that Ctrl+C and SIGTERM reach JupyterLab itself
     return subprocess.run(command, env=environment, check=False).returncode
 
 
-def start_notebook(folder: Path) -> Path:
-    """Where the start notebook lies below ``folder``; copied there first if need be.
+def start_notebook(folder: Path, language: str) -> Path:
+    """Where the start notebook in ``language`` lies below ``folder``; written there first if need be.
 
-    A copy that is there already is left alone: it may hold a person's work.
+    One that is there already is left alone: it may hold a person's work.
 
     Raises:
         GradkitError: see :func:`open_lab`.
     """
     if not folder.is_dir():
         raise GradkitError("no_such_folder", path=folder)
-    for notebook in (IN_A_CLONE, OF_OUR_OWN):
+    for notebook in (IN_A_CLONE[language], OF_OUR_OWN[language]):
         if (folder / notebook).is_file():
             return notebook
     try:
-        shutil.copyfile(_shipped_notebook(), folder / OF_OUR_OWN)
+        text = bookshelf.written("start", language)
+        (folder / OF_OUR_OWN[language]).write_text(text, encoding="utf-8", newline="\n")
     except OSError as reason:
         raise GradkitError("folder_not_writable", path=folder, reason=reason.strerror) from reason
-    return OF_OUR_OWN
-
-
-def _shipped_notebook() -> Path:
-    package = Path(__file__).parent
-    for place in (package, package.parent):  # a wheel's, and a clone's
-        if (place / IN_A_CLONE).is_file():
-            return place / IN_A_CLONE
-    raise GradkitError("no_start_notebook", path=package)
+    return OF_OUR_OWN[language]
 
 
 def lab_command(

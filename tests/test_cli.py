@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gradkit import guide
+from gradkit import bookshelf, guide, i18n
 from gradkit.cli import COULD_NOT_RUN, FINDINGS, HEALTHY, main
 from gradkit.errors import GradkitError
 from gradkit.lab import lab_command, lab_environment, start_notebook
@@ -209,15 +209,26 @@ def test_our_settings_for_jupyterlab_stand_before_those_that_were_there() -> Non
 
 def test_a_start_notebook_that_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "gradkit-start.ipynb").write_text("mine")
-    assert start_notebook(tmp_path) == Path("gradkit-start.ipynb")
+    assert start_notebook(tmp_path, "en") == Path("gradkit-start.ipynb")
     assert (tmp_path / "gradkit-start.ipynb").read_text() == "mine"
+
+
+@pytest.mark.parametrize(("language", "name"), [("en", "gradkit-start.ipynb"), ("zh", "gradkit-start.zh.ipynb")])
+def test_the_start_notebook_is_written_in_the_language_of_its_reader(tmp_path: Path, language: str, name: str) -> None:
+    assert start_notebook(tmp_path, language) == Path(name)
+    assert (tmp_path / name).read_text(encoding="utf-8") == bookshelf.written("start", language)
+
+
+@pytest.mark.parametrize("language", i18n.LANGUAGES)
+def test_in_a_clone_the_start_notebook_is_that_of_the_language(language: str) -> None:
+    assert start_notebook(Path(__file__).parents[1], language) == Path("notebooks", language, "start.ipynb")
 
 
 @pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(GradkitError, match=tmp_path.name):
-        start_notebook(tmp_path)
+        start_notebook(tmp_path, "en")
 
 
 def test_the_parameters_can_be_counted_by_module(capsys: pytest.CaptureFixture[str]) -> None:

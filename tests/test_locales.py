@@ -25,7 +25,7 @@ PACKAGE = REPO / "gradkit"
 LOCALES = PACKAGE / "locales"
 SUBJECTS = sorted(path.name for path in (LOCALES / "en").glob("*.toml"))
 MODULES = sorted(
-    path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in ("cases", "guides")
+    path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in ("books", "cases", "guides")
 )
 CJK = re.compile(r"[\u4e00-\u9fff]")
 FOUR_WORDS = re.compile(r"(?:\b[A-Za-z']+,? ){3,}[A-Za-z']+\b")
@@ -177,5 +177,5 @@ def test_no_sentence_stands_in_a_module() -> None:
 @pytest.mark.parametrize("word", ["断点", "graph break", "Graph break"])
 def test_a_cut_has_one_name(word: str) -> None:
     pages = [path for end in ("toml", "md", "ipynb", "py", "js") for path in PACKAGE.rglob(f"*.{end}")]
-    pages += [*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md"), *(REPO / "notebooks").glob("*.ipynb")]
+    pages += [*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md"), *(REPO / "notebooks").rglob("*.ipynb")]
     assert [path for path in pages if word in path.read_text(encoding="utf-8")] == []

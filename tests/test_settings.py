@@ -69,6 +69,41 @@ def test_a_language_that_gradkit_does_not_speak_is_passed_over_in_the_environmen
     assert i18n.language() == "zh"
 
 
+def asked_in(folder: Path, **environment: str) -> str:
+    """The language of a kernel that starts in ``folder``."""
+    asked, found = "import gradkit; print(gradkit.language())", {**os.environ, **environment}
+    found["PYTHONPATH"] = str(Path(__file__).parents[1])
+    run = subprocess.run([sys.executable, "-c", asked], cwd=folder, env=found, capture_output=True, check=True)
+    return run.stdout.decode().strip()
+
+
+def test_in_a_folder_of_chinese_notebooks_a_kernel_speaks_chinese_unless_the_environment_says_otherwise(
+    tmp_path: Path,
+) -> None:
+    i18n.choose("en")
+    (tmp_path / i18n.MARKER).write_text("zh\n", encoding="utf-8")
+    assert asked_in(tmp_path) == "zh"
+    assert asked_in(tmp_path, **{i18n.VARIABLE: "en"}) == "en"
+
+
+@pytest.mark.parametrize("text", [b"", b"xx", b"\xff"])
+def test_a_folder_whose_marker_says_nothing_is_passed_over(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / i18n.MARKER).write_bytes(text)
+    assert asked_in(tmp_path) == "en"
+
+
+def test_the_systems_language_is_spoken_where_nothing_else_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    assert i18n.language() == "zh"
+
+
+def test_what_is_remembered_comes_before_the_systems_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    i18n.choose("en")
+    new_kernel(monkeypatch)
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    assert i18n.language() == "en"
+
+
 def test_a_folder_that_cannot_be_written_keeps_nobody_from_choosing(folder: Path) -> None:
     folder.write_text("a file where the folder should be", encoding="utf-8")
     panel = Panel()

@@ -3,7 +3,7 @@
 A browser test asks for ``notebook``::
 
     def test_something(notebook):
-        notebook.open("notebooks/start.ipynb")     # a copy of it, with a kernel that is idle
+        notebook.open("notebooks/en/start.ipynb")     # a copy of it, with a kernel that is idle
         notebook.run_all()
         notebook.page.get_by_role("button", name="Diagnose").click()
         notebook.shot("diagnosed")                 # into the folder that GRADKIT_SHOTS names, if it is set

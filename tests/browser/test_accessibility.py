@@ -20,7 +20,7 @@ WHERE = """() => {
 
 @pytest.fixture
 def panel(notebook: Notebook) -> Locator:
-    notebook.open("notebooks/start.ipynb")
+    notebook.open("notebooks/en/start.ipynb")
     return run_panel(notebook.page)
 
 

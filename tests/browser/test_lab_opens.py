@@ -40,5 +40,5 @@ def test_in_an_empty_folder_a_copy_of_the_start_notebook_opens(page: Page, tmp_p
 def test_in_a_clone_its_own_start_notebook_opens(page: Page, tmp_path: Path) -> None:
     folder = tmp_path / "clone"
     shutil.copytree(REPO / "notebooks", folder / "notebooks")
-    assert _address_opened(page, folder, tmp_path).endswith("/tree/notebooks/start.ipynb")
+    assert _address_opened(page, folder, tmp_path).endswith("/tree/notebooks/en/start.ipynb")
     assert not (folder / "gradkit-start.ipynb").exists()

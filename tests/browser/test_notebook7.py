@@ -34,7 +34,7 @@ def page(chromium: Browser) -> Iterator[Page]:
 def server(chromium: Browser, tmp_path: Path) -> Iterator[Lab]:
     folder, port, token = tmp_path / "work", free_port(), secrets.token_hex(16)
     folder.mkdir()
-    shutil.copy(REPO / "notebooks" / "start.ipynb", folder)
+    shutil.copy(REPO / "notebooks" / "en" / "start.ipynb", folder)
     options = (f"--port={port}", "--no-browser", "--allow-root", f"--IdentityProvider.token={token}")
     command = [sys.executable, "-m", "notebook", f"--ServerApp.root_dir={folder}", "--ip=127.0.0.1", *options]
     running = Lab(f"http://127.0.0.1:{port}", token, folder, tmp_path / "gradkit")

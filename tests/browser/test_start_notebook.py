@@ -45,7 +45,7 @@ WIDER = """panel => [panel, ...panel.querySelectorAll("*")].filter(element =>
 @pytest.fixture
 def panel(notebook: Notebook) -> Locator:
     """The panel of the start notebook, its cell run by a click."""
-    notebook.open("notebooks/start.ipynb")
+    notebook.open("notebooks/en/start.ipynb")
     return run_panel(notebook.page)
 
 
@@ -146,7 +146,7 @@ def test_from_load_to_the_last_step_of_the_guide_by_clicks_alone(
 
 
 def test_the_whole_notebook_runs_and_its_typed_results_display_themselves(notebook: Notebook) -> None:
-    notebook.open("notebooks/start.ipynb").run_all()
+    notebook.open("notebooks/en/start.ipynb").run_all()
     page = notebook.page
     expect(page.locator(".gkp")).to_be_visible()
     typed = page.locator(".jp-RenderedHTML .gk-verdict")
@@ -158,7 +158,7 @@ def test_the_whole_notebook_runs_and_its_typed_results_display_themselves(notebo
 
 
 def test_a_file_of_ones_own_is_diagnosed_mended_and_diagnosed_again(notebook: Notebook) -> None:
-    notebook.open("notebooks/start.ipynb")
+    notebook.open("notebooks/en/start.ipynb")
     folder = max(notebook.lab.folder.iterdir(), key=lambda path: path.stat().st_mtime)
     program = (
         "import torch\nfrom torch import nn\n\nmodel = nn.Linear(2, 1)\n\n\ndef step():\n"
@@ -211,7 +211,7 @@ def step():
 @pytest.mark.parametrize("notebook", ["light", "dark"], indirect=True)
 def test_the_fix_is_written_into_ones_own_file_and_compared_with_before(notebook: Notebook) -> None:
     theme = notebook.theme
-    notebook.open("notebooks/start.ipynb")
+    notebook.open("notebooks/en/start.ipynb")
     file = max(notebook.lab.folder.iterdir(), key=lambda path: path.stat().st_mtime) / "mine.py"
     file.write_text(TRAIN, encoding="utf-8")
     panel = run_panel(notebook.page)
@@ -251,7 +251,7 @@ def test_the_fix_is_written_into_ones_own_file_and_compared_with_before(notebook
 
 
 def test_a_batch_that_fits_the_model_is_proposed_and_a_loss_is_said(notebook: Notebook) -> None:
-    notebook.open("notebooks/start.ipynb")
+    notebook.open("notebooks/en/start.ipynb")
     folder = max(notebook.lab.folder.iterdir(), key=lambda path: path.stat().st_mtime)
     (folder / "mine.py").write_text(TRAIN, encoding="utf-8")
     panel = run_panel(notebook.page)
@@ -269,7 +269,7 @@ def test_a_batch_that_fits_the_model_is_proposed_and_a_loss_is_said(notebook: No
 
 
 def test_cancel_is_heard_while_the_model_runs(notebook: Notebook) -> None:
-    notebook.open("notebooks/start.ipynb")
+    notebook.open("notebooks/en/start.ipynb")
     folder = max(notebook.lab.folder.iterdir(), key=lambda path: path.stat().st_mtime)
     program = (
         "from torch import nn\n\nmodel = nn.Linear(2, 1)\n\n\ndef step():\n    while True:\n        model.bias.sum()\n"

@@ -1,0 +1,116 @@
+"""The notebooks have one source: every text is there in both languages, fresh, and every notebook is up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from gradkit import bookshelf
+from gradkit.errors import GradkitError
+from tools import books
+
+REPO = Path(__file__).parents[1]
+NOTEBOOKS = REPO / "notebooks"
+
+each_book = pytest.mark.parametrize("name", bookshelf.names())
+
+PAGE = """\
+# %% [markdown] lang="en"
+# # A title
+#
+# Some words.
+
+# %% [markdown] lang="zh" of="{of}"
+# # 标题
+#
+# 几句话。
+
+# %% tags=["hide-input"]
+print(1)
+"""
+FRESH = PAGE.format(of=bookshelf.stamp("# A title\n\nSome words."))
+
+
+def faults(source: str) -> list[str]:
+    return [fault.split(":")[0] for fault in books.faults(bookshelf.cells(source))]
+
+
+@each_book
+def test_every_text_is_there_in_both_languages_and_fresh(name: str) -> None:
+    assert list(books.faults(bookshelf.read(name))) == []
+
+
+@each_book
+def test_the_code_of_a_book_is_python(name: str) -> None:
+    for cell in bookshelf.read(name):
+        if cell.kind == "code":
+            compile(cell.says("en"), name, "exec")
+
+
+def test_no_notebook_is_out_of_date_or_left_over() -> None:
+    assert books.stale() == [], "python -m tools.books"
+
+
+@each_book
+def test_the_notebooks_of_a_book_have_the_same_code_and_cell_ids_in_both_languages(name: str) -> None:
+    english, chinese = (nbformat.read(NOTEBOOKS / code / f"{name}.ipynb", as_version=4) for code in ("en", "zh"))
+    assert [cell.id for cell in english.cells] == [cell.id for cell in chinese.cells]
+    assert len({cell.id for cell in english.cells}) == len(english.cells)
+    code = [[cell for cell in book.cells if cell.cell_type == "code"] for book in (english, chinese)]
+    assert code[0] == code[1]
+
+
+@each_book
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_notebook_is_sound_and_carries_no_outputs(name: str, language: str) -> None:
+    book = nbformat.read(NOTEBOOKS / language / f"{name}.ipynb", as_version=4)
+    nbformat.validate(book)
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert [cell.source for cell in code if cell.outputs or cell.execution_count is not None] == []
+    assert "widgets" not in book.metadata
+
+
+def test_a_fresh_book_has_no_faults() -> None:
+    assert faults(FRESH) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (("Some words", "Other words"), "the Chinese is stale; read it again, then --stamp"),
+        (('# %% [markdown] lang="zh"', '# %% [markdown] lang="fr"'), "not an English text followed by its Chinese"),
+        (("# # 标题\n#\n# 几句话。", "# # A title"), "the Chinese text has no Chinese"),
+        (("几句话", "几句话 for all of those who read it"), None),
+        (('lang="en"', 'lang="en" fuzzy=true'), "the Chinese is marked fuzzy"),
+        (("print(1)", "print(1)  # 打印"), "Chinese in code"),
+        (("# # A title", "# A title"), "the first cell is no English title"),
+    ],
+)
+def test_a_fault_in_a_book_is_found(change: tuple[str, str], fault: str | None) -> None:
+    found = faults(FRESH.replace(*change))
+    assert (fault in found) if fault else (found == [])
+
+
+def test_english_that_was_left_in_the_chinese_is_found() -> None:
+    english = "Run the next cell, and look at `what the loss says of it now`."
+    assert books.left_in_english(english, "运行 the next cell, and look `x`。") == ""
+    assert books.left_in_english(english, "看 Run the next cell, and look at `x`。").startswith("Run the next cell")
+    assert books.left_in_english(english, "`what the loss says of it now` 在这里") == ""
+
+
+def test_stamping_changes_nothing_but_the_stamps() -> None:
+    assert books.stamped(PAGE.format(of="")) == books.stamped(PAGE.format(of="00000000")) == FRESH
+
+
+def test_a_cell_keeps_its_metadata_and_its_id_does_not_depend_on_its_place() -> None:
+    (text, code) = bookshelf.bound(bookshelf.cells(FRESH), "zh").cells
+    assert (text.source, code.metadata) == ("# 标题\n\n几句话。", {"tags": ["hide-input"]})
+    later = bookshelf.bound(bookshelf.cells("# %%\nprint(0)\n" + FRESH + "\n# %%\nprint(1)\n"), "en").cells
+    assert [cell.id for cell in later[1:]] == [text.id, code.id, f"{code.id}-2"]
+
+
+def test_an_unknown_notebook_is_named_with_those_that_exist() -> None:
+    with pytest.raises(GradkitError, match=r"begin.*start"):
+        bookshelf.read("begin")

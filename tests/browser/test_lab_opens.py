@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import sys
 from pathlib import Path
 
@@ -13,8 +14,12 @@ from tests.browser.jupyter import REPO, free_port, own_jupyter, process, wait_fo
 
 
 def _address_printed(log: Path) -> str | None:
-    found = re.search(r"http://127\.0\.0\.1:\d+/\S*token=\w+", log.read_text(errors="replace"))
-    return found and found.group()
+    """The address, once somebody listens there: ``OSError`` before that."""
+    found = re.search(r"http://127\.0\.0\.1:(\d+)/\S*token=\w+\s", log.read_text(errors="replace"))
+    if found is None:
+        return None
+    socket.create_connection(("127.0.0.1", int(found[1])), timeout=1).close()
+    return found.group().strip()
 
 
 def _address_opened(page: Page, folder: Path, home: Path) -> str:

@@ -34,9 +34,9 @@ __all__ = [
 _EXAMPLES = {
     "resume_lora": ("resume_lora", "make"),
     "resume_lora_fixed": ("resume_lora", "make_fixed"),
-    "vision_memory_never_called": ("vision_memory", "make_never_called"),
-    "vision_memory_detached": ("vision_memory", "make_detached"),
-    "vision_memory_fixed": ("vision_memory", "make_fixed"),
+    "vision_memory_never_called": ("vision_memory.programs", "make_never_called"),
+    "vision_memory_detached": ("vision_memory.programs", "make_detached"),
+    "vision_memory_fixed": ("vision_memory.programs", "make_fixed"),
 }
 BUILTINS: tuple[str, ...] = tuple(_EXAMPLES)
 

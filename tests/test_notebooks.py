@@ -43,7 +43,7 @@ def test_the_start_notebook_opens_with_the_panel(ran: nbformat.NotebookNode) -> 
 def test_typed_diagnoses_display_themselves_and_name_the_line(ran: nbformat.NotebookNode) -> None:
     reports = [text for text in _outputs(ran, "text/html") if "gk-verdict" in text]
     assert len(reports) == 2
-    assert "vision_memory.py:63" in reports[0]
+    assert "attempts.py:59" in reports[0]
     assert "self.encoder(x)" in reports[1]
     assert all("<svg" in report for report in reports)
 

@@ -49,9 +49,7 @@ def test_a_faulty_example_fails_in_backward_as_peoples_programs_do(name: str) ->
         loss.backward()
 
 
-@pytest.mark.parametrize(
-    "make", [resume_lora.make_fixed, vision_memory.make_fixed]
-)
+@pytest.mark.parametrize("make", [resume_lora.make_fixed, vision_memory.make_fixed])
 def test_a_cure_reaches_every_parameter_that_requires_grad(
     make: Callable[[], tuple[torch.nn.Module, Callable[[], torch.Tensor]]],
 ) -> None:

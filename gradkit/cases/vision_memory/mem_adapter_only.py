@@ -135,8 +135,7 @@ class MEMModel(nn.Module):
 
     def read(self, page):
         with torch.no_grad():
-            features = self.ocr_embed(page)
-        return features
+            return self.ocr_embed(page)
 
     def memory(self, old):
         """What came before, as [count, hidden]."""

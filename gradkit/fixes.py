@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradkit import frames
@@ -27,28 +28,28 @@ def derive(finding: Finding) -> tuple[Change, ...]:
         >>> [f"{c.sign} {c.text}" for c in derive(Finding("detach", spot))]
         ['-     x = y.detach()', '+     x = y']
     """
-    rule = _RULES.get(finding.cause)
-    return rule(finding.location) if rule is not None and finding.location is not None else ()
-
-
-def _drop(spot: Location, words: tuple[str, ...]) -> tuple[Change, ...]:
-    before, inside, after = spot.text[: spot.column - 1], spot.text[spot.column - 1 : spot.end_column - 1], ""
-    after = spot.text[spot.end_column - 1 :]
-    if inside not in words or not before.strip():
+    if finding.location is None:
         return ()
-    return _replaced(spot, before + after)
+    if finding.cause in _DROPPED:
+        beside = [note.location for note in finding.notes if note.kind == "beside" and note.location is not None]
+        return _drop([finding.location, *beside], _DROPPED[finding.cause])
+    rule = _RULES.get(finding.cause)
+    return rule(finding.location) if rule is not None else ()
+
+
+def _drop(spots: Sequence[Location], word: str) -> tuple[Change, ...]:
+    """Take a word out of a line, wherever it cuts."""
+    text = spots[0].text
+    for spot in sorted(spots, key=lambda spot: -spot.column):
+        before, inside = text[: spot.column - 1], text[spot.column - 1 : spot.end_column - 1]
+        if inside != word or not before.strip():
+            return ()
+        text = before + text[spot.end_column - 1 :]
+    return _replaced(spots[0], text)
 
 
 def _replaced(spot: Location, text: str) -> tuple[Change, ...]:
     return (Change("-", spot.line, spot.text), Change("+", spot.line, text)) if text != spot.text else ()
-
-
-def _detach(spot: Location) -> tuple[Change, ...]:
-    return _drop(spot, (".detach()",))
-
-
-def _data(spot: Location) -> tuple[Change, ...]:
-    return _drop(spot, (".data",))
 
 
 def _decorator(spot: Location) -> tuple[Change, ...]:
@@ -95,9 +96,8 @@ def _reentrant(spot: Location) -> tuple[Change, ...]:
     return _replaced(spot, spot.text.replace("use_reentrant=True", "use_reentrant=False"))
 
 
+_DROPPED = {"detach": ".detach()", "data_attr": ".data"}
 _RULES = {
-    "detach": _detach,
-    "data_attr": _data,
     "no_grad_block": _block,
     "no_grad_decorator": _decorator,
     "adapter_inference_mode": _trainable,

@@ -56,7 +56,10 @@ def _joined(known: Finding, other: Finding) -> Finding:
     """Two findings at one line as one."""
     names = tuple(dict.fromkeys([*known.parameters, *other.parameters]))
     proof = known.proof if known.proof == other.proof else LIKELY
-    return replace(known, parameters=names, proof=proof, revived=(*known.revived, *other.revived))
+    told = (known.location, *(note.location for note in known.notes))
+    beside = (Note("beside", other.location),) if other.location is not None and other.location not in told else ()
+    revived = (*known.revived, *other.revived)
+    return replace(known, parameters=names, proof=proof, revived=revived, notes=(*beside, *known.notes))
 
 
 def _swallowed(cut: Cut, e: Evidence) -> bool:

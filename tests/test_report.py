@@ -196,10 +196,6 @@ def test_many_parameters_are_not_listed_one_by_one() -> None:
 
 # -- the change that is proposed --------------------------------------------------------------------------------------
 
-UNCURED = {
-    "two_layers_detached_on_one_line": "takes one of two detach() away",
-}
-
 
 def changed(lines: list[str], report: Report) -> str:
     """The source with every proposed change made."""
@@ -228,9 +224,9 @@ UNDECIDED = {
 }
 DERIVED = ("detach", "data_attr", "no_grad_block", "no_grad_decorator")
 CURED = [
-    pytest.param(name, marks=[pytest.mark.xfail(strict=True, reason=UNCURED[name])] if name in UNCURED else [])
+    name
     for name, program in cut_programs.PROGRAMS.items()
-    if program.cause in DERIVED and len(program.lines) == 1 and (not program.short or name in UNCURED)
+    if program.cause in DERIVED and len(program.lines) == 1 and not program.short
     # its flag cannot be set once the loss has a history: two lines must change
     if name not in UNDECIDED and name != "a_flag_set_on_a_detached_loss"
 ]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +13,6 @@ import gradkit
 from gradkit import load
 from gradkit.cases import resume_lora
 from gradkit.cases.vision_memory import programs as vision_memory
-from gradkit.errors import GradkitError
 from gradkit.i18n import words
 
 FAULTY = ("resume_lora", "vision_memory_never_called", "vision_memory_detached")
@@ -88,75 +84,3 @@ def test_the_harmless_look_alikes_are_not_accused(name: str) -> None:
     report = gradkit.diagnose(load.from_builtin(name))
     assert report.healthy
     assert report.findings == ()
-
-
-# resume_lora
-
-
-def test_the_resumed_adapter_is_the_one_that_was_saved() -> None:
-    frozen, _ = resume_lora.make()
-    live, _ = resume_lora.make_fixed()
-    ours = {name: p for name, p in frozen.named_parameters() if "lora_B" in name}
-    assert ours
-    assert all(p.abs().sum() > 0 and torch.equal(p, live.get_parameter(name)) for name, p in ours.items())
-    assert not any(p.requires_grad for p in frozen.parameters())
-
-
-def test_two_more_steps_lower_the_loss_of_the_cured_run() -> None:
-    model, _ = resume_lora.make_fixed()
-    batches = resume_lora.load_blocks()
-    before = resume_lora.evaluate(model, batches)
-    losses = resume_lora.train(model, batches, epochs=1, learning_rate=1e-2)
-    assert len(losses) == 2
-    assert resume_lora.evaluate(model, batches) < before - 0.02
-
-
-def test_the_cured_program_prints_its_trainable_parameters_and_saves(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    resume_lora.main(["--fixed", "--output_dir", str(tmp_path), "--epochs", "1", "--learning_rate", "1e-2"])
-    text = capsys.readouterr().out
-    assert re.search(r"trainable params: 16,384 \|\| all params: [\d,]+ \|\| trainable%: \d+\.\d{4}", text)
-    before, after = (float(value) for value in re.findall(r"loss (?:before|after): +([\d.]+)", text))
-    assert after < before
-    assert (tmp_path / "adapter_config.json").is_file()
-
-
-def test_the_uncured_program_has_nothing_to_train_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(RuntimeError, match=NO_GRADIENT):
-        resume_lora.main([])
-    assert "trainable params: 0 ||" in capsys.readouterr().out
-
-
-def test_the_saved_run_can_be_loaded_from_its_folders_too() -> None:
-    model, _ = resume_lora.make()
-    folder = Path(model.peft_config["default"].base_model_name_or_path).parent
-    batch = resume_lora.load_blocks()[0]
-    for trainable in (None, True):
-        step = load.from_spec(adapter=folder / "adapter", batch=batch, is_trainable=trainable)
-        on_base = load.from_spec(model=folder / "base", adapter=folder / "adapter", batch=batch, is_trainable=trainable)
-        step.model.eval(), on_base.model.eval()
-        assert torch.equal(step.run(), on_base.run())  # type: ignore[arg-type]
-        assert any(p.requires_grad for p in step.model.parameters()) is bool(trainable)
-
-
-def test_an_adapter_on_a_model_that_it_does_not_fit_is_named() -> None:
-    model, _ = resume_lora.make()
-    adapter = Path(model.peft_config["default"].base_model_name_or_path).parent / "adapter"
-    with pytest.raises(GradkitError) as caught:
-        load.from_spec(model=torch.nn.Sequential(torch.nn.Linear(1, 1)), adapter=adapter, batch=torch.ones(1))
-    assert caught.value.key == "adapter_failed"
-    for language in ("en", "zh"):
-        assert str(adapter) in caught.value.text(language)
-        assert "Sequential" in caught.value.text(language)
-
-
-@pytest.mark.slow
-def test_the_temporary_run_is_gone_when_the_program_ends(tmp_path: Path) -> None:
-    child = subprocess.run(
-        [sys.executable, "-m", "gradkit.cases.resume_lora", "--fixed"],
-        cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(load.__file__).parents[1])},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert f"Resuming from {tmp_path}" in child.stdout
-    assert list(tmp_path.iterdir()) == []

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gradkit.beliefs import claim as claim
+from gradkit.beliefs import claims as claims
 from gradkit.diagnose import diagnose as diagnose
 from gradkit.errors import GradkitError as GradkitError
 from gradkit.i18n import language as language
+from gradkit.trial import judge as judge
 
 if TYPE_CHECKING:
     from gradkit.widgets.panel import Panel
 
 __version__ = "0.1.0"
-__all__ = ["GradkitError", "__version__", "diagnose", "language", "panel"]
+__all__ = ["GradkitError", "__version__", "claim", "claims", "diagnose", "judge", "language", "panel"]
 
 
 def panel(model: Any = None, batch: Any = None, **given: Any) -> Panel:

@@ -1,4 +1,4 @@
-"""The command line: ``gradkit lab``, ``gradkit diagnose``, ``gradkit guide``, ``gradkit guides``.
+"""The command line: ``gradkit lab``, ``diagnose``, ``guide``, ``guides``, ``claims``.
 
 Every import of a heavy room is inside the command that needs it, so that ``gradkit --help`` answers at once.
 """
@@ -91,6 +91,7 @@ def _parse(given: list[str]) -> argparse.Namespace:
     _add_lab(commands)
     _add_diagnose(commands)
     _add_guides(commands)
+    _add_claims(commands)
     options, others = parser.parse_known_args(given)
     if others and not hasattr(options, "jupyter"):
         parser.error(words("cli.unknown_option", option=" ".join(others)))
@@ -145,6 +146,11 @@ def _add_guides(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _command(commands, "guides", _guides)
 
 
+def _add_claims(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    claims = _command(commands, "claims", _claims)
+    claims.add_argument("claim", nargs="?", metavar="ID", help=words("cli.claims.claim"))
+
+
 def _lab(options: argparse.Namespace) -> int:
     from gradkit.lab import open_lab
 
@@ -196,3 +202,16 @@ def _guides(_: argparse.Namespace) -> int:
     for cause in guide.causes():
         print(f"{cause:26}{guide.guide(cause).title}")
     return HEALTHY
+
+
+def _claims(options: argparse.Namespace) -> int:
+    from gradkit import beliefs
+
+    if options.claim is None:
+        for one in beliefs.claims():
+            print(f"{one.id:38}{words(f'claims.verdict.{one.verdict}')}: {one.belief}")
+        return HEALTHY
+    claim = beliefs.claim(options.claim)
+    seen = claim.run()
+    print(beliefs.markdown(claim, seen), end="")
+    return HEALTHY if seen.verdict == claim.verdict else FINDINGS

@@ -7,27 +7,23 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import functools
-import importlib.util
 import itertools
 import re
-import sys
 import textwrap
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
 
-from gradkit import i18n
+from gradkit import i18n, paired
 from gradkit.errors import GradkitError
 
 STEPS = ("symptom", "why", "see", "fix", "verify", "not_this")
 
 _CUT = re.compile(r"\s*# CUT$")
 _MARK = re.compile(r"^\s*# \[(\w+)\]$")
-_STEP = re.compile(r"^## (\w+) \| (.+)$", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^\{\{(\w+) ([\w ]+)\}\}$", re.MULTILINE)
 
 
@@ -91,20 +87,9 @@ def guide(cause: str, language: str | None = None) -> Guide:
 
 @functools.cache
 def _read(cause: str, language: str) -> Guide:
-    facts, body = _front_matter((_folder(cause) / f"{language}.md").read_text(encoding="utf-8"))
-    heads = list(_STEP.finditer(body))
-    ends = [head.start() for head in heads[1:]] + [len(body)]
-    steps = tuple(
-        GuideStep(head[1], head[2], _with_code(cause, language, body[head.end() : end].strip()))
-        for head, end in zip(heads, ends, strict=True)
-    )
+    facts, body = paired.front_matter((_folder(cause) / f"{language}.md").read_text(encoding="utf-8"))
+    steps = tuple(GuideStep(step, title, _with_code(cause, language, text)) for step, title, text in paired.parts(body))
     return Guide(cause, language, facts["title"], facts["summary"], steps)
-
-
-def _front_matter(text: str) -> tuple[dict[str, str], str]:
-    _, head, body = text.split("---\n", 2)
-    pairs = (line.split(":", 1) for line in head.splitlines())
-    return {key.strip(): value.strip() for key, value in pairs}, body
 
 
 def _with_code(cause: str, language: str, text: str) -> str:
@@ -164,11 +149,10 @@ def region(cause: str, name: str) -> str:
 
 @functools.cache
 def _experiment(cause: str, function: str) -> str:
-    lines = _lines(cause)
-    for node in ast.parse("\n".join(lines)).body:
-        if isinstance(node, ast.FunctionDef) and node.name == function:
-            return _shown(lines[node.lineno - 1 : node.end_lineno])
-    raise GradkitError("no_such_region", cause=cause, region=function)
+    found = paired.function(_lines(cause), function)
+    if not found:
+        raise GradkitError("no_such_region", cause=cause, region=function)
+    return _shown(found)
 
 
 def _shown(lines: list[str]) -> str:
@@ -199,15 +183,7 @@ def load_case(cause: str) -> ModuleType:
         >>> step().requires_grad
         True
     """
-    path, name = _folder(cause) / "case.py", f"gradkit.guides.{cause}.case"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        sys.modules[name] = module
-    return sys.modules[name]
+    return paired.load(_folder(cause) / "case.py", f"gradkit.guides.{cause}.case")
 
 
 def _lines(cause: str) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 REPO = Path(__file__).parents[1]
 PACKAGE = REPO / "gradkit"
-PROGRAMS = ("books", "cases", "guides")  # written the way that users write: they import what users import
+PROGRAMS = ("books", "cases", "claims", "guides")  # written the way that users write: they import what users import
 
 
 def _floors() -> dict[str, int]:

@@ -24,9 +24,8 @@ REPO = Path(__file__).parents[1]
 PACKAGE = REPO / "gradkit"
 LOCALES = PACKAGE / "locales"
 SUBJECTS = sorted(path.name for path in (LOCALES / "en").glob("*.toml"))
-MODULES = sorted(
-    path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in ("books", "cases", "guides")
-)
+PROGRAMS = ("books", "cases", "claims", "guides")
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in PROGRAMS)
 CJK = re.compile(r"[\u4e00-\u9fff]")
 FOUR_WORDS = re.compile(r"(?:\b[A-Za-z']+,? ){3,}[A-Za-z']+\b")
 FILLERS = re.compile(r"\b(a|an|and|are|in|is|it|no|not|of|or|that|the|this|to|with|you|your)\b")

@@ -55,7 +55,7 @@ def of(owners: Iterable[type], attribute: str, ran: Ran, depth: int = 0) -> list
     """
     owners = tuple(owners)
     common: list[Guard] | None = None
-    for file, owner, function, path in _reads(owners, attribute, ran):
+    for file, owner, function, path in reads(owners, attribute, ran):
         found: list[Guard] | None = []
         if ran(file, function):
             asked = _asked(function, path)
@@ -71,7 +71,7 @@ def of(owners: Iterable[type], attribute: str, ran: Ran, depth: int = 0) -> list
     return common
 
 
-def _reads(owners: Iterable[type], attribute: str, ran: Ran) -> Iterator[tuple[str, str, Function, list[ast.AST]]]:
+def reads(owners: Iterable[type], attribute: str, ran: Ran) -> Iterator[tuple[str, str, Function, list[ast.AST]]]:
     """Every place outside of ``__init__`` that reads the attribute: the function, and the nodes on the way there."""
     for file, owner, function in dict.fromkeys(one for cls in owners for one in _methods(cls, ran)):
         for path in _paths(function, [function]):
@@ -103,12 +103,12 @@ def _asked(function: Function, path: list[ast.AST]) -> list[tuple[str, str] | No
     return [
         _source(function, asked, test.lineno)
         for outer, inner in itertools.pairwise(path)
-        for test, wanted in _conditions(outer, inner)
+        for test, wanted in conditions(outer, inner)
         for asked in _asks(test, wanted)
     ]
 
 
-def _conditions(outer: ast.AST, inner: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
+def conditions(outer: ast.AST, inner: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
     """What must hold, or not, for ``inner`` to run where ``outer`` does."""
     if isinstance(outer, ast.IfExp) and inner is not outer.test:
         yield outer.test, inner is outer.body

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import torch
 
-from gradkit import births, classes, flows, frames, idle, keeping
+from gradkit import births, classes, flows, frames, idle, keeping, ways
 from gradkit.calls import GRAD
 from gradkit.cuts import NEW
 from gradkit.evidence import Evidence, by_line, called_by, one_place
@@ -190,24 +191,25 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
     mine = set(names)
     used = any(row.used for row in e.rows if row.name in mine)
     facts = {"attribute": attribute, "used": "yes" if used else "no"}
-    owner = names[0].rpartition(".")[0]
+    owner = _home(names)
     if used:
         notes = _last_use(e, names)
         return Finding("trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts)
     why = idle.reason(e, names[0])
-    places = [u for u in classes.uses(e.classes.values(), attribute) if spot is None or u.line != spot.line]
-    places = places if why is None or why.use is None else [why.use]
-    passed = why is not None and why.use is not None
-    notes = [
-        Note("left_out" if not passed and e.ran.around(place) else "not_run", place, {"attribute": attribute})
-        for place in places[:2]
-        if attribute
-    ]
+    notes = [Note("not_run", why.use, {"attribute": attribute})] if why is not None and why.use is not None else []
+    if not notes and attribute:
+        notes = ways.passed_by(dict.fromkeys(e.classes.values()), attribute, spot, e.ran)
     if why is None:
         return Finding("trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts)
     notes += [Note("defined", spot, {"attribute": attribute})] if spot is not None else []
     facts |= {"variant": why.kind, "name": why.name}
     return Finding("trainable_unused", why.location, tuple(notes), LIKELY, tuple(names), module=owner, facts=facts)
+
+
+def _home(names: Sequence[str]) -> str:
+    """The innermost module that holds all of some parameters."""
+    steps = zip(*(n.split(".")[:-1] for n in names), strict=False)
+    return ".".join(parts[0] for parts in itertools.takewhile(lambda parts: len(set(parts)) == 1, steps))
 
 
 def _last_use(e: Evidence, names: Sequence[str]) -> list[Note]:

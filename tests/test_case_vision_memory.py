@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
 import torch
 
@@ -106,6 +108,10 @@ def test_before_and_after_every_attempt_the_batch_does_not_reach_proj(name: str)
     assert finding.location.text.strip() == "self.proj = nn.Sequential("
     assert {parameter.split(".")[0] for parameter in finding.parameters} == {"proj"}
     assert len(finding.parameters) == 4
+    assert [(note.kind, note.location.text.strip()) for note in finding.notes if note.location] == [
+        ("not_run", "return self.store.put(bytes(old.tolist()), self.proj(features))"),
+        ("only_if", "if len(old) >= self.config.render_from:"),
+    ]
 
 
 @pytest.mark.parametrize("name", CUTS)
@@ -332,3 +338,25 @@ def test_two_pages_are_two_memories() -> None:
     a, b = (model.memory(tokens) for tokens in EVERYTHING[-2:])
     assert a.shape == b.shape == (32, 48)
     assert not torch.allclose(a, b)
+
+
+# -- the notebook ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_notebook_runs_and_its_cells_show_what_its_text_says(language: str) -> None:
+    folder = Path(gradkit.__file__).parents[1] / "notebooks" / language / "cases"
+    book = nbformat.read(folder / "vision_memory.ipynb", as_version=4)
+    nbclient.NotebookClient(book, timeout=120, store_widget_state=False).execute(cwd=str(folder))
+    outputs = [output for cell in book.cells for output in cell.get("outputs", ())]
+    shown = [output.data.get("text/plain", "") for output in outputs if "data" in output]
+    said = "".join(output.text for output in outputs if output.output_type == "stream")
+    assert "(True, False, False, 0)" in shown
+    assert "{'Attempt1': True, 'Attempt2': True, 'Attempt3': True}" in shown
+    assert [value for value in shown if value in ("True", "False")] == ["False"] * 4 + ["True"]
+    assert "(56, [[18, 19, 28, 36], [105, 106, 109, 112]])" in shown
+    assert said.count("trainable_unused self.proj") == 3
+    assert said.count("proven, in") == 3
+    assert "trainable params: 18,882,560 || all params: 8,607,498,496 || trainable%: 0.2194%" in said
+    assert {"en": "looked at, harmless", "zh": "无害"}[language] in "".join(shown)

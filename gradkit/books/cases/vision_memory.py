@@ -189,10 +189,10 @@ for name in ("attempt_1", "attempt_2", "attempt_3"):
     print(name, finding.cause, finding.location.text.strip())
 
 # %% [markdown] lang="en"
-# `proj` is never called in this step. It is called from `memory`, which is called if there are at least `render_from` tokens before the last `keep`. How long are the texts of the first batch?
+# `proj` is never called in this step, and the last note names the condition: there must be at least `render_from` tokens before the last `keep`. How long are the texts?
 
-# %% [markdown] lang="zh" of="e87b161c"
-# 这一步根本没有调用 `proj`。它在 `memory` 里调用，而只有当最后 `keep` 个词元之前至少还有 `render_from` 个词元时，才会调用 `memory`。第一批文本有多长？
+# %% [markdown] lang="zh" of="16f8f2da"
+# 这一步根本没有调用 `proj`，最后一条说明指出了条件：最后 `keep` 个词元之前，至少还要有 `render_from` 个词元。这些文本有多长？
 
 # %%
 config = reported.config
@@ -200,10 +200,10 @@ needed = config.keep + config.render_from
 needed, [[len(tokens) for tokens in batch] for batch in batches(NOTES)]
 
 # %% [markdown] lang="en"
-# None of the first four is long enough. So the step runs the frozen embedding and the frozen base model and nothing else. A frozen embedding hands out numbers without a history, and nothing trainable comes in later:
+# None of the first batch is long enough. So the step runs the frozen embedding and the frozen base model and nothing else. A frozen embedding hands out numbers without a history, and nothing trainable comes in later:
 
-# %% [markdown] lang="zh" of="1ae843ef"
-# 前四段都不够长。于是这一步只运行了冻结的词嵌入和冻结的基座模型。冻结的词嵌入给出的数没有计算历史，后面也没有任何可训练的东西加入：
+# %% [markdown] lang="zh" of="f5093a9b"
+# 第一批没有一段够长。于是这一步只运行了冻结的词嵌入和冻结的基座模型。冻结的词嵌入给出的数没有计算历史，后面也没有任何可训练的东西加入：
 
 # %%
 [reported.embed(tokens)[0].requires_grad for batch in batches(NOTES) for tokens in batch]

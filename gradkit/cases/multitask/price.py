@@ -1,0 +1,69 @@
+"""What one step on a batch without labels does to the weights, after three real steps.
+
+    python -m gradkit.cases.multitask.price
+"""
+
+import torch
+
+from gradkit.cases.multitask.attempts import FIXES
+from gradkit.cases.multitask.programs import clips
+from gradkit.cases.multitask.train_multitask import build, parse
+
+OPTIMIZERS = {
+    "SGD": lambda weights: torch.optim.SGD(weights, lr=0.1),
+    "SGD, momentum": lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9),
+    "SGD, weight decay": lambda weights: torch.optim.SGD(weights, lr=0.1, weight_decay=0.01),
+    "Adam": lambda weights: torch.optim.Adam(weights, lr=0.01),
+    "AdamW": lambda weights: torch.optim.AdamW(weights, lr=0.01),
+}
+
+
+def weights(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def warmed_up(optimizer, fix):
+    """After three real steps: the model, and a function that takes one more step on a batch."""
+    args = parse(["--device", "cpu", "--no-amp"])
+    model, _, scaler, _, _ = build(args)
+    chosen, (loss_fn, step) = OPTIMIZERS[optimizer](model.parameters()), FIXES[fix]
+
+    def take(batch):
+        return step(args, model, batch, chosen, scaler, loss_fn)
+
+    for _ in range(3):
+        take(clips(labelled=True))
+    return model, take
+
+
+def moved(optimizer, fix, batch):
+    """How far the farthest weight moves in a step on this batch; nan if a weight becomes nan."""
+    model, take = warmed_up(optimizer, fix)
+    before = weights(model)
+    take(batch)
+    return (weights(model) - before).abs().max().item()
+
+
+def nobody_there():
+    """Two clips without a label because there is no bird in them: the detector's points are 0, and so is their height."""
+    batch = clips(labelled=False)
+    batch["pose"] = batch["pose"] * 0 / 0
+    return batch
+
+
+def table(batch):
+    fixes = [fix for fix in FIXES if fix != "none"]
+    print(" " * 18, *(f"{fix:>11}" for fix in fixes))
+    for optimizer in OPTIMIZERS:
+        print(f"{optimizer:18}", *(f"{moved(optimizer, fix, batch):11.1e}" for fix in fixes))
+
+
+def main():
+    print("The farthest move of a weight in one step on two clips without a label:")
+    table(clips(labelled=False))
+    print("The same where a clip holds a nan:")
+    table(nobody_there())
+
+
+if __name__ == "__main__":
+    main()

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from gradkit import frames, silenced
+from gradkit import frames, silenced, zeros
 from gradkit.calls import ESCAPES, JOINS
 from gradkit.evidence import Evidence
-from gradkit.records import Finding, Harmless, Location
+from gradkit.records import BARREN, Finding, Harmless, Location
 from gradkit.traces import BLOCK, DECORATOR, INFERENCE, SAMPLE, SWITCH, Call, Region
 
 MOST = 6
@@ -27,13 +27,19 @@ def seen(e: Evidence, findings: Iterable[Finding]) -> tuple[Harmless, ...]:
         return ()
     blamed = {(f.location.file, f.location.line) for f in findings if f.location is not None}
     found: dict[tuple[str, int], Harmless] = {}
-    for one in (*silenced.meant(e), *_all(e)):
+    for one in (*_zero(e), *silenced.meant(e), *_all(e)):
         place = (one.location.file, one.location.line)
         if place not in blamed and frames.is_user_file(one.location.file):
             found.setdefault(place, one)
         if len(found) == MOST:
             break
     return tuple(found.values())
+
+
+def _zero(e: Evidence) -> Iterator[Harmless]:
+    for one in zeros.nothing_counts(e):
+        if (spot := frames.innermost(one.call.chain)) is not None:
+            yield Harmless("zero", spot, BARREN, one.call.name)
 
 
 def _all(e: Evidence) -> Iterator[Harmless]:

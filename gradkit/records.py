@@ -109,16 +109,19 @@ class Finding:
         return tuple(note.location for note in self.notes if note.location is not None)
 
 
+BARREN = "barren"
+
+
 @dataclass(frozen=True)
 class Harmless:
     """A stop-gradient that was looked at and starves nobody.
 
     Attributes:
         kind: ``"detach"``, ``"number"`` (leaves torch), ``"no_grad"``, ``"inference_mode"``, ``"sample"``,
-            ``"join"`` (of constants) or ``"hook"``.
+            ``"join"`` (of constants), ``"zero"`` (times zero) or ``"hook"``.
         location: the user's line.
         why: names its sentence, ``harmless.<why>``: ``"log"``, ``"left"``, ``"state"``, ``"frozen"``, ``"other_way"``,
-            ``"constant"`` or ``"own_hook"``.
+            ``"constant"``, ``"barren"`` or ``"own_hook"``.
         call: the operation, as written by torch.
     """
 

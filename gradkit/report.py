@@ -14,7 +14,7 @@ import graphviz
 
 from gradkit import breakdown, checklist, drawing, html, i18n, layout, render, text
 from gradkit.errors import GradkitError
-from gradkit.records import Finding, Harmless, Parameter, Picture
+from gradkit.records import BARREN, Finding, Harmless, Parameter, Picture
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,22 @@ class Report:
         """Backward would work, and every parameter that should train is reached."""
         return not self.findings
 
+    @property
+    def barren(self) -> bool:
+        """Healthy, but every gradient is exactly zero: from this batch nothing is learned."""
+        wanted = [row for row in self.parameters if row.should_train]
+        return self.healthy and bool(wanted) and all(row.grad_norm == 0 for row in wanted)
+
     # -- words --------------------------------------------------------------------------------------------------
 
     def verdict(self, language: str | None = None) -> str:
         """The whole diagnosis in one sentence."""
         wanted = [row for row in self.parameters if row.should_train]
         starved = sum(not row.reached for row in wanted)
+        if self.barren:
+            zero = next((layout.aside(one, language)[0] for one in self.harmless if one.why == BARREN), "")
+            words = i18n.words("verdict.barren", language, n=len(wanted))
+            return words if not zero else i18n.words("verdict.barren_at", language, head=words, place=zero)
         return layout.verdict(self.findings, len(wanted), starved, self.backward, self.error, language)
 
     def summary(self, language: str | None = None) -> str:
@@ -73,7 +83,7 @@ class Report:
 
     def asides(self, language: str | None = None) -> tuple[tuple[str, str], ...]:
         """What was looked at and found harmless: place and sentence of each."""
-        return tuple(layout.aside(one, language) for one in self.harmless)
+        return tuple(layout.aside(one, language) for one in self.harmless if one.why != BARREN)
 
     def checklist(self) -> tuple[checklist.Check, ...]:
         """Point by point what was seen of the run; each says itself by ``text(language)``."""

@@ -20,7 +20,7 @@ def name(e: Evidence) -> list[Finding]:
             continue
         if one.kind in (IGNORED, EMPTY) and not e.nan_loss:
             continue
-        if one.kind == TIMES_ZERO and not _by_a_constant(e, one):
+        if one.kind == TIMES_ZERO and (_is_one_number(e, one) or not _by_a_constant(e, one)):
             continue
         places.setdefault(line_of(one.call), []).append(one)
     return [_finding(e, group) for group in places.values()]
@@ -49,6 +49,16 @@ def _written(
     if len(found) == 1:
         return found[0], [Note("no_label", spot)] if spot is not None else []
     return None, [*notes, *(Note("ignored_here", other) for other in found[:3])]
+
+
+def nothing_counts(e: Evidence) -> list[Vanishing]:
+    """Where a single number is multiplied by zero, and the gradient of all that should train with it: a loss that is
+    meant to be zero, as where a batch has nothing to learn from."""
+    return [one for one in e.vanishing if one.kind == TIMES_ZERO and _is_one_number(e, one) and _by_a_constant(e, one)]
+
+
+def _is_one_number(e: Evidence, one: Vanishing) -> bool:
+    return all(math.prod(e.trace.values[n].shape) == 1 for n in one.call.outputs)
 
 
 def _by_a_constant(e: Evidence, one: Vanishing) -> bool:

@@ -1,0 +1,85 @@
+"""The batch with nothing to learn from, in a run with two processes: only the second one meets it.
+
+    python -m gradkit.cases.multitask.ranks                   skip, times_zero, every_rank
+    python -m gradkit.cases.multitask.ranks --fix none         as it was: one process raises, and takes the other along
+    python -m gradkit.cases.multitask.ranks --bad_clip         the same three, with a nan in the clip
+
+In a step with DistributedDataParallel the processes wait for each other inside backward, and average their gradients.
+"""
+
+import argparse
+import os
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from gradkit.cases.multitask.attempts import FIXES
+from gradkit.cases.multitask.price import nobody_there
+from gradkit.cases.multitask.programs import clips
+from gradkit.cases.multitask.train_multitask import build, parse
+
+PATIENCE = timedelta(seconds=60)  # how long a process waits for the others; the default is half an hour
+
+
+def one_rank(rank, folder, runs):
+    """What each process does: each of the runs, one after the other, two steps each."""
+    torch.set_num_threads(1)
+    for number, (fix, bad_clip) in enumerate(runs):
+        meet = f"file://{folder}/meet{number}"
+        dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=2, timeout=PATIENCE)
+        said = two_steps(rank, fix, bad_clip)
+        dist.destroy_process_group()
+        with open(os.path.join(folder, f"said{number}.{rank}"), "w") as file:
+            file.write("\n".join(said))
+
+
+def two_steps(rank, fix, bad_clip):
+    """In the first step the second process has no label. One line for each step that was begun."""
+    args = parse(["--device", "cpu", "--no-amp"])
+    model, optimizer, scaler, _, _ = build(args)
+    model = DistributedDataParallel(model)
+    loss_fn, step = FIXES[fix]
+    empty = nobody_there() if bad_clip else clips(labelled=False)
+    said = []
+    for batch in (empty if rank == 1 else clips(labelled=True), clips(labelled=True)):
+        try:
+            loss = step(args, model, batch, optimizer, scaler, loss_fn)
+        except RuntimeError as error:
+            said.append(f"raised: {str(error).splitlines()[0]}")
+            break
+        first = next(model.parameters())
+        norm = "no gradient" if first.grad is None else f"gradient {first.grad.norm().item():.4f}"
+        said.append(f"loss {'none' if loss is None else f'{loss:.4f}'}, {norm}, weights {first.norm().item():.6f}")
+    return said
+
+
+def together(*runs):
+    """For each run, a pair of a fix and whether the clip holds a nan: what the two processes say, line by line."""
+    with tempfile.TemporaryDirectory(prefix="ranks_") as folder:
+        torch.multiprocessing.spawn(one_rank, (folder, runs), nprocs=2)
+        said = [[Path(folder, f"said{n}.{rank}").read_text() for rank in range(2)] for n in range(len(runs))]
+    return [[text.splitlines() for text in pair] for pair in said]
+
+
+def show(*runs):
+    for (fix, bad_clip), pair in zip(runs, together(*runs)):
+        print(f"{fix}, and the clip holds a nan" if bad_clip else fix)
+        for rank, steps in enumerate(pair):
+            for number, text in enumerate(steps, 1):
+                print(f"  process {rank}, step {number}: {text}")
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m gradkit.cases.multitask.ranks", description=__doc__.splitlines()[0])
+    parser.add_argument("--fix", choices=FIXES, nargs="+", default=["skip", "times_zero", "every_rank"])
+    parser.add_argument("--bad_clip", action="store_true", help="the clip without a label holds a nan")
+    args = parser.parse_args(arguments)
+    show(*((fix, args.bad_clip) for fix in args.fix))
+
+
+if __name__ == "__main__":
+    main()

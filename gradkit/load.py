@@ -37,6 +37,10 @@ _EXAMPLES = {
     "vision_memory_never_called": ("vision_memory.programs", "make_never_called"),
     "vision_memory_detached": ("vision_memory.programs", "make_detached"),
     "vision_memory_fixed": ("vision_memory.programs", "make_fixed"),
+    "multitask_epoch_6": ("multitask.programs", "make_epoch_6"),
+    "multitask_keypoints_only": ("multitask.programs", "make_multitask"),
+    "multitask_times_zero": ("multitask.programs", "make_times_zero"),
+    "multitask_fixed": ("multitask.programs", "make_fixed"),
 }
 BUILTINS: tuple[str, ...] = tuple(_EXAMPLES)
 

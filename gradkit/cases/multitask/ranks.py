@@ -1,7 +1,7 @@
 """The batch with nothing to learn from, in a run with two processes: only the second one meets it.
 
     python -m gradkit.cases.multitask.ranks                   skip, times_zero, every_rank
-    python -m gradkit.cases.multitask.ranks --fix none         as it was: one process raises, and takes the other along
+    python -m gradkit.cases.multitask.ranks --fix none         as it was: one process raises, the other waits
     python -m gradkit.cases.multitask.ranks --bad_clip         the same three, with a nan in the clip
 
 In a step with DistributedDataParallel the processes wait for each other inside backward, and average their gradients.
@@ -22,7 +22,7 @@ from gradkit.cases.multitask.price import nobody_there
 from gradkit.cases.multitask.programs import clips
 from gradkit.cases.multitask.train_multitask import build, parse
 
-PATIENCE = timedelta(seconds=60)  # how long a process waits for the others; the default is half an hour
+PATIENCE = timedelta(seconds=10)  # how long a process waits for the others; the default of gloo is half an hour
 
 
 def one_rank(rank, folder, runs):
@@ -49,7 +49,7 @@ def two_steps(rank, fix, bad_clip):
         try:
             loss = step(args, model, batch, optimizer, scaler, loss_fn)
         except RuntimeError as error:
-            said.append(f"raised: {str(error).splitlines()[0]}")
+            said.append("raised: " + str(error).splitlines()[0].rpartition("] ")[2])
             break
         first = next(model.parameters())
         norm = "no gradient" if first.grad is None else f"gradient {first.grad.norm().item():.4f}"

@@ -8,6 +8,7 @@ it takes until epoch 6 to meet one.
 
 import argparse
 import logging
+import sys
 
 import torch
 import torch.nn.functional as F
@@ -115,7 +116,7 @@ def to_device(batch, device):
     return {name: value.to(device) for name, value in batch.items()}
 
 
-def parse(arguments=None):
+def parse(arguments=()):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_arguments(parser)
     return parser.parse_args(arguments)
@@ -125,7 +126,7 @@ def add_arguments(parser):
     parser.add_argument("--model_type", choices=["action_only", "multitask"], default="action_only")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch_size", type=int, default=2)
-    parser.add_argument("--learning_rate", type=float, default=3e-3)
+    parser.add_argument("--learning_rate", type=float, default=5e-3)
     parser.add_argument("--lambda_kp", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=7, help="of the weights and of the order of the clips")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -153,4 +154,4 @@ def run(args, loss_fn=compute_loss, step=train_step):
 
 
 if __name__ == "__main__":
-    run(parse())
+    run(parse(sys.argv[1:]))

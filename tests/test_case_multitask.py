@@ -137,7 +137,10 @@ def test_the_step_of_epoch_6_is_the_one_that_raised_and_its_weights_are_trained(
 def test_in_the_multitask_model_the_same_line_starves_the_action_head_of_this_batch() -> None:
     model, step = programs.make_multitask()
     step().backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None] == ["action_head.weight", "action_head.bias"]
+    assert [name for name, p in model.named_parameters() if p.grad is None] == [
+        "action_head.weight",
+        "action_head.bias",
+    ]
     model.zero_grad()
     (finding,) = gradkit.diagnose(step, model=model).findings
     assert set(finding.parameters) == {"action_head.weight", "action_head.bias"}

@@ -440,3 +440,24 @@ def test_a_report_holds_no_tensors() -> None:
                 walk(part)
 
     walk(of_cut())
+
+
+def test_a_sound_step_whose_every_gradient_is_zero_is_told_so_with_the_line_of_the_zero() -> None:
+    model = torch.nn.Linear(2, 1)
+    report = gradkit.diagnose(lambda: 0.0 * model(torch.ones(3, 2)).sum(), model=model)
+    assert (report.healthy, report.barren, report.asides()) == (True, True, ())
+    assert [(one.kind, one.why) for one in report.harmless] == [("zero", "barren")]
+    line = report.harmless[0].location.line
+    assert re.search(rf"every gradient is exactly zero.*test_report\.py:{line}\.$", report.verdict("en"))
+    assert re.search(rf"每个梯度都恰好为零.*test_report\.py:{line}。$", report.verdict("zh"))
+
+
+def test_zeros_that_no_constant_made_are_told_without_a_line_and_one_that_learns_is_enough_for_silence() -> None:
+    model = torch.nn.Linear(2, 1)
+    aim = model(torch.ones(3, 2)).detach()
+    report = gradkit.diagnose(lambda: (model(torch.ones(3, 2)) - aim).pow(2).sum(), model=model)
+    assert report.verdict("en").endswith("skip it.")
+    two = torch.nn.ModuleList([torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)])
+    mixed = lambda: two[0](torch.ones(3, 2)).sum() + 0.0 * two[1](torch.ones(3, 2)).sum()  # noqa: E731
+    report = gradkit.diagnose(mixed, model=two)
+    assert (report.healthy, report.barren, report.harmless) == (True, False, ())

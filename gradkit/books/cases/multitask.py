@@ -127,7 +127,7 @@ gradkit.diagnose(from_builtin("multitask_times_zero"))
 #
 # For an optimizer, a gradient of zero is not the same as no gradient. Three real steps, then one on two clips without a label. `skip` leaves that step out, `every_rank` comes later. How far does the farthest weight move?
 
-# %% [markdown] lang="zh" of="39f1e6d9"
+# %% [markdown] lang="zh" of="173bfd17"
 # ## 代价
 #
 # 对优化器来说，梯度为零和没有梯度是两回事。先正常训练三步，再用两个没有标签的片段走一步。`skip` 会跳过这一步，`every_rank` 后面再讲。移动最多的那个权重，移动了多少？
@@ -140,7 +140,7 @@ price.table(programs.clips(labelled=False))
 #
 # The second price is rarer and higher. Often a clip has no label because there is no bird in it. Then the pose detector reports a height of 0, and the pose, divided by it, is nan:
 
-# %% [markdown] lang="zh" of="a6de2d9c"
+# %% [markdown] lang="zh" of="cfbd8b59"
 # 只有普通的 SGD 原地不动。动量会沿着原来的方向继续走，Adam 也一样，权重衰减则让权重变小，而这个批次其实什么信息也没有提供。跳过这一步（`skip`），用哪种优化器权重都不动。
 #
 # 第二种代价少见一些，却更大。片段没有标签，往往是因为画面里根本没有鹤。这时姿态检测器给出的身高是 0，姿态除以它就成了 nan：
@@ -250,7 +250,7 @@ _ = run(parse(["--model_type", "multitask", "--batch_size", "1", "--epochs", "3"
 #
 # There is one place where skipping alone is wrong: training on several GPUs with `DistributedDataParallel`. Its processes wait for each other inside backward. If only one of them skips, its *next* step is averaged with the *present* step of the other. From then on they are one step apart, and at the end one of them waits for a step that never comes. Here are two processes on the CPU; in the first step the second one has no label. It takes half a minute:
 
-# %% [markdown] lang="zh" of="91894a61"
+# %% [markdown] lang="zh" of="9737b9a9"
 # ## 每个进程都必须参加时
 #
 # 只有一种场合不能单单跳过：用 `DistributedDataParallel` 在多块 GPU 上训练。各进程会在反向传播中互相等待。如果只有一个进程跳过，它的*下一步*就会和另一个进程的*这一步*求平均，从此两边相差一步，最后总有一个进程空等永远不会到来的一步。下面在 CPU 上开两个进程，第一步时第二个进程没有标签。大约需要半分钟：

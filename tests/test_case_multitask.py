@@ -1,4 +1,4 @@
-"""The batch with nothing to learn from: it crashes in epoch 6 as was reported, and every cure does what the text says."""
+"""The batch with nothing to learn from: it crashes in epoch 6 as reported, and every cure does what the text says."""
 
 from __future__ import annotations
 

@@ -225,8 +225,7 @@ gradkit.diagnose(from_builtin("multitask_fixed"))
 val_loader = make_loaders(2, seed=7)[1]
 with torch.no_grad():
     print(attempts.times_zero(args, model, programs.clips(labelled=False)).grad_fn)
-print("%.4f" % validate(args, model, val_loader, attempts.times_zero)[0])
-print("%.4f" % validate(args, model, val_loader, attempts.skip)[0])
+[round(validate(args, model, val_loader, loss_fn)[0], 4) for loss_fn in (attempts.times_zero, attempts.skip)]
 
 # %% [markdown] lang="en"
 # ## The same line in the multitask model

@@ -1,4 +1,4 @@
-"""Clips of dancing cranes, made up: a marsh camera, a pose detector, and a biologist who labels what she has time for."""
+"""Clips of dancing cranes, made up: a marsh camera, a pose detector, and a biologist who labels what she can."""
 
 import math
 

@@ -45,7 +45,7 @@ def moved(optimizer, fix, batch):
 
 
 def nobody_there():
-    """Two clips without a label because there is no bird in them: the detector's points are 0, and so is their height."""
+    """Two clips without a label as there is no bird in them: the detector's points are 0, and so is its height."""
     batch = clips(labelled=False)
     batch["pose"] = batch["pose"] * 0 / 0
     return batch

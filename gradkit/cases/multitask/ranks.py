@@ -74,7 +74,7 @@ def show(*runs):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m gradkit.cases.multitask.ranks", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fix", choices=FIXES, nargs="+", default=["skip", "times_zero", "every_rank"])
     parser.add_argument("--bad_clip", action="store_true", help="the clip without a label holds a nan")
     args = parser.parse_args(arguments)

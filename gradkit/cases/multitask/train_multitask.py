@@ -102,8 +102,7 @@ def validate(args, model, loader, loss_fn=compute_loss):
     """Mean loss of the batches that have one, and how many of the labelled actions are told right."""
     model.eval()
     losses, right, labelled = [], 0, 0
-    for batch in loader:
-        batch = to_device(batch, args.device)
+    for batch in (to_device(batch, args.device) for batch in loader):
         losses.append(loss_fn(args, model, batch))
         logits_act, _ = model(batch["video"], batch["pose"], batch["time"])
         hit = (logits_act.argmax(-1) == batch["action"]).float() * batch["action_mask"]

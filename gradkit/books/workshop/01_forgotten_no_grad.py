@@ -1,0 +1,142 @@
+# %% [markdown] lang="en"
+# # 1. A forgotten `no_grad`
+#
+# A net tells three kinds of trees by eight measurements of a leaf. Last week somebody only wanted to look at its scores; since then not a single training step gets through.
+#
+# **Your goal:** `loss_of` returns the same loss as before, and `backward()` reaches every weight, in the encoder and in the head.
+#
+# Run the cells from top to bottom (Shift + Enter). The second cell of code is yours: there you make your change, and run it again.
+
+# %% [markdown] lang="zh" of="053bd790"
+# # 1. 忘了拿掉的 `no_grad`
+#
+# 一个网络根据叶片的八项测量值区分三种树。上周有人只是想看看它的打分，从那以后，一步训练也跑不通了。
+#
+# **目标：**`loss_of` 返回的损失和原来一样，并且 `backward()` 能到达编码器和分类头的每一个权重。
+#
+# 从上到下依次运行单元格（Shift + Enter）。第二个代码单元格归你：在那里修改，然后重新运行。
+
+# %% tags=["given"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "given", "locked": true, "schema_version": 3, "solution": false, "task": false}
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gradkit
+import gradkit.testing
+
+
+def make_batch():
+    kind = torch.randint(0, 3, (32,))
+    leaf = torch.randn(32, 8) + kind[:, None]
+    return leaf, kind
+
+# %% [markdown] lang="en"
+# ## Your program
+
+# %% [markdown] lang="zh" of="cbab5094"
+# ## 你的程序
+
+# %% tags=["program"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "program", "locked": false, "schema_version": 3, "solution": true, "task": false}
+class LeafNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(8, 16)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, leaf):
+        return self.head(torch.tanh(self.encoder(leaf)))
+
+
+def build():
+    return LeafNet()
+
+
+def loss_of(model, batch):
+    leaf, kind = batch
+    with torch.no_grad():
+        scores = model(leaf)
+    return F.cross_entropy(scores, kind)
+
+# %% [markdown] lang="en"
+# ## See it fail
+
+# %% [markdown] lang="zh" of="4a9b3643"
+# ## 看它怎样失败
+
+# %% tags=["raises-exception"]
+model, batch = build(), make_batch()
+loss = loss_of(model, batch)
+loss.backward()
+
+# %% [markdown] lang="en"
+# The loss is a number like any other, but autograd kept no record of how it came about. `grad_fn` would be the last entry of that record:
+
+# %% [markdown] lang="zh" of="f5ff8088"
+# 损失看上去是个普通的数，但自动求导没有记下它是怎么算出来的。`grad_fn` 本该是这份记录的最后一项：
+
+# %%
+loss, loss.requires_grad, loss.grad_fn
+
+# %% [markdown] lang="en"
+# ## What to try
+#
+# Say first which line you suspect. Then let gradkit look, on the same model and batch:
+
+# %% [markdown] lang="zh" of="a4601495"
+# ## 可以这样试
+#
+# 先说出你怀疑哪一行，再让 gradkit 看一看，用的是同一个模型和批次：
+
+# %%
+gradkit.diagnose(lambda: loss_of(model, batch), model=model)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# Inside a block `with torch.no_grad():` operations give the same numbers, and none of them is recorded. Which operations of this program run in such a block?
+#
+# </details>
+#
+# <details><summary>Hint 2: what to keep in mind</summary>
+#
+# Both layers are to learn. It is not enough if only a part of the forward pass is recorded: the gradient goes back from the loss step by step, and comes only as far as the record does.
+#
+# </details>
+#
+# <details><summary>Hint 3: nearly there</summary>
+#
+# Nothing in `loss_of` has a reason to run without a record. Whoever only wants to look at scores can put the block around the call of `loss_of`, outside.
+#
+# </details>
+
+# %% [markdown] lang="zh" of="9de99888"
+# <details><summary>提示一：往哪里看</summary>
+#
+# 在 `with torch.no_grad():` 块里，运算的数值不变，但一个也不会被记录。这个程序里有哪些运算处在这样的块中？
+#
+# </details>
+#
+# <details><summary>提示二：要注意什么</summary>
+#
+# 两个层都要学习。只记录前向计算的一部分是不够的：梯度从损失出发一步步往回走，记录到哪里，它就只能走到哪里。
+#
+# </details>
+#
+# <details><summary>提示三：只差一步</summary>
+#
+# `loss_of` 里没有哪一步非得不留记录。只想看打分的人，可以在外面、在调用 `loss_of` 的地方套上这个块。
+#
+# </details>
+
+# %% [markdown] lang="en"
+# ## Check
+#
+# The check runs your functions on fresh weights and a fresh batch. It looks at what they do, not at how they are written.
+
+# %% [markdown] lang="zh" of="ff453d57"
+# ## 检查
+#
+# 检查会用新的权重和新的批次运行你的函数。它看的是函数做了什么，不看代码怎么写。
+
+# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
+gradkit.testing.check("forgotten_no_grad", build=build, loss_of=loss_of)

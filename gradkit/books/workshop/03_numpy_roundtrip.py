@@ -1,0 +1,150 @@
+# %% [markdown] lang="en"
+# # 3. The NumPy round trip
+#
+# A net tells four birds by their song. Twelve filters measure the energy in a recording, the levels are taken as a logarithm and centred, and a classifier decides. Training runs without any error, the loss falls, and yet the result is poor. A colleague says: "The filters look as random as on the first day."
+#
+# **Your goal:** filters and classifier both learn, and the levels are the very same numbers as before.
+
+# %% [markdown] lang="zh" of="29bb5722"
+# # 3. 绕道 NumPy
+#
+# 一个网络根据鸣声分辨四种鸟。十二个滤波器测量录音的能量，取对数得到电平，再减去均值，最后由分类器判断。训练不报任何错误，损失也在下降，结果却很差。同事说：“这些滤波器看起来还和第一天一样随机。”
+#
+# **目标：**滤波器和分类器都在学习，并且电平的数值和原来完全一样。
+
+# %% tags=["given"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "given", "locked": true, "schema_version": 3, "solution": false, "task": false}
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gradkit
+import gradkit.testing
+
+
+def make_batch():
+    bird = torch.randint(0, 4, (32,))
+    song = torch.randn(32, 40)
+    song[:, :10] = song[:, :10] * (1 + bird[:, None])
+    return song, bird
+
+# %% [markdown] lang="en"
+# ## Your program
+
+# %% [markdown] lang="zh" of="cbab5094"
+# ## 你的程序
+
+# %% tags=["program"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "program", "locked": false, "schema_version": 3, "solution": true, "task": false}
+class BirdNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.filters = nn.Linear(40, 12, bias=False)
+        self.head = nn.Linear(12, 4)
+
+    def forward(self, song):
+        energy = self.filters(song).square()
+        return self.head(self.levels(energy))
+
+    def levels(self, energy):
+        level = np.log1p(energy.detach().numpy())
+        level = level - level.mean(axis=1, keepdims=True)
+        return torch.from_numpy(level)
+
+
+def build():
+    return BirdNet()
+
+
+def loss_of(model, batch):
+    song, bird = batch
+    return F.cross_entropy(model(song), bird)
+
+# %% [markdown] lang="en"
+# ## See it fail
+#
+# Nothing raises here. Train for fifty steps and measure how far each weight has moved:
+
+# %% [markdown] lang="zh" of="5ea5dd0b"
+# ## 看它怎样失败
+#
+# 这里什么错也不报。训练五十步，量一量每个权重移动了多远：
+
+# %%
+def moved(build, loss_of, steps=50):
+    torch.manual_seed(0)
+    model = build()
+    start = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss_of(model, make_batch()).backward()
+        optimizer.step()
+    return {name: round((p - start[name]).norm().item(), 3) for name, p in model.named_parameters()}
+
+
+moved(build, loss_of)
+
+# %% [markdown] lang="en"
+# ## What to try
+#
+# The loss has a history: the classifier is in it. So PyTorch has nothing to complain about. Ask gradkit, and look in the picture at where the history ends:
+
+# %% [markdown] lang="zh" of="ff8a55e5"
+# ## 可以这样试
+#
+# 损失有计算历史：分类器在里面，所以 PyTorch 没有什么可抱怨的。问问 gradkit，在图里看看历史断在哪里：
+
+# %%
+model, batch = build(), make_batch()
+gradkit.diagnose(lambda: loss_of(model, batch), model=model)
+
+# %% [markdown] lang="en"
+# Almost every function that NumPy has, torch has too, often under the same name. A sum or a mean along an axis is asked for with `dim=` in place of `axis=`, and with `keepdim=` in place of `keepdims=`.
+#
+# <details><summary>Hint 1: where to look</summary>
+#
+# A NumPy array holds numbers and no history. `from_numpy` makes a tensor of it that comes from nowhere. Which values of this program live in NumPy for a while?
+#
+# </details>
+#
+# <details><summary>Hint 2: what to keep in mind</summary>
+#
+# Taking `detach()` away alone makes `numpy()` raise, and rightly so. It is not enough either to bring only the logarithm over to torch: the mean is a part of the way as well, and the gradient goes through both.
+#
+# </details>
+#
+# <details><summary>Hint 3: nearly there</summary>
+#
+# All three lines of `levels` can be written with methods and functions of torch; the last of them is then not needed at all. Compare the numbers of the old and the new `levels` on the same energy with `torch.allclose`.
+#
+# </details>
+
+# %% [markdown] lang="zh" of="c8a3e26a"
+# NumPy 有的函数，torch 几乎都有，名字也往往相同。沿某个轴求和或求均值时，`axis=` 换成 `dim=`，`keepdims=` 换成 `keepdim=`。
+#
+# <details><summary>提示一：往哪里看</summary>
+#
+# NumPy 数组只有数值，没有历史。`from_numpy` 由它做出的张量没有来历。这个程序里，哪些值曾经待在 NumPy 里？
+#
+# </details>
+#
+# <details><summary>提示二：要注意什么</summary>
+#
+# 只去掉 `detach()`，`numpy()` 就会报错，这是对的。只把对数搬到 torch 也不够：均值也是这段路的一部分，梯度要从两者都经过。
+#
+# </details>
+#
+# <details><summary>提示三：只差一步</summary>
+#
+# `levels` 的三行都可以用 torch 的方法和函数来写，这样一来最后一行就用不着了。用 `torch.allclose` 在同一组能量上比较新旧两个 `levels` 的数值。
+#
+# </details>
+
+# %% [markdown] lang="en"
+# ## Check
+
+# %% [markdown] lang="zh" of="dd464e41"
+# ## 检查
+
+# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
+gradkit.testing.check("numpy_roundtrip", build=build, loss_of=loss_of)

@@ -1,0 +1,102 @@
+"""The exercises of the workshop: what each asks for, and the program that its answers are measured by."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from gradkit import bookshelf
+from gradkit.errors import GradkitError
+
+SOLUTIONS = "workshop/solutions"
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """What one exercise asks for.
+
+    Attributes:
+        name: its id, as in ``check("forgotten_no_grad", ...)``.
+        book: the notebook, below ``workshop/``.
+        trains: globs of the parameters that must learn; all others must stay frozen.
+        functions: the functions that the learner hands in, by name.
+        batches: functions of the solution that make a fresh batch each; the answer is judged on all of them.
+        kept: globs of the weights that must have the very values of the solution: a checkpoint's.
+        points: what it counts in a course.
+    """
+
+    name: str
+    book: str
+    trains: tuple[str, ...] = ("*",)
+    functions: tuple[str, ...] = ("build", "loss_of")
+    batches: tuple[str, ...] = ("make_batch",)
+    kept: tuple[str, ...] = ()
+    points: int = 2
+
+    def must_learn(self, model: nn.Module) -> tuple[str, ...]:
+        """The parameters of a model that must learn."""
+        return tuple(name for name, _ in model.named_parameters() if matches(name, self.trains))
+
+    def must_be_kept(self, model: nn.Module) -> tuple[str, ...]:
+        """The parameters that must have a checkpoint's values."""
+        return tuple(name for name, _ in model.named_parameters() if matches(name, self.kept))
+
+
+EXERCISES: Mapping[str, Exercise] = {
+    one.name: one
+    for one in (
+        Exercise("forgotten_no_grad", "01_forgotten_no_grad"),
+        Exercise("sleeping_adapter", "02_sleeping_adapter", trains=("*lora_*",), kept=("*",)),
+        Exercise("numpy_roundtrip", "03_numpy_roundtrip"),
+    )
+}
+
+
+def matches(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a parameter's name fits one of the globs.
+
+    Example:
+        >>> matches("head.weight", ("head.*",)), matches("head.weight", ())
+        (True, False)
+    """
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def find(name: str) -> Exercise:
+    """The exercise of that name.
+
+    Raises:
+        GradkitError: ``no_such_exercise``.
+
+    Example:
+        >>> find("numpy_roundtrip").book
+        '03_numpy_roundtrip'
+    """
+    if name not in EXERCISES:
+        raise GradkitError("no_such_exercise", name=name, known=", ".join(EXERCISES))
+    return EXERCISES[name]
+
+
+def program(book: str, tags: tuple[str, ...] = ("given", "program")) -> str:
+    """The code of a book's cells that carry one of the tags.
+
+    Example:
+        >>> "def build" in program("workshop/01_forgotten_no_grad")
+        True
+    """
+    pages = [page for page in bookshelf.read(book) if set(tags) & set(page.metadata.get("tags", ()))]
+    return "\n\n\n".join(page.says("") for page in pages) + "\n"
+
+
+@functools.cache
+def solution(name: str) -> Mapping[str, Callable[..., Any]]:
+    """What the solution's program defines: the one measure of a right answer, and the same that its notebook shows."""
+    book = f"{SOLUTIONS}/{find(name).book}"
+    made: dict[str, Any] = {"__name__": f"gradkit.books.{book.replace('/', '.')}"}
+    exec(compile(program(book), f"<{book}>", "exec", dont_inherit=True), made)  # noqa: S102  # our own book
+    return made

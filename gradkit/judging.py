@@ -1,0 +1,233 @@
+"""Judge the answer to an exercise by running it: on fresh weights and batches, against the program of the solution.
+
+Nothing is compared as text. The learner's weights are copied into the solution's model; loss, gradients and steps must
+then agree, whichever way the program was mended.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradkit import exercises, failures
+from gradkit.diagnose import diagnose
+from gradkit.errors import GradkitError
+from gradkit.exercises import Exercise
+from gradkit.report import Report
+from gradkit.verdicts import ASIDE, RIGHT, WRONG, Remark
+
+ROUNDS = 2
+RELATIVE, ABSOLUTE = 1e-3, 1e-5
+"""How far a loss or a gradient may be from the solution's: float32, computed in another order."""
+
+Answers = Mapping[str, Callable[..., Any]]
+
+
+def judge(exercise: Exercise, answers: Answers) -> tuple[Remark, ...]:
+    """All that there is to say of an answer; random state and grad mode are put back afterwards."""
+    chance, recording = random.SystemRandom(), torch.is_grad_enabled()
+    try:
+        for _ in range(ROUNDS):
+            with torch.random.fork_rng(devices=[]), torch.enable_grad():
+                remarks = tuple(_Round(exercise, answers, chance.randrange(2**31)).remarks())
+            if any(one.state == WRONG for one in remarks):
+                break
+    finally:
+        torch.set_grad_enabled(recording)
+    return remarks
+
+
+class _Stop(Exception):  # noqa: N818  no error: the answer cannot be run any further
+    def __init__(self, remark: Remark) -> None:
+        super().__init__(remark)
+        self.remark = remark
+
+
+class _Round:
+    """One fresh model of the learner's beside one of the solution's with the same weights."""
+
+    def __init__(self, exercise: Exercise, answers: Answers, seed: int) -> None:
+        self.exercise, self.answers, self.seed = exercise, answers, seed
+        self.right = exercises.solution(exercise.name)
+
+    def remarks(self) -> Iterator[Remark]:
+        """The points, in the order in which a run meets them; the first that cannot be passed is the last."""
+        try:
+            self.model, self.optimizer = self._built()
+            yield from self._weights()
+            yield from self._flags()
+            for name in self.exercise.batches:
+                yield from self._batch(self.right[name]())
+            if not torch.is_grad_enabled():
+                yield Remark("grad_left_off")
+            elif "train_step" in self.answers:
+                yield from self._steps()
+        except _Stop as stop:
+            yield stop.remark
+
+    def _call(self, function: str, *arguments: Any) -> Any:
+        try:
+            return self.answers[function](*arguments)
+        except Exception as error:  # a learner's program may raise anything
+            raise _Stop(Remark("raises", WRONG, {"function": function, "error": failures.cause_of(error)})) from error
+
+    # -- the model ----------------------------------------------------------------------------------------------
+
+    def _built(self) -> tuple[nn.Module, Any]:
+        torch.manual_seed(self.seed)
+        made = self._call("build")
+        self.sample, self.guide = self._pair(self._solution_built())
+        model, optimizer = self._pair(made)
+        if not isinstance(model, nn.Module) or (self.guide is None) != (optimizer is None):
+            raise _Stop(Remark("no_model" if self.guide is None else "no_pair"))
+        return model, optimizer
+
+    def _solution_built(self) -> Any:
+        torch.manual_seed(self.seed)
+        return self.right["build"]()
+
+    @staticmethod
+    def _pair(made: Any) -> tuple[Any, Any]:
+        return made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+
+    def _weights(self) -> Iterator[Remark]:
+        mine, right = dict(self.model.named_parameters()), dict(self.sample.named_parameters())
+        missing = tuple(n for n, p in right.items() if n not in mine or mine[n].shape != p.shape)
+        if missing:
+            raise _Stop(Remark("missing", WRONG, {"names": missing}))
+        if added := tuple(n for n in mine if n not in right):
+            raise _Stop(Remark("added", WRONG, {"names": added}))
+        kept = self.exercise.must_be_kept(self.sample)
+        if lost := tuple(n for n in kept if not torch.equal(mine[n], right[n])):
+            yield Remark("not_kept", WRONG, {"names": lost})
+        else:
+            yield Remark("weights", RIGHT, {"n": len(right)})
+
+    def _flags(self) -> Iterator[Remark]:
+        self.trains = self.exercise.must_learn(self.sample)
+        flags = {name: p.requires_grad for name, p in self.model.named_parameters()}
+        if frozen := tuple(n for n in self.trains if not flags[n]):
+            yield Remark("frozen", WRONG, {"names": frozen, "n": len(frozen), "all": len(self.trains)})
+        if thawed := tuple(n for n in flags if flags[n] and n not in self.trains):
+            yield Remark("unfrozen", WRONG, {"names": thawed})
+        self.open = tuple(n for n in self.trains if flags[n])
+
+    # -- one batch ----------------------------------------------------------------------------------------------
+
+    def _batch(self, batch: Any) -> Iterator[Remark]:
+        wanted, slopes = self._solution(batch)
+        _clear(self.model)
+        loss = self._call("loss_of", self.model, copy.deepcopy(batch))
+        yield _value(loss, wanted)
+        if not loss.requires_grad:
+            yield Remark("no_history", WRONG, {}, self._report(batch))
+        elif loss.grad_fn is None:
+            yield Remark("decreed")
+        else:
+            yield from self._gradients(loss, slopes, batch)
+
+    def _solution(self, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The loss that is right for the learner's weights, and its gradients."""
+        _copy(self.model, self.sample)
+        _clear(self.sample)
+        loss = self.right["loss_of"](self.sample, copy.deepcopy(batch))
+        loss.backward()
+        grads = {n: p.grad for n, p in self.sample.named_parameters()}
+        return loss.detach(), {n: g.clone() for n, g in grads.items() if g is not None}
+
+    def _gradients(self, loss: torch.Tensor, slopes: dict[str, torch.Tensor], batch: Any) -> Iterator[Remark]:
+        try:
+            loss.backward()  # type: ignore[no-untyped-call]
+        except Exception as error:  # hooks and Functions of the learner's may, too
+            raise _Stop(
+                Remark("backward_raises", WRONG, {"error": failures.cause_of(error)}, self._report(batch))
+            ) from error
+        grads = {n: p.grad for n, p in self.model.named_parameters()}
+        due = {n: slope for n in self.open if (slope := slopes.get(n)) is not None and slope.any()}
+        absent = tuple(n for n in due if grads[n] is None)
+        zero = tuple(n for n in due if (g := grads[n]) is not None and not g.any())
+        other = tuple(n for n in slopes if n in self.open and n not in zero and not _near(grads[n], slopes[n]))
+        wrong = {*absent, *zero, *other}
+        if absent:
+            yield Remark("starved", WRONG, {"names": absent, "n": len(absent)}, self._report(batch))
+        if zero:
+            yield Remark("zero", WRONG, {"names": zero}, None if absent else self._report(batch))
+        if other := tuple(n for n in other if n not in absent):
+            yield Remark("other_gradient", WRONG, {"names": other})
+        learn = tuple(n for n in self.open if n not in wrong)
+        if wrong and learn:
+            yield Remark("learn", ASIDE, {"names": learn})
+        elif not wrong and len(self.open) == len(self.trains):
+            yield Remark("gradients" if due else "no_gradient_due", RIGHT, {"n": len(learn)})
+
+    def _report(self, batch: Any) -> Report | None:
+        """A diagnosis of the learner's program on this batch, where there is something to say."""
+        try:
+            found = diagnose(
+                lambda: self.answers["loss_of"](self.model, copy.deepcopy(batch)),
+                model=self.model, optimizer=self.optimizer, should_train=self.trains,
+            )  # fmt: skip
+        except GradkitError:
+            return None
+        return None if found.healthy else found
+
+    # -- two steps ----------------------------------------------------------------------------------------------
+
+    def _steps(self) -> Iterator[Remark]:
+        torch.manual_seed(self.seed)
+        self.model, self.optimizer = self._built()
+        _copy(self.model, self.sample)
+        for number in (1, 2):
+            batch = self.right["make_batch"]()
+            before = {n: p.detach().clone() for n, p in self.model.named_parameters()}
+            self.right["train_step"](self.sample, self.guide, copy.deepcopy(batch))
+            self._call("train_step", self.model, self.optimizer, copy.deepcopy(batch))
+            wanted = dict(self.sample.named_parameters())
+            after = dict(self.model.named_parameters())
+            still = tuple(
+                n for n in self.trains if torch.equal(after[n], before[n]) and not _near(wanted[n], before[n])
+            )
+            other = tuple(n for n in wanted if n not in still and not _near(after[n], wanted[n]))
+            if still:
+                yield Remark("still", WRONG, {"names": still, "n": len(still)}, self._report(batch))
+                if moved := tuple(n for n in self.trains if n not in still):
+                    yield Remark("move", ASIDE, {"names": moved})
+            elif other:
+                yield Remark("other_step" if number == 1 else "second_step", WRONG, {"names": other})
+            if still or other:
+                return
+        yield Remark("steps", RIGHT, {"n": len(self.trains)})
+
+
+def _value(loss: Any, wanted: torch.Tensor) -> Remark:
+    if not isinstance(loss, torch.Tensor):
+        raise _Stop(Remark("no_tensor", WRONG, {"kind": type(loss).__name__}))
+    if loss.numel() != 1:
+        raise _Stop(Remark("not_scalar", WRONG, {"shape": tuple(loss.shape).__repr__()}))
+    mine, right = float(loss.detach()), float(wanted)
+    if torch.isfinite(loss).all() and _near(loss.detach().reshape(()), wanted.reshape(())):
+        return Remark("loss", RIGHT, {"value": f"{mine:.4f}"})
+    return Remark("other_loss", WRONG, {"mine": f"{mine:.4f}", "right": f"{right:.4f}"})
+
+
+def _near(one: torch.Tensor | None, other: torch.Tensor) -> bool:
+    if one is None:
+        return not other.any()
+    return torch.allclose(one.to(other.dtype), other, RELATIVE, ABSOLUTE)
+
+
+def _copy(source: nn.Module, target: nn.Module) -> None:
+    weights = dict(source.named_parameters())
+    with torch.no_grad():
+        for name, parameter in target.named_parameters():
+            parameter.copy_(weights[name])
+
+
+def _clear(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.grad = None

@@ -1,0 +1,174 @@
+"""Judge programs by running them: one assertion for your own tests, and the checks of the workshop.
+
+In a test::
+
+    from gradkit.testing import assert_learns
+
+    def test_the_adapter_learns():
+        model, optimizer = build()
+        assert_learns(model, lambda: loss_of(model, batch), should_train=["*lora_*"], optimizer=optimizer)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradkit import exercises, i18n, judging, logbook, verdicts
+from gradkit.diagnose import diagnose
+from gradkit.errors import GradkitError
+from gradkit.preserve import Preserved
+from gradkit.report import Report
+from gradkit.trace import Tracer
+from gradkit.verdicts import NotYet, Verdict
+
+__all__ = ["NotYet", "Progress", "Verdict", "assert_learns", "check", "judged", "progress"]
+
+
+def assert_learns(
+    model: nn.Module,
+    step: Callable[[], Any],
+    *,
+    should_train: Sequence[str] | None = None,
+    frozen: Sequence[str] = (),
+    optimizer: torch.optim.Optimizer | None = None,
+) -> Report:
+    """Assert that every parameter that should train gets a gradient, and that the optimizer moves it.
+
+    Args:
+        model: the model.
+        step: called without arguments; runs ONE forward pass and returns the loss. It may train by itself.
+        should_train: names or globs of the parameters that ought to learn; None: all that require grad.
+        frozen: names or globs of those that must not: none of them may require grad.
+        optimizer: if given, one step of it is made, and every parameter that should train must have moved.
+
+    Returns:
+        The report of a sound program. The model, the optimizer, every ``.grad`` and the random state are afterwards as
+        before, also where the assertion fails.
+
+    Raises:
+        AssertionError: it does not learn; the message is the report, in the language in use.
+        GradkitError: the step cannot be run, or a pattern matches no parameter.
+
+    Example:
+        >>> model = nn.Linear(2, 1)
+        >>> assert_learns(model, lambda: model(torch.ones(3, 2)).sum()).healthy
+        True
+        >>> try: _ = assert_learns(model, lambda: model(torch.ones(3, 2)).detach().sum())
+        ... except AssertionError as error: print(str(error).splitlines()[0])
+        error[detach]: detach() takes the value out of the graph of 2 parameters
+    """
+    report = diagnose(step, model=model, should_train=should_train, optimizer=optimizer)
+    if not report.healthy:
+        raise AssertionError(report.text())
+    names = tuple(name for name, _ in model.named_parameters())
+    for pattern in frozen:
+        if not any(exercises.matches(name, (pattern,)) for name in names):
+            raise GradkitError("no_such_parameter", pattern=pattern, names=", ".join(names[:5]))
+    open_ones = tuple(n for n, p in model.named_parameters() if p.requires_grad and exercises.matches(n, tuple(frozen)))
+    if open_ones:
+        raise AssertionError(i18n.words("learns.unfrozen", names=", ".join(open_ones)))
+    if optimizer is not None:
+        wanted = [row.name for row in report.parameters if row.should_train and not row.same_as]
+        if still := _unmoved(model, step, wanted, optimizer):
+            raise AssertionError(i18n.words("learns.still", names=", ".join(still)))
+    return report
+
+
+def _unmoved(
+    model: nn.Module, step: Callable[[], Any], wanted: Sequence[str], optimizer: torch.optim.Optimizer
+) -> list[str]:
+    """The parameters that one step of the optimizer leaves where they are; all is put back."""
+    with Preserved(model, step) as preserved:
+        preserved.optimizer(optimizer)
+        before = {name: preserved.parameters[name].detach().clone() for name in wanted}
+        preserved.clear_grads()
+
+        def train() -> None:
+            loss = getattr(value := step(), "loss", value)
+            if _same(preserved, before):  # else the step has trained already
+                if all(parameter.grad is None for parameter in preserved.parameters.values()):
+                    loss.backward()
+                optimizer.step()
+
+        Tracer(model, preserved).run(train)  # it tells what is written, so that it can be put back
+        return _same(preserved, before)
+
+
+def _same(preserved: Preserved, before: dict[str, torch.Tensor]) -> list[str]:
+    return [name for name, old in before.items() if torch.equal(preserved.parameters[name].detach(), old)]
+
+
+def check(name: str, **answers: Callable[..., Any]) -> Verdict:
+    """Check the answer to an exercise of the workshop by running it, and note the try.
+
+    Args:
+        name: the exercise, for example ``"forgotten_no_grad"``.
+        **answers: the functions of the learner's program, for example ``build=build, loss_of=loss_of``.
+
+    Returns:
+        The verdict of an answer that is right.
+
+    Raises:
+        NotYet: it is not right yet; says which points are, and which are not. An ``AssertionError``.
+        GradkitError: no such exercise (``no_such_exercise``), or other functions than it asks for (``other_answers``).
+    """
+    verdict = judged(name, **answers)
+    logbook.note(name, solved=verdict.passed)
+    if not verdict.passed:
+        raise NotYet(verdict)
+    return verdict
+
+
+def judged(name: str, **answers: Callable[..., Any]) -> Verdict:
+    """As :func:`check`, but it notes nothing, and hands out the verdict in either case."""
+    exercise = exercises.find(name)
+    if sorted(answers) != sorted(exercise.functions) or not all(map(callable, answers.values())):
+        raise GradkitError("other_answers", name=name, functions=", ".join(exercise.functions))
+    return Verdict(name, judging.judge(exercise, answers))
+
+
+class Progress:
+    """The exercises, and which of them were solved: a table that a notebook displays.
+
+    Attributes:
+        solved: the names of those that were.
+    """
+
+    def __init__(self) -> None:
+        self._entries = logbook.entries()
+        self.solved = tuple(name for name in exercises.EXERCISES if self._entry(name).solved)
+
+    def _entry(self, name: str) -> logbook.Entry:
+        return self._entries.get(name, logbook.Entry())
+
+    def text(self, language: str | None = None) -> str:
+        """The table in ``language``; None for the one in use."""
+        lines = [i18n.words("progress.head", language, n=len(self.solved), all=len(exercises.EXERCISES))]
+        for name, exercise in exercises.EXERCISES.items():
+            entry = self._entry(name)
+            state = "solved" if entry.solved else "tried" if entry.tries else "not_begun"
+            title = i18n.words(f"workshop.{name}", language)
+            said = i18n.words(f"progress.{state}", language, tries=entry.tries, day=entry.solved)
+            mark = verdicts.MARKS[verdicts.RIGHT if entry.solved else verdicts.ASIDE]
+            line = i18n.words("progress.line", language, number=exercise.book[:2], title=title, said=said)
+            lines.append(f"{mark} {line}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return self.text()
+
+
+def progress(*, forget: bool = False) -> Progress:
+    """What was solved so far, kept in a small file in your configuration folder; ``forget=True`` begins anew.
+
+    Example:
+        >>> isinstance(progress().solved, tuple)
+        True
+    """
+    if forget:
+        logbook.forget()
+    return Progress()

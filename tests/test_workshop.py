@@ -1,0 +1,215 @@
+"""The workshop's checks tell wrong, half right, cheating and right answers apart, by running them, and say why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gradkit import bookshelf, exercises, i18n, logbook, testing
+from gradkit.errors import GradkitError
+from gradkit.userfiles import load_file
+from gradkit.verdicts import Verdict
+from tests.workshop_answers import ANSWERS, Answer
+
+BOOKS = [f"workshop/{one.book}" for one in exercises.EXERCISES.values()]
+each_exercise = pytest.mark.parametrize("name", list(exercises.EXERCISES))
+
+
+each_answer = pytest.mark.parametrize("answer", ANSWERS, ids=str)
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A configuration folder of its own, and English."""
+    monkeypatch.setenv("GRADKIT_CONFIG_DIR", str(tmp_path / "config"))
+    spoken = i18n.language()
+    i18n.language("en")
+    yield tmp_path / "config"
+    i18n.language(spoken)
+
+
+def functions(source: str, name: str, folder: Path) -> dict[str, Any]:
+    """The functions that a check of this exercise takes, from a program that lies in a file as a user's does."""
+    path = folder / "answer.py"
+    path.write_text(source, encoding="utf-8")
+    module = load_file(path)
+    return {function: getattr(module, function) for function in exercises.find(name).functions}
+
+
+def judged(answer: Answer, folder: Path) -> Verdict:
+    return testing.judged(answer.name, **functions(answer.source(), answer.name, folder))
+
+
+def only_in_the_solution(name: str) -> set[str]:
+    """The lines that a verdict must not give away."""
+    book = exercises.find(name).book
+    programs = [exercises.program(f"{folder}/{book}") for folder in (exercises.SOLUTIONS, "workshop")]
+    right, broken = ({line.strip() for line in program.splitlines()} for program in programs)
+    return right - broken - {""}
+
+
+@each_answer
+def test_an_answer_is_judged_for_what_it_does(answer: Answer, tmp_path: Path) -> None:
+    verdict = judged(answer, tmp_path)
+    assert verdict.wrong == answer.wrong, verdict.text()
+    assert verdict.passed == answer.kind.startswith("right")
+    assert answer.says in verdict.text("en")
+    told = verdict.text("en") + verdict.text("zh")
+    assert [line for line in only_in_the_solution(answer.name) if line in told] == []
+
+
+@each_exercise
+def test_every_kind_of_answer_is_tried(name: str) -> None:
+    kinds = [answer.kind.split(":")[0].split(",")[0] for answer in ANSWERS if answer.name == name]
+    assert kinds.count("untouched") == 1
+    assert kinds.count("wrong") >= 2
+    assert kinds.count("half right") >= 1
+    assert kinds.count("cheat") >= 2
+    assert kinds.count("right") >= 1
+
+
+@each_exercise
+def test_the_solution_is_right_and_the_untouched_program_is_not(name: str, tmp_path: Path) -> None:
+    book = exercises.find(name).book
+    right = exercises.program(f"{exercises.SOLUTIONS}/{book}")
+    assert testing.judged(name, **functions(right, name, tmp_path)).passed
+    untouched = functions(exercises.program(f"workshop/{book}"), name, tmp_path)
+    with pytest.raises(testing.NotYet):
+        testing.check(name, **untouched)
+
+
+@each_exercise
+def test_what_is_given_is_the_same_in_exercise_and_solution(name: str) -> None:
+    book = exercises.find(name).book
+    given = [exercises.program(f"{folder}/{book}", ("given",)) for folder in ("workshop", exercises.SOLUTIONS)]
+    assert given[0] == given[1]
+
+
+@each_exercise
+def test_a_check_takes_less_than_three_seconds(name: str, tmp_path: Path) -> None:
+    untouched = next(answer for answer in ANSWERS if answer.name == name)
+    judged(untouched, tmp_path)
+    start = time.perf_counter()
+    judged(untouched, tmp_path)
+    assert time.perf_counter() - start < 3
+
+
+def test_a_verdict_speaks_both_languages(tmp_path: Path) -> None:
+    verdict = judged(ANSWERS[0], tmp_path)
+    assert verdict.text("en").startswith("Not yet: A forgotten no_grad\n✓ The model has all its weights")
+    chinese = verdict.text("zh").splitlines()
+    assert (chinese[0][:5], chinese[1][:9]) == ("还没有解决", "✓ 模型的权重齐全")
+    assert "answer.py:31" in "".join(chinese)
+
+
+def test_a_check_leaves_random_state_and_grad_mode_as_they_were(tmp_path: Path) -> None:
+    answers = functions(ANSWERS[0].source(), "forgotten_no_grad", tmp_path)
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        testing.judged("forgotten_no_grad", **answers)
+        assert not torch.is_grad_enabled()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.is_grad_enabled()
+
+
+def test_a_program_that_leaves_autograd_off_is_told_so(tmp_path: Path) -> None:
+    answer = Answer(
+        "forgotten_no_grad",
+        "wrong",
+        (("    with torch.no_grad():\n        scores", "    torch.set_grad_enabled(False)\n    scores"),),
+    )
+    assert judged(answer, tmp_path).wrong == ("no_history", "grad_left_off")
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    ("returned", "wrong"),
+    [("None", "no_tensor"), ("model(leaf)", "not_scalar"), ("1 / 0", "raises"), ("torch.tensor(1.0986)", "other_loss")],
+)
+def test_what_is_no_loss_is_named(returned: str, wrong: str, tmp_path: Path) -> None:
+    answer = Answer("forgotten_no_grad", "wrong", (("F.cross_entropy(scores, kind)", returned),))
+    assert wrong in judged(answer, tmp_path).wrong
+
+
+@pytest.mark.parametrize(
+    ("built", "wrong"), [("None", "no_model"), ("LeafNet(), 1", "no_model"), ("undefined", "raises")]
+)
+def test_what_is_no_model_is_named(built: str, wrong: str, tmp_path: Path) -> None:
+    answer = Answer("forgotten_no_grad", "wrong", (("    return LeafNet()", f"    return {built}"),))
+    assert judged(answer, tmp_path).wrong == (wrong,)
+
+
+def test_a_failed_check_shows_its_sentences_in_the_place_of_a_traceback(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="Not yet") as caught:
+        testing.check("forgotten_no_grad", **functions(ANSWERS[0].source(), "forgotten_no_grad", tmp_path))
+    assert "\n".join(caught.value._render_traceback_()) == str(caught.value)
+
+
+def test_a_check_says_which_functions_it_takes() -> None:
+    with pytest.raises(GradkitError, match="build, loss_of"):
+        testing.check("forgotten_no_grad", build=len)
+    with pytest.raises(GradkitError, match="no exercise forgotten_nograd"):
+        testing.check("forgotten_nograd")
+
+
+# -- progress ---------------------------------------------------------------------------------------------------
+
+
+def test_progress_is_kept_from_one_kernel_to_the_next(config: Path, tmp_path: Path) -> None:
+    answers = functions(ANSWERS[0].source(), "forgotten_no_grad", tmp_path)
+    for _ in range(2):
+        with pytest.raises(testing.NotYet):
+            testing.check("forgotten_no_grad", **answers)
+    assert "01 A forgotten no_grad: not yet (2×)" in testing.progress().text()
+    assert testing.progress().solved == ()
+    right = exercises.solution("forgotten_no_grad")
+    testing.check("forgotten_no_grad", build=right["build"], loss_of=right["loss_of"])
+    assert testing.progress().solved == ("forgotten_no_grad",)
+    assert "01 忘了拿掉的 no_grad" in testing.progress().text("zh")
+    assert logbook.file().parent == config
+    assert testing.progress(forget=True).solved == ()
+
+
+def test_what_was_solved_stays_solved() -> None:
+    logbook.note("zero_loss", solved=True)
+    assert logbook.note("zero_loss", solved=False).solved
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{1", '{"zero_loss": 3}', '{"zero_loss": {"tries": "x"}}'])
+def test_a_logbook_that_cannot_be_read_counts_as_empty(content: str) -> None:
+    logbook.file().parent.mkdir(parents=True)
+    logbook.file().write_text(content, encoding="utf-8")
+    assert logbook.entries() == {}
+    assert logbook.note("zero_loss", solved=True).tries == 1
+
+
+def test_a_logbook_that_cannot_be_written_stops_nobody(config: Path) -> None:
+    config.write_text("a file in the place of the folder", encoding="utf-8")
+    assert logbook.note("zero_loss", solved=True).tries == 1
+
+
+# -- a course's metadata ----------------------------------------------------------------------------------------
+
+
+@each_exercise
+def test_given_program_and_check_carry_what_nbgrader_needs(name: str) -> None:
+    exercise = exercises.find(name)
+    pages = [page for page in bookshelf.read(f"workshop/{exercise.book}") if "nbgrader" in page.metadata]
+    marks = {page.metadata["nbgrader"]["grade_id"]: page.metadata["nbgrader"] for page in pages}
+    facts = {key: tuple(one[k] for k in ("solution", "grade", "locked")) for key, one in marks.items()}
+    assert facts == {"given": (False, False, True), "program": (True, False, False), "check": (False, True, True)}
+    assert all(one["schema_version"] == 3 and not one["task"] for one in marks.values())
+    assert marks["check"]["points"] == exercise.points
+    assert [page.metadata["tags"][0] for page in pages] == ["given", "program", "check"]
+
+
+@pytest.mark.parametrize("book", BOOKS)
+def test_every_exercise_folds_away_three_hints(book: str) -> None:
+    for language in i18n.LANGUAGES:
+        text = "\n".join(page.says(language) for page in bookshelf.read(book) if page.kind == "markdown")
+        assert text.count("<details><summary>") == text.count("</details>") == 3

@@ -109,7 +109,6 @@ def _finding(cut: Cut, e: Evidence) -> Finding:
     region = e.trace.regions[cut.region] if cut.region >= 0 else None
     first = calls[-1 if region is not None and region.kind == FUNCTION else 0] if calls else None
     cause, spot = _cause(cut, region, calls, e), _location(region, first, e)
-    module = e.trace.modules[first.module] if first is not None and first.module >= 0 else ""
     revived = tuple(n for n in cut.parameters if e.revived is not None and n in e.revived)
     all_alive = bool(revived) and len(revived) == len(set(cut.parameters) - set(e.frozen))
     proof = PROVEN if all_alive and replay.can_undo(cut) else LIKELY
@@ -118,6 +117,7 @@ def _finding(cut: Cut, e: Evidence) -> Finding:
     call = region.via if region is not None and region.via else first.name if first is not None else ""
     chain = region.chain if region is not None else first.chain if first is not None else ()
     inside = next((c for c in e.flow_from(cut.parameters) if c.index in set(cut.calls)), first)
+    module = e.trace.modules[inside.module] if inside is not None and inside.module >= 0 else ""
     notes = (*(_inside(region, inside) if cause != "custom_function" else ()), *_returns(cut, e), *called_by(chain))
     facts = {**_facts(region), **_doubt(cut, proof, e)}
     return Finding(cause, spot, notes, proof, cut.parameters, 0, module, call, revived, e.reruns, facts)

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import nbclient
+import nbformat
 import pytest
 import torch
 from torch import nn
@@ -199,8 +201,6 @@ def test_one_code_path_asks_each_device_for_what_it_has(device: str, monkeypatch
 
 
 def cuda_record() -> dict[str, Any]:
-    if not CUDA_RECORD.is_file():
-        pytest.skip("no record of a CUDA device yet")
     kept: dict[str, Any] = json.loads(CUDA_RECORD.read_text(encoding="utf-8"))
     return kept
 
@@ -240,3 +240,26 @@ def test_on_the_gpu_the_branches_used_half_precision_although_they_were_told_not
 def test_on_the_gpu_a_pass_without_grad_cut_nothing_from_the_next() -> None:
     reached, all_of_them = cuda_record()["reached_after_a_pass_without_grad"]
     assert reached == all_of_them
+
+
+# the notebook
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_notebook_runs_and_its_cells_show_what_its_text_says(language: str) -> None:
+    folder = Path(gradkit.__file__).parents[1] / "notebooks" / language / "cases"
+    book = nbformat.read(folder / "device_aware_amp.ipynb", as_version=4)
+    nbclient.NotebookClient(book, timeout=120, store_widget_state=False).execute(cwd=str(folder))
+    outputs = [output for cell in book.cells for output in cell.get("outputs", ())]
+    shown = [output.data.get("text/plain", "") for output in outputs if "data" in output]
+    said = "".join(output.text for output in outputs if output.output_type == "stream")
+    assert said.count(f"RuntimeError: {NO_GRADIENT}") == 2
+    assert said.count("AssertionError: Attempted unscale_ but _scale is None") == 2
+    assert {"(True, 65536.0)", "False", "'torch.float16'"} <= set(shown)
+    assert "1.52588e-05" in said
+    assert "Loss went from nan to nan" in said
+    assert re.findall(r"amp_misuse \d+ (\S+)", said) == [
+        "(loss", "clip_grad_norm_(self.model.parameters(),", "self.optimizer.step()",
+    ]  # fmt: skip
+    assert sum({"en": "Sound:", "zh": "一切正常"}[language] in text for text in [*shown, said]) == 2

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
 import torch
 
@@ -247,3 +249,28 @@ def test_an_adapter_on_a_model_that_it_does_not_fit_is_named() -> None:
     for language in ("en", "zh"):
         assert str(adapter) in caught.value.text(language)
         assert "Sequential" in caught.value.text(language)
+
+
+# -- the notebook ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_notebook_runs_and_its_cells_show_what_its_text_says(language: str) -> None:
+    folder = Path(gradkit.__file__).parents[1] / "notebooks" / language / "cases"
+    book = nbformat.read(folder / "resume_lora.ipynb", as_version=4)
+    nbclient.NotebookClient(book, timeout=120, store_widget_state=False).execute(cwd=str(folder))
+    outputs = [output for cell in book.cells for output in cell.get("outputs", ())]
+    shown = [output.data.get("text/plain", "") for output in outputs if "data" in output]
+    said = "".join(output.text for output in outputs if output.output_type == "stream")
+    assert said.count(f"RuntimeError: {NO_GRADIENT}") == 1
+    assert "model.training=True False\nmodel.training=False False\n" in said
+    assert said.count("adapter_inference_mode") == 2
+    assert "optimizer got an empty parameter list" in said
+    assert "grad can be implicitly created only for scalar outputs" in said
+    assert "Trying to backward through the graph a second time" in said
+    assert {"True", "1.28"} <= set(shown)
+    assert len(re.findall(r"new_optimizer +first step 1\.280", said)) == 3
+    reports = [text for text in shown if re.search(r"\[(adapter_inference_mode|non_scalar|double_backward)\]", text)]
+    assert len(reports) == 3
+    assert any({"en": "Sound:", "zh": "一切正常"}[language] in text for text in shown)

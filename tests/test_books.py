@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from gradkit import bookshelf
+from gradkit import bookshelf, pages
 from gradkit.errors import GradkitError
 from tools import books
 
@@ -30,11 +30,11 @@ PAGE = """\
 # %% tags=["hide-input"]
 print(1)
 """
-FRESH = PAGE.format(of=bookshelf.stamp("# A title\n\nSome words."))
+FRESH = PAGE.format(of=pages.stamp("# A title\n\nSome words."))
 
 
 def faults(source: str) -> list[str]:
-    return [fault.split(":")[0] for fault in books.faults(bookshelf.cells(source))]
+    return [fault.split(":")[0] for fault in books.faults(pages.parse(source))]
 
 
 @each_book
@@ -105,9 +105,9 @@ def test_stamping_changes_nothing_but_the_stamps() -> None:
 
 
 def test_a_cell_keeps_its_metadata_and_its_id_does_not_depend_on_its_place() -> None:
-    (text, code) = bookshelf.bound(bookshelf.cells(FRESH), "zh").cells
+    (text, code) = pages.bound(pages.parse(FRESH), "zh").cells
     assert (text.source, code.metadata) == ("# 标题\n\n几句话。", {"tags": ["hide-input"]})
-    later = bookshelf.bound(bookshelf.cells("# %%\nprint(0)\n" + FRESH + "\n# %%\nprint(1)\n"), "en").cells
+    later = pages.bound(pages.parse("# %%\nprint(0)\n" + FRESH + "\n# %%\nprint(1)\n"), "en").cells
     assert [cell.id for cell in later[1:]] == [text.id, code.id, f"{code.id}-2"]
 
 

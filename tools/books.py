@@ -16,18 +16,19 @@ from pathlib import Path
 REPO = Path(__file__).parents[1]
 sys.path.insert(0, str(REPO))
 
-from gradkit import bookshelf, i18n  # noqa: E402
+from gradkit import bookshelf, i18n, pages  # noqa: E402
+from gradkit.pages import Page  # noqa: E402
 
 NOTEBOOKS = REPO / "notebooks"
 HAN = re.compile(r"[\u4e00-\u9fff]")
 CHINESE_HEAD = re.compile(r'^# %% \[markdown\] .*lang="zh".*$', re.MULTILINE)
 
 
-def faults(pages: tuple[bookshelf.Cell, ...]) -> Iterator[str]:
+def faults(book: tuple[Page, ...]) -> Iterator[str]:
     """What is wrong with the texts of a book, one sentence each."""
-    if not pages or not pages[0].says("en").startswith("# "):
+    if not book or not book[0].says("en").startswith("# "):
         yield "the first cell is no English title"
-    for page in pages:
+    for page in book:
         english, chinese = page.says("en"), page.says("zh")
         head = (english or chinese).strip().split("\n")[0][:60]
         if page.kind == "code":
@@ -39,31 +40,35 @@ def faults(pages: tuple[bookshelf.Cell, ...]) -> Iterator[str]:
             yield from (f"{fault}: {head}" for fault in _text_faults(english, chinese, page))
 
 
-def _text_faults(english: str, chinese: str, page: bookshelf.Cell) -> Iterator[str]:
-    if page.of != bookshelf.stamp(english):
+def _text_faults(english: str, chinese: str, page: Page) -> Iterator[str]:
+    if page.of != pages.stamp(english):
         yield "the Chinese is stale; read it again, then --stamp"
     if "fuzzy" in page.metadata:
         yield "the Chinese is marked fuzzy"
     if HAN.search(english.replace("中文", "")):
         yield "Chinese in the English text"
-    if not HAN.search(chinese):
+    if words_alone(english).strip() and not HAN.search(chinese):
         yield "the Chinese text has no Chinese"
     if prose := left_in_english(english, chinese):
         yield f"English left in the Chinese text ({prose})"
 
 
+def words_alone(text: str) -> str:
+    """A text without code, quotations and addresses, which may be the same in every language."""
+    return re.sub(r"```.*?```|`[^`]*`|^>.*?$|\]\([^)]*\)|\"[^\"]*\"|“[^”]*”", " ", text, flags=re.DOTALL | re.MULTILINE)
+
+
 def left_in_english(english: str, chinese: str) -> str:
-    """A run of six English words that stands in both, outside code, quotations and links; ``""`` if there is none."""
-    bare = [re.sub(r"```.*?```|`[^`]*`|^>.*$|\]\([^)]*\)", " ", text, flags=re.S | re.M) for text in (english, chinese)]
-    for found in re.finditer(r"(?=\b((?:[A-Za-z']+[ ,]+){5}[A-Za-z']+))", bare[1]):
-        if found[1] in bare[0]:
+    """A run of six English words that stands in both, apart from what may; ``""`` if there is none."""
+    for found in re.finditer(r"(?=\b((?:[A-Za-z']+[ ,]+){5}[A-Za-z']+))", words_alone(chinese)):
+        if found[1] in words_alone(english):
             return found[1]
     return ""
 
 
 def stamped(source: str) -> str:
     """A book's source with every Chinese text stamped as written from the English before it."""
-    stamps = iter([bookshelf.stamp(page.says("en")) for page in bookshelf.cells(source) if "zh" in page.text])
+    stamps = iter([pages.stamp(page.says("en")) for page in pages.parse(source) if "zh" in page.text])
 
     def head(found: re.Match[str]) -> str:
         return re.sub(r' of="[^"]*"', "", found[0]).replace('lang="zh"', f'lang="zh" of="{next(stamps)}"')

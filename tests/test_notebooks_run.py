@@ -1,0 +1,63 @@
+"""Every notebook runs from top to bottom, in both languages, quietly; those of the guides show what they promise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gradkit import bookshelf, casefiles, guide
+from gradkit.i18n import words
+from tests.forks import Forks, Run
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+
+# Warnings of torch's own that belong to what a guide shows:
+WARNS = {
+    "guides/checkpoint_reentrant": "None of the inputs have requires_grad=True",
+    "guides/custom_function": "Using backward() with create_graph=True",
+    "guides/ddp_unused": "find_unused_parameters=True was specified",
+    "guides/new_leaf": "Converting a tensor with requires_grad=True to a scalar",
+    "guides/python_roundtrip": "Converting a tensor with requires_grad=True to a scalar",
+    "guides/rewrap_tensor": "To copy construct from a tensor",
+}
+
+each_language = pytest.mark.parametrize("language", ["en", "zh"])
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks() as running:
+        yield running
+
+
+def quiet(run: Run, name: str) -> list[str]:
+    """What was written to standard error, but for warnings that belong to the notebook."""
+    lines = [line for line in run.noise.splitlines() if "Warning:" in line]
+    return [line for line in lines if WARNS.get(name, "?") not in line] or ([] if lines else run.noise.splitlines())
+
+
+@each_language
+@pytest.mark.parametrize("name", bookshelf.names())
+def test_a_notebook_runs_from_top_to_bottom_without_a_word_on_standard_error(
+    forks: Forks, name: str, language: str
+) -> None:
+    run = forks.run(NOTEBOOKS / language / f"{name}.ipynb")
+    assert [(cell.source, cell.error) for cell in run.cells if cell.error and not cell.may_raise] == []
+    assert quiet(run, name) == []
+    if name.startswith(bookshelf.GUIDES):
+        shows_what_a_guide_promises(run, name.removeprefix(bookshelf.GUIDES), language)
+
+
+def shows_what_a_guide_promises(run: Run, cause: str, language: str) -> None:
+    """The wrong program's report names the line of the cell, with a picture; the cured one's is a clean bill."""
+    displayed = [shown for cell in run.cells for shown in cell.displayed]
+    wrong, cured = (shown for shown in displayed if "gk-verdict" in shown.get("text/html", ""))
+    assert "gk-verdict ok" in cured["text/html"]
+    assert f"[{cause}]" in wrong["text/plain"].splitlines()[0]
+    assert all("<svg" in shown["text/html"] and f'lang="{language}' in shown["text/html"] for shown in (wrong, cured))
+    if cause != "unknown":
+        assert f"--> {words('report.cell', language)}" in wrong["text/plain"]
+        lines = [casefiles.source(cause).splitlines()[number - 1] for number in guide.cut_lines(cause)]
+        assert any(line.removesuffix("# CUT").strip() in wrong["text/plain"] for line in lines)

@@ -125,7 +125,7 @@ def test_where_the_suspects_are_guilty_they_are_named_and_it_is_proven(name: str
 
 def test_of_a_block_that_takes_in_frozen_layers_first_the_layer_is_named_that_lost_its_gradient() -> None:
     assert diagnosed("no_grad_too_wide").findings[0].module == "proj.0"
-    assert diagnosed("no_grad_round_llm").findings[0].module == "base_llm_model.model"
+    assert diagnosed("no_grad_round_llm").findings[0].module == "base_llm_model.model.layers.0.input_layernorm"
 
 
 def test_of_the_two_no_grad_blocks_the_one_is_named_that_does_harm() -> None:

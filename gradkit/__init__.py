@@ -13,9 +13,10 @@ from gradkit.trial import judge as judge
 
 if TYPE_CHECKING:
     from gradkit.widgets.panel import Panel
+    from gradkit.widgets.quiz import Quiz
 
 __version__ = "0.1.0"
-__all__ = ["GradkitError", "__version__", "claim", "claims", "diagnose", "judge", "language", "panel"]
+__all__ = ["GradkitError", "__version__", "claim", "claims", "diagnose", "judge", "language", "panel", "quiz"]
 
 
 def panel(model: Any = None, batch: Any = None, **given: Any) -> Panel:
@@ -33,3 +34,18 @@ def panel(model: Any = None, batch: Any = None, **given: Any) -> Panel:
     from gradkit.widgets.panel import Panel
 
     return Panel(model, batch, **given)
+
+
+def quiz(language: str | None = None) -> Quiz:
+    """The quiz for a notebook: guess whether what people believe about autograd is so, run the experiment, see.
+
+    Args:
+        language: ``"en"``, ``"zh"``, or None for the one in use.
+
+    Example:
+        >>> quiz(language="en").next.description
+        'Next'
+    """
+    from gradkit.widgets.quiz import Quiz
+
+    return Quiz(language)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
 from gradkit import i18n, paired, trial
 from gradkit.errors import GradkitError
-from gradkit.trial import Row, Trial
+from gradkit.trial import Trial
 
 TOPICS = ("modes", "freezing", "graph", "loss", "cures", "optimizer", "adapters", "precision")
 
@@ -68,7 +67,8 @@ class Claim:
             >>> claim("clone_detaches").run().verdict
             'false'
         """
-        return trial.told(_record(self.id)) if self.needs and not trial.can(self.needs) else trial.run(self.code)
+        recorded = bool(self.needs) and not trial.can(self.needs)
+        return replace(trial.told(_record(self.id)) if recorded else trial.run(self.code), labels=self.labels)
 
     def edit(self) -> None:
         """Put the experiment into a new cell below this one, to be changed and run.
@@ -153,32 +153,13 @@ def markdown(claim: Claim, seen: Trial | None = None) -> str:
     language = claim.language
     page = [f"# {claim.belief}", f"**{i18n.words(f'claims.verdict.{claim.verdict}', language)}** {claim.answer}"]
     if seen is not None:
-        page += [_head("seen", language), rows(seen.rows, claim.labels, language), summary(seen, language)]
+        page += [_head("seen", language), replace(seen, labels=claim.labels).markdown(language)]
         page += [] if seen.verdict == claim.verdict else [changed(claim, seen)]
     page += [_head("why", language), claim.why, _head("instead", language), claim.instead]
     page += [_head("experiment", language), f"```python\n{claim.code}\n```"]
     if claim.sources:
         page += [_head("sources", language), "\n".join(f"- <{address}>" for address in claim.sources)]
     return "\n\n".join(page) + "\n"
-
-
-def rows(found: Iterable[Row], labels: dict[str, str], language: str | None = None) -> str:
-    """Observations as a list: what it is called, what was believed, what is seen."""
-    return "\n".join(
-        f"- {'✓' if row.as_believed else '✗' if row.believed is not None else '·'} {labels.get(row.key, row.key)}: "
-        + i18n.words("claims.row" if row.believed is not None else "claims.context", language,
-                     believed=row.believed, seen=row.seen)
-        for row in found
-    )  # fmt: skip
-
-
-def summary(seen: Trial, language: str | None = None) -> str:
-    """The verdict of a run, and where it was run."""
-    place = {"device": seen.device, "version": seen.version}
-    return i18n.words(
-        "claims.recorded" if seen.recorded else "claims.ran", language,
-        verdict=i18n.words(f"claims.verdict.{seen.verdict}", language), **place,
-    )  # fmt: skip
 
 
 def changed(claim: Claim, seen: Trial) -> str:

@@ -11,7 +11,7 @@ import functools
 import re
 from dataclasses import dataclass, replace
 
-from gradkit import i18n, paired
+from gradkit import beliefs, i18n, paired
 from gradkit.casefiles import causes, cut_lines, definition, difference, folder, load_case, region
 from gradkit.errors import GradkitError
 
@@ -72,8 +72,9 @@ def guide(cause: str, language: str | None = None) -> Guide:
 @functools.cache
 def _read(cause: str, language: str) -> Guide:
     bare = outline(cause, language)
-    steps = (replace(step, markdown=_with_code(cause, language, step.markdown)) for step in bare.steps)
-    return replace(bare, steps=tuple(steps))
+    *steps, last = (replace(step, markdown=_with_code(cause, language, step.markdown)) for step in bare.steps)
+    last = replace(last, markdown=last.markdown + _related(cause, language))
+    return replace(bare, steps=(*steps, last))
 
 
 def outline(cause: str, language: str) -> Guide:
@@ -103,6 +104,19 @@ def _with_code(cause: str, language: str, text: str) -> str:
         return f"{checked}\n\n" + _fence("python proof", definition(cause, name))
 
     return _DIRECTIVE.sub(block, text)
+
+
+def _related(cause: str, language: str) -> str:
+    """The beliefs that have to do with the cause, as the end of the last step."""
+    told = [
+        i18n.words(
+            "claims.one_related", language,
+            belief=one.belief, verdict=i18n.words(f"claims.verdict.{one.verdict}", language), claim=one.id,
+        )
+        for one in beliefs.about(cause, language)
+    ]  # fmt: skip
+    lines = "\n".join(f"- {line}" for line in told)
+    return f"\n\n{i18n.words('claims.related', language)}\n\n{lines}" if told else ""
 
 
 def _fence(info: str, code: str) -> str:

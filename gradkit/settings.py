@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -24,11 +25,7 @@ def file() -> Path:
 
 def remembered(name: str) -> str:
     """What was chosen last, ``""`` if nothing is known."""
-    try:
-        choices = json.loads(file().read_text(encoding="utf-8"))
-    except (OSError, ValueError, RuntimeError):  # RuntimeError: a system that knows no home folder
-        return ""
-    chosen = choices.get(name, "") if isinstance(choices, dict) else ""
+    chosen = _choices().get(name, "")
     return chosen if isinstance(chosen, str) else ""
 
 
@@ -36,4 +33,12 @@ def remember(name: str, chosen: str) -> None:
     """Keep a choice for the next time, if that can be done."""
     with contextlib.suppress(OSError, RuntimeError):
         file().parent.mkdir(parents=True, exist_ok=True)
-        file().write_text(json.dumps({name: chosen}) + "\n", encoding="utf-8")
+        file().write_text(json.dumps({**_choices(), name: chosen}) + "\n", encoding="utf-8")
+
+
+def _choices() -> dict[str, Any]:
+    try:
+        choices = json.loads(file().read_text(encoding="utf-8"))
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: a system that knows no home folder
+        return {}
+    return choices if isinstance(choices, dict) else {}

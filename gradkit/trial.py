@@ -7,10 +7,12 @@ import json
 import linecache
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from gradkit.i18n import words
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,16 @@ class Trial:
     Attributes:
         rows: the observations.
         version: the torch that it ran on.
-        device: ``"cpu"``, or the name of the GPU.
+        device: ``"CPU"``, or the name of the GPU.
         recorded: it was not run here and now; this is what was written down when it was.
+        labels: what the observations are called, where they have a better name than their key.
     """
 
     rows: tuple[Row, ...]
     version: str = torch.__version__
-    device: str = "cpu"
+    device: str = "CPU"
     recorded: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -59,6 +63,28 @@ class Trial:
     def holds(self) -> tuple[str, ...]:
         """The names of the observations that are as believed."""
         return tuple(row.key for row in self.rows if row.believed is not None and row.as_believed)
+
+    def markdown(self, language: str | None = None) -> str:
+        """What was seen, line by line, and the verdict, in CommonMark."""
+        lines = []
+        for row in self.rows:
+            mark = "·" if row.believed is None else "✓" if row.as_believed else "✗"
+            key = "claims.context" if row.believed is None else "claims.row"
+            facts = {
+                "name": self.labels.get(row.key, row.key),
+                "believed": f"`{row.believed}`",
+                "seen": f"`{row.seen}`",
+            }
+            lines.append(f"- {mark} {words(key, language, **facts)}")
+        return "\n".join(lines) + "\n\n" + self.summary(language)
+
+    def summary(self, language: str | None = None) -> str:
+        """The verdict, and where it was run."""
+        verdict, key = words(f"claims.verdict.{self.verdict}", language), "recorded" if self.recorded else "ran"
+        return words(f"claims.{key}", language, verdict=verdict, version=self.version, device=self.device)
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown()
 
     def __repr__(self) -> str:
         lines = (
@@ -108,7 +134,7 @@ def run(source: str, name: str = "experiment.py") -> Trial:
         exec(compile(source, name, "exec"), space)  # noqa: S102  # the reader's own code, in their own kernel
         seen = space["observe"]()
     gpu = "cuda" in source and can("cuda")
-    return judge(space["BELIEVED"], seen, device=torch.cuda.get_device_name() if gpu else "cpu")
+    return judge(space["BELIEVED"], seen, device=torch.cuda.get_device_name() if gpu else "CPU")
 
 
 def told(record: str) -> Trial:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import gradkit
-from gradkit import guide
+from gradkit import beliefs, guide
 from gradkit.errors import GradkitError
 from gradkit.report import Report
 
@@ -223,6 +223,15 @@ def test_no_directive_is_left_in_a_finished_guide(cause: str, language: str) -> 
 def test_the_text_holds_no_code_of_its_own(cause: str, language: str) -> None:
     assert "```" not in page(cause, language)
     assert "# CUT" not in guide.markdown(guide.guide(cause, language))
+
+
+@each_language
+def test_the_last_step_names_the_beliefs_that_have_to_do_with_the_cause(language: str) -> None:
+    last = guide.guide("detach", language).steps[-1].markdown
+    for claim in beliefs.about("detach", language):
+        assert claim.belief in last
+        assert f"gradkit claims {claim.id}" in last
+    assert len(beliefs.about("detach", language)) >= 3
 
 
 @each_cause

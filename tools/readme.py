@@ -1,4 +1,4 @@
-"""The computed parts of the README, in both languages: the report of its program, the causes, the table of other tools.
+"""The computed parts of the README, in both languages: the report of its program, the causes, the beliefs, other tools.
 
 python tools/readme.py            write them into README.md and README.zh.md, and docs/pictures/cut.*.png
 python tools/readme.py --check    exit with 1 if either page is out of date
@@ -17,12 +17,13 @@ from pathlib import Path
 REPO = Path(__file__).parents[1]
 sys.path.insert(0, str(REPO))
 
-from gradkit import guide  # noqa: E402
+from gradkit import beliefs, guide, i18n  # noqa: E402
 from gradkit.cli import main as gradkit_command  # noqa: E402
 from tools import peer_table  # noqa: E402
 
 PAGES = {"en": REPO / "README.md", "zh": REPO / "README.zh.md"}
 HEADS = {"en": ("cause id", "what happened", "in one sentence"), "zh": ("原因编号", "发生了什么", "一句话说明")}
+CLAIM_HEADS = {"en": ("people say", "verdict", "in one sentence"), "zh": ("有人说", "结论", "一句话说明")}
 
 
 def block(page: str, mark: str) -> str:
@@ -60,6 +61,15 @@ def causes(language: str) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def claims(language: str) -> str:
+    """The table of beliefs, each with a link to its text."""
+    rows = [CLAIM_HEADS[language], ("---",) * 3]
+    for claim in beliefs.claims(language):
+        verdict = i18n.words(f"claims.verdict.{claim.verdict}", language)
+        rows.append((f"[{claim.belief}](gradkit/claims/{claim.id}/{language}.md)", verdict, claim.answer))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 def fresh(page: str, language: str) -> str:
     """``page`` with its computed parts computed anew.
 
@@ -69,6 +79,7 @@ def fresh(page: str, language: str) -> str:
     parts = {
         "report": report(block(page, "program: train.py"), language),
         "causes": causes(language),
+        "claims": claims(language),
         "peer table": peer_table.table(language),
     }
     for name, text in parts.items():

@@ -16,6 +16,9 @@ _STATIC = Path(__file__).parent / "static"
 class Manners(anywidget.AnyWidget):
     """An invisible part of the panel that looks after the element around it.
 
+    Args:
+        region: the key of what the panel is called.
+
     Attributes:
         language: ``"en"`` or ``"zh"``.
         label: what the panel is called.
@@ -31,6 +34,10 @@ class Manners(anywidget.AnyWidget):
     goal: traitlets.List[Any] = traitlets.List(default_value=["", 0]).tag(sync=True)
     _moves = 0
 
+    def __init__(self, region: str = "panel.region") -> None:
+        super().__init__()
+        self._region = region
+
     def go(self, name: str) -> None:
         """Scroll to the first element of that CSS class, and focus it."""
         self._moves += 1
@@ -39,7 +46,7 @@ class Manners(anywidget.AnyWidget):
     def speak(self, language: str) -> None:
         """See :class:`parts.Spoken`."""
         self.language = language
-        self.label = words("panel.region", language)
+        self.label = words(self._region, language)
 
 
 def style() -> str:

@@ -57,9 +57,11 @@ function attend(root, model) {
   }, 80);
 
   // JupyterLab takes single letters and Enter before a button hears them (dd deletes the cell). This attribute stops
-  // it, on the very element that has the focus; it stops Ctrl+S as well, so it is gone while Ctrl or Cmd is down.
+  // it, on the very element that has the focus; it stops Ctrl+S as well, so it is gone while Ctrl or Cmd is down. In a
+  // code box it stays: there Ctrl+Enter would run the cell that the panel is in, and all that was typed were lost.
   const keys = ({ type, target, key, ctrlKey, metaKey }) => {
-    if (type === "keydown" && (ctrlKey || metaKey || HELD.has(key))) target.removeAttribute(QUIET);
+    const held = ctrlKey || metaKey || HELD.has(key);
+    if (type === "keydown" && held && !target.matches("textarea")) target.removeAttribute(QUIET);
     else target.setAttribute(QUIET, "true");
   };
   for (const type of ["focusin", "keydown", "keyup"]) root.addEventListener(type, keys, true);

@@ -9,14 +9,18 @@ from gradkit.beliefs import claims as claims
 from gradkit.diagnose import diagnose as diagnose
 from gradkit.errors import GradkitError as GradkitError
 from gradkit.i18n import language as language
+from gradkit.scan import scan as scan
 from gradkit.trial import judge as judge
+from gradkit.verify import verify as verify
 
 if TYPE_CHECKING:
     from gradkit.widgets.panel import Panel
     from gradkit.widgets.quiz import Quiz
 
 __version__ = "0.1.0"
-__all__ = ["GradkitError", "__version__", "claim", "claims", "diagnose", "judge", "language", "panel", "quiz"]
+__all__ = [
+    "GradkitError", "__version__", "claim", "claims", "diagnose", "judge", "language", "panel", "quiz", "scan", "verify",
+]  # fmt: skip
 
 
 def panel(model: Any = None, batch: Any = None, **given: Any) -> Panel:

@@ -1,4 +1,4 @@
-"""The command line: ``gradkit lab``, ``diagnose``, ``guide``, ``guides``, ``claims``.
+"""The command line: ``gradkit lab``, ``diagnose``, ``verify``, ``scan``, ``guide``, ``guides``, ``claims``.
 
 Every import of a heavy room is inside the command that needs it, so that ``gradkit --help`` answers at once.
 """
@@ -6,19 +6,17 @@ Every import of a heavy room is inside the command that needs it, so that ``grad
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gradkit import i18n
+from gradkit import checking, i18n
 from gradkit.errors import GradkitError
 from gradkit.i18n import words
-
-HEALTHY, FINDINGS, COULD_NOT_RUN = 0, 1, 2
+from gradkit.options import COULD_NOT_RUN, FINDINGS, HEALTHY, add_loading, command, load_step, program_output_aside
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,6 +88,8 @@ def _parse(given: list[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(metavar=words("cli.command"), required=True)
     _add_lab(commands)
     _add_diagnose(commands)
+    checking.add_verify(commands)
+    checking.add_scan(commands)
     _add_guides(commands)
     _add_claims(commands)
     options, others = parser.parse_known_args(given)
@@ -99,23 +99,8 @@ def _parse(given: list[str]) -> argparse.Namespace:
     return options
 
 
-def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: Callable[[argparse.Namespace], int]
-) -> argparse.ArgumentParser:
-    command = commands.add_parser(
-        name,
-        help=words(f"cli.{name}.help"),
-        description=words(f"cli.{name}.about"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    command.add_argument("--language", metavar="en|zh", help=words("cli.language"))
-    command.set_defaults(run=run)
-    return command
-
-
 def _add_lab(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    lab = _command(commands, "lab", _lab)
+    lab = command(commands, "lab", _lab)
     lab.add_argument("--no-browser", action="store_true", help=words("cli.lab.no_browser"))
     lab.add_argument("--port", type=int, metavar="N", help=words("cli.lab.port"))
     lab.add_argument("--ip", help=words("cli.lab.ip"))
@@ -124,14 +109,8 @@ def _add_lab(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def _add_diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    diagnose = _command(commands, "diagnose", _diagnose)
-    diagnose.add_argument("step", nargs="?", metavar="train.py:step", help=words("cli.diagnose.step"))
-    for name in ("model", "batch", "loss", "adapter", "weights"):
-        diagnose.add_argument(f"--{name}", help=words(f"cli.diagnose.{name}"))
-    diagnose.add_argument(
-        "--should-train", nargs="+", action="extend", metavar="GLOB", help=words("cli.diagnose.should_train")
-    )
-    diagnose.add_argument("--no-replay", action="store_true", help=words("cli.diagnose.no_replay"))
+    diagnose = command(commands, "diagnose", _diagnose)
+    add_loading(diagnose)
     diagnose.add_argument("--save", metavar="FILE", type=Path, help=words("cli.diagnose.save"))
     form = diagnose.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help=words("cli.diagnose.json"))
@@ -141,13 +120,13 @@ def _add_diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def _add_guides(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    guide = _command(commands, "guide", _guide)
+    guide = command(commands, "guide", _guide)
     guide.add_argument("cause", help=words("cli.guide.cause"))
-    _command(commands, "guides", _guides)
+    command(commands, "guides", _guides)
 
 
 def _add_claims(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    claims = _command(commands, "claims", _claims)
+    claims = command(commands, "claims", _claims)
     claims.add_argument("claim", nargs="?", metavar="ID", help=words("cli.claims.claim"))
 
 
@@ -165,19 +144,10 @@ def _lab(options: argparse.Namespace) -> int:
 
 
 def _diagnose(options: argparse.Namespace) -> int:
-    from gradkit import load
     from gradkit.diagnose import diagnose
 
-    with contextlib.redirect_stdout(sys.stderr):  # what the program prints is not part of the report
-        step = load.from_spec(
-            options.step,
-            model=options.model,
-            batch=options.batch,
-            loss=options.loss,
-            adapter=options.adapter,
-            weights=options.weights,
-        )
-        report = diagnose(step, should_train=options.should_train, replay=not options.no_replay)
+    with program_output_aside():
+        report = diagnose(load_step(options), should_train=options.should_train, replay=not options.no_replay)
     print(json.dumps(report.data(), indent=1, ensure_ascii=False) if options.json else report.text().rstrip("\n"))
     if options.breakdown:
         print("\n" + report.breakdown(options.breakdown), end="")

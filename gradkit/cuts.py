@@ -22,7 +22,7 @@ DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION, UNDECLARED = (
     "detach", "data", "escape", "rewrap", "cast", "operation", "region", "undeclared",
 )  # fmt: skip
 
-_CASTS = frozenset("long int short char byte bool to type type_as cast view_as_int half_int".split())
+CASTS = frozenset("long int short char byte bool to type type_as cast view_as_int half_int".split())
 _INDEXED = frozenset(
     """
     __getitem__ __setitem__ gather index_select embedding embedding_bag cross_entropy nll_loss scatter scatter_
@@ -31,7 +31,7 @@ _INDEXED = frozenset(
     """.split()
 )
 NEW = frozenset("tensor new_tensor".split())
-_MAYBE_NEW = frozenset("as_tensor asarray".split())
+MAYBE_NEW = frozenset("as_tensor asarray".split())
 _COST = {DETACH: 1.0, DATA: 1.0, ESCAPE: 1.0, REWRAP: 1.0, CAST: 1.0, OPERATION: 1.25}
 _SAMPLE_COST, _INDEX_COST, _SPREAD_COST, _JOIN_COST, _STATE_COST = 1.5, 0.5, 0.25, 0.25, 10.0
 _SUMS = frozenset("add __add__ __radd__ __iadd__ add_ sub __sub__ __rsub__ __isub__ sub_ sum stack".split())
@@ -274,10 +274,10 @@ def _cutting(call: Call, u: Value, w: Value) -> str:
         return ESCAPE
     if u.python:
         return ""
-    if call.name in births.NAMES or call.name in NEW or (call.name in _MAYBE_NEW and u.shape != w.shape):
+    if call.name in births.NAMES or call.name in NEW or (call.name in MAYBE_NEW and u.shape != w.shape):
         return REWRAP
     if u.floating and not w.floating:
-        return CAST if call.name in _CASTS else OPERATION
+        return CAST if call.name in CASTS else OPERATION
     if call.grad_on and u.floating and w.floating and u.requires_grad and not w.requires_grad:
         return OPERATION
     return ""

@@ -87,7 +87,7 @@ def diagnose(
         >>> report.findings[0].cause, report.findings[0].parameters, report.findings[0].proof
         ('detach', ('0.weight', '0.bias'), 'proven')
     """
-    step = _step(model_or_step, batch, model, loss)
+    step = step_of(model_or_step, batch, model, loss)
     lazy = next((n for n, p in [*step.model.named_parameters(), *step.model.named_buffers()] if is_lazy(p)), None)
     if lazy is not None:
         raise GradkitError("lazy_model", name=lazy)
@@ -130,7 +130,12 @@ class _Run:
     hooks: unhooked.Seen | None = None
 
 
-def _step(given: Any, batch: Any, model: nn.Module | None, loss: Callable[..., Any] | None) -> load.Step:
+def step_of(given: Any, batch: Any, model: nn.Module | None, loss: Callable[..., Any] | None) -> load.Step:
+    """What ``diagnose`` was given, as a step.
+
+    Raises:
+        GradkitError: it is neither a model nor a step.
+    """
     if isinstance(given, load.Step):
         return given
     if isinstance(given, nn.Module):

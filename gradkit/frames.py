@@ -223,21 +223,31 @@ def _parse(text: str) -> ast.Module | None:
         return None
 
 
-def place(filename: str, node: ast.AST, function: str = "", *, anchor: bool = False) -> Location:
-    """The location of a syntax node. With ``anchor``, of a call ``a.b()`` only the part ``.b()``."""
+def place(
+    filename: str, node: ast.AST, function: str = "", *, anchor: bool = False, lines: Sequence[str] | None = None
+) -> Location:
+    """The location of a syntax node. With ``anchor``, of a call ``a.b()`` only the part ``.b()``.
+
+    Args:
+        lines: the source, where it is not to be read from the file.
+    """
+
+    def text_of(number: int) -> str:
+        return _line(filename, number) if lines is None else lines[number - 1].rstrip("\n")
+
     line, column = node.lineno, node.col_offset  # type: ignore[attr-defined]
     end_line, end_column = node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
     target = node.func if isinstance(node, ast.Call) else node
     if anchor and isinstance(target, ast.Attribute):
         line, column = target.value.end_lineno or line, target.value.end_col_offset or column
-        text = _line(filename, line)
+        text = text_of(line)
         comment = text.encode().find(b"#", column)
         dot = text.encode().find(b".", column, comment if comment >= 0 else None)
         if dot < 0 and end_line and end_line > line:
-            line, column = target.end_lineno or line, _indent(_line(filename, target.end_lineno or line))
+            line, column = target.end_lineno or line, _indent(text_of(target.end_lineno or line))
         elif dot >= 0:
             column = dot
-    text = _line(filename, line)
+    text = text_of(line)
     stop = end_column if end_line == line else len(text.encode())
     return Location(filename, line, _chars(text, column), _chars(text, stop), function, text, end_line or line)
 

@@ -14,7 +14,6 @@ from gradkit.evidence import Evidence
 from gradkit.records import BARREN, Finding, Harmless, Location
 from gradkit.traces import BLOCK, DECORATOR, INFERENCE, SAMPLE, SWITCH, Call, Region
 
-MOST = 6
 _JOINS_OR_PADS = JOINS | {"pad"}
 _STOPS = frozenset(("detach", "detach_", "data", *ESCAPES))
 _WORDS = {"__float__": "float", "__array__": "asarray", "__int__": "int", "__index__": "int"}
@@ -31,8 +30,6 @@ def seen(e: Evidence, findings: Iterable[Finding]) -> tuple[Harmless, ...]:
         place = (one.location.file, one.location.line)
         if place not in blamed and frames.is_user_file(one.location.file):
             found.setdefault(place, one)
-        if len(found) == MOST:
-            break
     return tuple(found.values())
 
 
@@ -46,6 +43,8 @@ def _all(e: Evidence) -> Iterator[Harmless]:
     wanted, starved = _flow(e, e.wanted), _flow(e, e.starved)
     for key, calls in _places(e).items():
         region = e.trace.regions[key] if isinstance(key, int) else None
+        if region is None and not frames.is_user_file(calls[0].chain[0][0].co_filename):
+            continue
         spot = _entered(region) if region is not None else frames.locate(calls[0].chain[0])
         if spot is None:
             continue

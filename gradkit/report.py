@@ -16,6 +16,8 @@ from gradkit import breakdown, checklist, drawing, html, i18n, layout, render, t
 from gradkit.errors import GradkitError
 from gradkit.records import BARREN, Finding, Harmless, Parameter, Picture
 
+MOST_ASIDES = 6
+
 
 @dataclass(frozen=True)
 class Report:
@@ -82,8 +84,9 @@ class Report:
         return tuple(layout.section(finding, len(wanted), numel, language) for finding in self.findings)
 
     def asides(self, language: str | None = None) -> tuple[tuple[str, str], ...]:
-        """What was looked at and found harmless: place and sentence of each."""
-        return tuple(layout.aside(one, language) for one in self.harmless if one.why != BARREN)
+        """What was looked at and found harmless, a handful of it: place and sentence of each."""
+        shown = [one for one in self.harmless if one.why != BARREN][:MOST_ASIDES]
+        return tuple(layout.aside(one, language) for one in shown)
 
     def checklist(self) -> tuple[checklist.Check, ...]:
         """Point by point what was seen of the run; each says itself by ``text(language)``."""

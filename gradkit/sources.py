@@ -76,26 +76,45 @@ def _speaks_of_freezing(file: str) -> bool:
 
 
 def _freezes(node: ast.AST, wrapped: bool, by_table: bool) -> float:
+    weight = flag_off(node)
+    if weight or not isinstance(node, ast.Call):
+        return weight
+    name = _name_of(node)
+    if name == "setattr" and len(node.args) == 3 and not _sets_flag(node):
+        return 1.5 if by_table and not isinstance(node.args[1], ast.Constant) else 0.0
+    freezer = _FREEZERS.search(name) and not name[:1].isupper()
+    return 1.5 if freezer or (wrapped and name == "get_peft_model") else 0.0
+
+
+def flag_off(node: ast.AST) -> float:
+    """How plainly a node takes ``requires_grad`` away: 2 for False written out, 1 for a value that may be, else 0.
+
+    Example:
+        >>> [flag_off(ast.parse(text).body[0]) for text in ("p.requires_grad = False", "p.requires_grad = flag")]
+        [2.0, 1.0]
+        >>> flag_off(ast.parse("net.requires_grad_(False)").body[0].value)
+        2.0
+    """
     if isinstance(node, ast.Assign) and any(
         isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets
     ):
         given = node.value.value if isinstance(node.value, ast.Constant) else None
         return 2.0 if given is False else 1.0 if given is None else 0.0
-    if isinstance(node, ast.Call):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if name == "requires_grad_":
-            told = [*node.args, *(k.value for k in node.keywords)]
-            return 2.0 if told and isinstance(told[0], ast.Constant) and told[0].value is False else 0.0
-        if name == "setattr" and len(node.args) == 3 and ast.unparse(node.args[1]) == "'requires_grad'":
-            return 2.0 if ast.unparse(node.args[2]) == "False" else 0.0
-        if name == "setattr" and len(node.args) == 3:
-            return 1.5 if by_table and not isinstance(node.args[1], ast.Constant) else 0.0
-        return (
-            1.5
-            if (_FREEZERS.search(name) and not name[:1].isupper()) or (wrapped and name == "get_peft_model")
-            else 0.0
-        )
+    if isinstance(node, ast.Call) and _name_of(node) == "requires_grad_":
+        told = [*node.args, *(k.value for k in node.keywords)]
+        return 2.0 if told and isinstance(told[0], ast.Constant) and told[0].value is False else 0.0
+    if isinstance(node, ast.Call) and _sets_flag(node):
+        return 2.0 if ast.unparse(node.args[2]) == "False" else 0.0
     return 0.0
+
+
+def _name_of(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _sets_flag(node: ast.Call) -> bool:
+    named = _name_of(node) == "setattr" and len(node.args) == 3
+    return named and ast.unparse(node.args[1]) == "'requires_grad'"
 
 
 def _excluded(around: Sequence[ast.AST], names: Sequence[str]) -> bool:

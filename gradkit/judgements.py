@@ -1,0 +1,181 @@
+"""What a diagnosis says of each place that may stop a gradient. It accuses nothing that the diagnosis does not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gradkit.records import BARREN, PROVEN, Finding, Harmless, Location
+from gradkit.report import Report
+from gradkit.sites import Site
+from gradkit.stops import (
+    ARRAY,
+    CAST,
+    DATA,
+    DETACH,
+    EVAL,
+    FLAG,
+    FREEZE,
+    INFERENCE,
+    NO_GRAD,
+    NUMBER,
+    PARAMETER,
+    REWRAP,
+    SWITCH,
+)  # fmt: skip
+from gradkit.visits import Line
+
+HARMFUL, HARMLESS, NOT_REACHED, UNACCUSED, UNJUDGED = VERDICTS = (
+    "harmful", "harmless", "not_reached", "unaccused", "unjudged",
+)  # fmt: skip
+WRITTEN = "inplace_under_no_grad"
+_RECORDING = f"no_grad_block no_grad_decorator inference_mode grad_disabled_globally {WRITTEN}"
+CAUSES = {
+    kind: frozenset(causes.split())
+    for kind, causes in {
+        NO_GRAD: _RECORDING,
+        INFERENCE: _RECORDING,
+        SWITCH: _RECORDING,
+        DETACH: "detach",
+        DATA: "data_attr",
+        FREEZE: "frozen_all new_leaf",
+        EVAL: "",
+        NUMBER: "python_roundtrip numpy_roundtrip",
+        ARRAY: "numpy_roundtrip python_roundtrip",
+        REWRAP: "rewrap_tensor constant_loss new_leaf numpy_roundtrip python_roundtrip",
+        CAST: "integer_cast non_differentiable_op",
+        PARAMETER: "parameter_rewrap params_replaced built_in_forward rewrap_tensor new_leaf",
+        FLAG: "new_leaf grad_on_non_leaf rewrap_tensor parameter_rewrap params_replaced",
+    }.items()
+}
+"""Which findings may be about a kind of site: one of another cause on the same line is about something else there."""
+_NAMELESS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is said of one site.
+
+    Attributes:
+        site: the place.
+        verdict: ``"harmful"`` (a finding stands there), ``"harmless"``, ``"not_reached"`` (the step does not run it),
+            ``"unaccused"`` (it ran, and the diagnosis neither accuses nor clears it), ``"unjudged"`` (there was no
+            step, or it stands in a notebook's cell).
+        why: names its sentence: ``harmless.<why>`` of the report, or ``scan.why.<why>``.
+        finding: the finding that accuses it.
+    """
+
+    site: Site
+    verdict: str = UNJUDGED
+    why: str = ""
+    finding: Finding | None = None
+
+
+def judge(
+    sites: Sequence[Site], report: Report, during: Iterable[Line], before: Iterable[Line] = ()
+) -> tuple[Judgement, ...]:
+    """What the diagnosis says of each site.
+
+    Args:
+        report: the diagnosis of a step.
+        during: the lines that the step ran.
+        before: the lines that ran while the step was being made.
+    """
+    step, setup = _by_file(during), _by_file(before)
+    accused = _accused(sites, report)
+    return tuple(
+        Judgement(site, HARMFUL, "", accused[at]) if at in accused else _judged(site, report, step, setup)
+        for at, site in enumerate(sites)
+    )
+
+
+def elsewhere(judged: Iterable[Judgement], report: Report) -> tuple[Finding, ...]:
+    """The findings that none of the sites stands for: a layer that is never called, an ``argmax``."""
+    told = [one.finding for one in judged]
+    return tuple(finding for finding in report.findings if not any(finding is one for one in told))
+
+
+def _accused(sites: Sequence[Site], report: Report) -> dict[int, Finding]:
+    """The site that each finding is about, by its index."""
+    found: dict[int, Finding] = {}
+    for finding in report.findings:
+        fits = [(_fit(site, finding), -at) for at, site in enumerate(sites) if not site.cell]
+        best, at = max(fits, default=(0, 0))
+        if best > 0:
+            found.setdefault(-at, finding)
+    return found
+
+
+def _fit(site: Site, finding: Finding) -> int:
+    """How well a finding fits a site, 0 if it is about something else: the very same expression, one of the right kind
+    that overlaps it, or a block that what was written into a tensor stands in."""
+    place, told = site.location, finding.location
+    if told is None or os.path.realpath(told.file) != os.path.realpath(place.file):
+        return 0
+    if (told.line, told.column, told.end_column) == (place.line, place.column, place.end_column):
+        return 1000
+    if finding.cause not in CAUSES[site.kind]:
+        return 0
+    if finding.cause == WRITTEN and site.form and place.line < told.line <= site.last_line:
+        return 1 + place.line  # of several blocks, the innermost
+    return max(_overlap(place, told), 0) if told.line == place.line else 0
+
+
+def _judged(site: Site, report: Report, step: dict[str, set[Line]], setup: dict[str, set[Line]]) -> Judgement:
+    if site.cell:
+        return Judgement(site, UNJUDGED, "cell")
+    place = site.location
+    ran, came_before = _ran(site, step), _ran(site, setup)
+    if not ran and not came_before:
+        return Judgement(site, NOT_REACHED, "not_reached")
+    if site.kind == EVAL:
+        return Judgement(site, HARMLESS, "mode")
+    cleared: Harmless | None = next(
+        (one for one in report.harmless if one.why != BARREN and _is_at(place, one.location)), None
+    )
+    if cleared is not None:
+        return Judgement(site, HARMLESS, cleared.why)
+    if report.healthy and not report.barren:
+        return Judgement(site, HARMLESS, "healthy" if ran else "healthy_before")
+    if report.findings and _is_accounted_for(report):
+        return Judgement(site, HARMLESS, "accounted")
+    return Judgement(site, UNACCUSED, "unaccused" if ran else "unaccused_before")
+
+
+def _is_accounted_for(report: Report) -> bool:
+    """Whether a rerun with only the accused lines undone brought a gradient to all that should train: every other line
+    was in it as it is."""
+    starved = {row.name for row in report.parameters if row.should_train and not row.reached}
+    proven = [one for one in report.findings if one.proof == PROVEN]
+    return len(proven) == len(report.findings) and starved <= {name for one in proven for name in one.revived}
+
+
+def _is_at(place: Location, told: Location) -> bool:
+    """Whether a line that a report names is this place: the same file and line, and columns that overlap."""
+    same = told.line == place.line and os.path.realpath(told.file) == os.path.realpath(place.file)
+    return same and _overlap(place, told) > 0
+
+
+def _overlap(place: Location, told: Location) -> int:
+    """How many columns two places on a line share."""
+    return min(place.end_column, max(told.end_column, told.column + 1)) - max(place.column, told.column)
+
+
+def _by_file(lines: Iterable[Line]) -> dict[str, set[Line]]:
+    found: dict[str, set[Line]] = {}
+    for line in lines:
+        found.setdefault(line[0], set()).add(line)
+    return found
+
+
+def _ran(site: Site, lines: dict[str, set[Line]]) -> bool:
+    """Whether the site's line ran; of a decorator, whether the function under it did."""
+    place = site.location
+    first = place.line
+    names = _NAMELESS | {site.scope}
+    return any(
+        first <= number <= (site.last_line or place.end_line) and name in names
+        for _, name, number in lines.get(os.path.realpath(place.file), ())
+        if site.form == "decorator" or number <= max(place.end_line, first)
+    )

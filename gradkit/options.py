@@ -1,0 +1,71 @@
+"""What the commands have in common: how a command is declared, and the words that name a step."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradkit.i18n import words
+
+if TYPE_CHECKING:
+    from gradkit.load import Step
+
+Commands = argparse._SubParsersAction  # noqa: SLF001  argparse gives what add_subparsers() returns no other name
+HEALTHY, FINDINGS, COULD_NOT_RUN = 0, 1, 2
+
+
+def command(
+    commands: Commands[argparse.ArgumentParser], name: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """A command of this name; its sentences are ``cli.<name>.help`` and ``cli.<name>.about``."""
+    made = commands.add_parser(
+        name,
+        help=words(f"cli.{name}.help"),
+        description=words(f"cli.{name}.about"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("--language", metavar="en|zh", help=words("cli.language"))
+    made.set_defaults(run=run)
+    return made
+
+
+def add_loading(parser: argparse.ArgumentParser, *, step: str = "step") -> None:
+    """The words that name a step, or a model with its batch and loss.
+
+    Args:
+        step: ``"step"`` for a word of its own, ``"--step"`` for an option.
+    """
+    how = {"nargs": "?"} if step == "step" else {}
+    parser.add_argument(step, metavar="train.py:step", help=words("cli.diagnose.step"), **how)  # type: ignore[arg-type]
+    for name in ("model", "batch", "loss", "adapter", "weights"):
+        parser.add_argument(f"--{name}", help=words(f"cli.diagnose.{name}"))
+    parser.add_argument(
+        "--should-train", nargs="+", action="extend", metavar="GLOB", help=words("cli.diagnose.should_train")
+    )
+    parser.add_argument("--no-replay", action="store_true", help=words("cli.diagnose.no_replay"))
+
+
+def load_step(options: argparse.Namespace) -> Step:
+    """The step that the words name: a built-in example, or the user's own.
+
+    Raises:
+        GradkitError: as ``load.from_spec`` does.
+    """
+    from gradkit import load
+
+    if options.step in load.BUILTINS and not Path(options.step).exists():
+        return load.from_builtin(options.step)
+    names = ("model", "batch", "loss", "adapter", "weights")
+    return load.from_spec(options.step, **{name: getattr(options, name) for name in names})
+
+
+@contextlib.contextmanager
+def program_output_aside() -> Iterator[None]:
+    """What the user's program prints goes to stderr: it is no part of what a command says."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield

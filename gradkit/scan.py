@@ -1,0 +1,109 @@
+"""Every place in some files that may stop a gradient; and, given a step, what its diagnosis says of each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradkit import load, sites, texts
+from gradkit.diagnose import diagnose, step_of
+from gradkit.judgements import Judgement, judge
+from gradkit.report import Report
+from gradkit.scanned import Scan
+from gradkit.sites import Site
+from gradkit.texts import Skipped
+from gradkit.visits import Line, Visits
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+def scan(
+    paths: Paths,
+    step: Any = None,
+    batch: Any = None,
+    *,
+    model: nn.Module | None = None,
+    loss: Callable[..., Any] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    should_train: Sequence[str] | None = None,
+    replay: bool = True,
+) -> Scan:
+    """Find every ``no_grad``, ``detach``, ``.data``, ``requires_grad=False``, ``eval()`` and the like in source code.
+
+    The files are read, and never imported. With a step, that step is diagnosed, and what is said of each place is what
+    the diagnosis says: harmful, harmless, not reached; or that it ran and is neither accused nor cleared.
+
+    Args:
+        paths: a file, a notebook or a folder, or several.
+        step: as for :func:`gradkit.diagnose`, or a text such as ``"train.py:step"``; and so are ``batch``, ``model``,
+            ``loss``, ``optimizer``, ``should_train`` and ``replay``.
+
+    Raises:
+        GradkitError: there is no such path; or the step cannot be run.
+
+    Example:
+        >>> scan(__file__).sites
+        ()
+    """
+    if step is None and model is None:
+        return listed(paths)
+
+    def made() -> load.Step:
+        if isinstance(step, str):
+            return load.from_spec(step, model=model, batch=batch, loss=loss)
+        return step_of(step if step is not None else model, batch, model, loss)
+
+    return judged(paths, made, optimizer=optimizer, should_train=should_train, replay=replay)
+
+
+def listed(paths: Paths) -> Scan:
+    """The places alone."""
+    found, files, skipped = _sites(paths)
+    return Scan(tuple(Judgement(site) for site in found), files, skipped)
+
+
+def judged(paths: Paths, made: Callable[[], load.Step], **given: Any) -> Scan:
+    """The places, and what the diagnosis of a step says of each.
+
+    Args:
+        made: makes the step; the lines that run meanwhile are known to have run before it.
+        **given: for the diagnosis.
+    """
+    found, files, skipped = _sites(paths)
+    watched = {site.location.file for site in found if not site.cell}
+    before = Visits(watched)
+    with before.listening():
+        step = made()
+    report, during = _diagnosed(step, watched, given)
+    return Scan(judge(found, report, during, before.lines), files, skipped, report)
+
+
+def _diagnosed(step: load.Step, watched: set[str], given: dict[str, Any]) -> tuple[Report, set[Line]]:
+    """The diagnosis, and the lines that the step ran in it: in its first run, for the others change the step."""
+    visits = Visits(watched)
+    with contextlib.ExitStack() as listening:
+
+        def progress(stage: str) -> None:
+            if stage == "trace":
+                listening.enter_context(visits.listening())
+            elif stage != "reach":
+                listening.close()
+
+        return diagnose(step, progress=progress, **given), visits.lines
+
+
+def _sites(paths: Paths) -> tuple[list[Site], int, tuple[Skipped, ...]]:
+    found: list[Site] = []
+    skipped: list[Skipped] = []
+    count = 0
+    for file in texts.files([paths] if isinstance(paths, (str, os.PathLike)) else paths):
+        count += 1
+        read = texts.read(file, sites.worth)
+        skipped += [one for one in read if isinstance(one, Skipped)]
+        found += sites.of([one for one in read if isinstance(one, texts.Text)])
+    return found, count, tuple(skipped)

@@ -1,0 +1,137 @@
+"""What a scan found: the places that may stop a gradient, and what the diagnosis of a step says of each."""
+
+from __future__ import annotations
+
+import html as escaping
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gradkit import layout
+from gradkit.i18n import has, words
+from gradkit.judgements import HARMFUL, HARMLESS, NOT_REACHED, UNACCUSED, UNJUDGED, Judgement, elsewhere
+from gradkit.report import Report
+from gradkit.stops import KINDS
+from gradkit.texts import Skipped
+
+MARKS = {HARMFUL: "✗", HARMLESS: "✓", NOT_REACHED: "–", UNACCUSED: "?", UNJUDGED: "–"}
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The result of ``scan``. ``print`` gives the list; in a notebook it displays itself.
+
+    Attributes:
+        sites: every place that was found, file by file, each with what is said of it.
+        files: how many files were looked through.
+        skipped: the files and cells that could not be read.
+        report: the diagnosis of the step, None without a step.
+    """
+
+    sites: tuple[Judgement, ...]
+    files: int
+    skipped: tuple[Skipped, ...] = ()
+    report: Report | None = None
+
+    @property
+    def harmful(self) -> tuple[Judgement, ...]:
+        """The places that a finding of the diagnosis accuses."""
+        return tuple(one for one in self.sites if one.verdict == HARMFUL)
+
+    def text(self, language: str | None = None) -> str:
+        """The list for a terminal."""
+        lines = [line for one in self.sites for line in self._entry(one, language)]
+        lines += self._elsewhere(language)
+        lines += [skipped_text(one, language) for one in self.skipped]
+        return "\n".join([*lines, *([""] if lines else []), *self._summary(language)]) + "\n"
+
+    def _entry(self, one: Judgement, language: str | None) -> Iterator[str]:
+        kind, role = words(f"scan.kind.{one.site.kind}", language), words(f"scan.role.{one.site.role}", language)
+        yield words("scan.entry", language, place=place(one, language), kind=one.site.kind, text=kind, role=role)
+        yield f"    {one.site.location.text.strip()}"
+        if self.report is not None:
+            yield f"    {MARKS[one.verdict]} {sentence(one, language)}"
+
+    def _elsewhere(self, language: str | None) -> Iterator[str]:
+        if self.report is None or not (found := elsewhere(self.sites, self.report)):
+            return
+        yield words("scan.elsewhere", language)
+        for finding in found:
+            section = self.report.sections(language)[self.report.findings.index(finding)]
+            yield f"    ✗ {words('report.told', language, name=section.place, text=section.title)}"
+
+    def _summary(self, language: str | None) -> Iterator[str]:
+        kinds = Counter(one.site.kind for one in self.sites)
+        told = ", ".join(f"{kind} {kinds[kind]}" for kind in KINDS if kinds[kind])
+        yield words("scan.found", language, n=len(self.sites), files=self.files, kinds=told or "–")
+        if self.skipped:
+            yield words("scan.left_out", language, n=len(self.skipped))
+        if self.report is None:
+            yield words("scan.no_step", language)
+            return
+        verdicts = Counter(one.verdict for one in self.sites)
+        names = [(words(f"scan.verdict.{verdict}", language), verdicts[verdict]) for verdict in MARKS]
+        yield "; ".join(f"{name} {n}" for name, n in names if n)
+        yield self.report.verdict(language)
+
+    def data(self) -> dict[str, Any]:
+        """The same as plain data, for scripts: equal in every language."""
+        return {
+            "files": self.files,
+            "sites": [_plain(one) for one in self.sites],
+            "skipped": [asdict(one) for one in self.skipped],
+            "diagnosis": None if self.report is None else self.report.data(),
+        }
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return f"<gradkit.Scan: {len(self.sites)} sites, {len(self.harmful)} harmful>"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {"text/plain": self.text(), "text/html": f"<pre>{escaping.escape(self.text())}</pre>"}
+
+
+def _plain(one: Judgement) -> dict[str, Any]:
+    spot = one.site.location
+    return {
+        "kind": one.site.kind, "role": one.site.role, "form": one.site.form, "file": spot.file, "cell": one.site.cell,
+        "line": spot.line, "column": spot.column, "end_line": spot.end_line, "end_column": spot.end_column,
+        "function": spot.function, "text": spot.text.strip(), "verdict": one.verdict, "why": one.why,
+        "cause": one.finding.cause if one.finding is not None else "",
+    }  # fmt: skip
+
+
+def place(one: Judgement, language: str | None = None) -> str:
+    """``train.py:15:37 in Captioner.forward``; of a notebook, with the number of the cell."""
+    spot, where = one.site.location, layout.shown_place(one.site.location, language)
+    if one.site.cell:
+        file = layout.shown_path(spot.file, language)
+        where = words("scan.cell", language, file=file, cell=one.site.cell, line=spot.line, column=spot.column)
+    if spot.function in ("", "<module>"):
+        return where
+    return words("report.in_function", language, place=where, function=spot.function)
+
+
+def sentence(one: Judgement, language: str | None = None) -> str:
+    """The verdict on a place, and the reason."""
+    told = words(f"scan.verdict.{one.verdict}", language)
+    if one.finding is not None:
+        why = layout.section(one.finding, 0, 0, language).title
+    else:
+        own = f"scan.why.{one.why}"
+        why = words(own if has(own) else f"harmless.{one.why}", language)
+    return words("report.told", language, name=told, text=why)
+
+
+def skipped_text(one: Skipped, language: str | None = None) -> str:
+    """Why a file was left out, in one line."""
+    where = layout.shown_path(one.file, language)
+    if one.cell:
+        where = words("scan.in_cell", language, file=where, cell=one.cell)
+    elif one.line:
+        where = f"{where}:{one.line}"
+    text = words(f"scan.skipped.{one.reason}", language, detail=one.detail)
+    return words("report.told", language, name=where, text=text)

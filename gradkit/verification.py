@@ -1,0 +1,214 @@
+"""Whether a step can train, point by point: the checklist of a run, put so that a person or a CI can act on it."""
+
+from __future__ import annotations
+
+import html as escaping
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gradkit import breakdown
+from gradkit.checklist import FAILED, MARKS, NOTED, OPEN, PASSED, Check
+from gradkit.i18n import words
+from gradkit.records import Parameter
+from gradkit.report import Report
+from gradkit.text import columns
+
+GROUPS = {
+    "forward": ("value", "requires_grad", "grad_fn"),
+    "backward": ("backward",),
+    "gradients": ("reached", "finite", "nonzero", "untouched"),
+    "optimizer": ("optimizer",),
+    "parameters": ("frozen", "loose", "mode"),
+    "diagnosis": ("findings",),
+}
+NAMED = 5
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What the optimizers of a step hold.
+
+    Attributes:
+        kinds: their class names; ``()`` if none was seen.
+        missing: names of the parameters that should train and that none of them holds.
+        given: one was handed over, so that it must hold them all; others may belong to another part of the program.
+    """
+
+    kinds: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    given: bool = False
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The run-time checklist of one step. It is true if every check passed, so that ``assert`` takes it as it is.
+
+    Attributes:
+        report: the diagnosis that the checks are read off.
+        holding: what the optimizers hold.
+        depth: how many steps the table of modules goes down.
+
+    Example:
+        >>> from gradkit.records import Picture
+        >>> row = Parameter("fc.weight", (2,), 2, "float32", True, True, True, True, True, 0.5, "Linear")
+        >>> done = Verification(Report((), (row,), Picture((), (), (), ()), loss="0.5", grad_fn="MeanBackward0"))
+        >>> bool(done), [check.key for check in done.checks if check.state == "open"]
+        (True, ['optimizer'])
+    """
+
+    report: Report
+    holding: Holding = Holding()
+    depth: int = 1
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """Every point, in the order of ``GROUPS``; its sentence is ``check.text(language)``."""
+        found = {check.key: check for check in (*self.report.checklist(), *_further(self.report, self.holding))}
+        return tuple(found[key] for keys in GROUPS.values() for key in keys)
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The points that failed; ``()`` if the step can train."""
+        return tuple(check for check in self.checks if check.state == FAILED)
+
+    @property
+    def passed(self) -> bool:
+        """Whether no point failed."""
+        return not self.failed
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def counts(self) -> dict[str, int]:
+        """Elements: ``trainable`` and ``all``, each tensor once."""
+        rows = [row for row in self.report.parameters if not row.same_as]
+        return {"trainable": sum(row.numel for row in rows if row.requires_grad), "all": sum(row.numel for row in rows)}
+
+    def verdict(self, language: str | None = None) -> str:
+        """The outcome in one sentence."""
+        n, every = len(self.failed), len(self.checks)
+        return words("verify.failed", language, n=n, all=every) if n else words("verify.passed", language)
+
+    def text(self, language: str | None = None) -> str:
+        """The list for a terminal; below it the parameters by module, the findings' places, and the verdict."""
+        checks = {check.key: check for check in self.checks}
+        lines = [words("verify.title", language, label=self.report.label)]
+        for group, keys in GROUPS.items():
+            lines += ["", words(f"verify.{group}", language)]
+            lines += [f"  {MARKS[checks[key].state]} {checks[key].text(language)}" for key in keys]
+            lines += [f"    {line}" for line in self._below(group, language)]
+        return "\n".join([*lines, "", self.verdict(language)]) + "\n"
+
+    def _below(self, group: str, language: str | None) -> Iterator[str]:
+        if group == "gradients":
+            starved = [row.name for row in self.report.parameters if row.should_train and not row.reached]
+            if starved:
+                yield words("verify.without", language, names=_listed(starved, language))
+        elif group == "parameters":
+            yield from self._modules(language)
+        elif group == "diagnosis":
+            for section in self.report.sections(language):
+                yield words("report.told", language, name=section.place, text=section.title)
+
+    def _modules(self, language: str | None) -> Iterator[str]:
+        counts = self.counts()
+        part = 100 * counts["trainable"] / counts["all"] if counts["all"] else 0.0
+        yield words("verify.trainable", language, **{k: f"{n:,}" for k, n in counts.items()}, percent=f"{part:.4f}")
+        found = breakdown.shares(self.report.parameters, self.report.picture.modules, self.depth)
+        told = [("  " * s.level + breakdown.name(s, language), s, f"{s.trainable:,}") for s in found]
+        wide = max((columns(name) for name, *_ in told), default=0)
+        long = max((len(number) for *_, number in told), default=0)
+        for name, share, number in told:
+            mode = words(f"breakdown.{share.mode}", language)
+            remark = "" if share.should_train else words("verify.should_be_0", language)
+            mark = "⚠ " if share.loose else ""
+            row = f"{name}{' ' * (wide - columns(name))}  {mode}{' ' * (5 - columns(mode))}  {number:>{long}}"
+            yield f"{row}  {mark}{remark}".rstrip()
+
+    def data(self) -> dict[str, Any]:
+        """The same as plain data, for scripts: equal in every language but for each check's ``text``."""
+        listed = [
+            {"key": c.key, "state": c.state, "facts": {k: str(v) for k, v in c.facts.items()}, "text": c.text()}
+            for c in self.checks
+        ]
+        found = breakdown.shares(self.report.parameters, self.report.picture.modules, self.depth)
+        return {
+            "passed": self.passed,
+            "label": self.report.label,
+            "checks": listed,
+            "parameters": {**self.counts(), "modules": [asdict(share) for share in found]},
+            "optimizers": list(self.holding.kinds),
+            "diagnosis": self.report.data(),
+        }
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        failed = ", ".join(check.key for check in self.failed)
+        return f"<gradkit.Verification: {f'failed: {failed}' if failed else 'passed'}>"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {"text/plain": self.text(), "text/html": f"<pre>{escaping.escape(self.text())}</pre>"}
+
+
+def _listed(names: Sequence[str], language: str | None) -> str:
+    shown = ", ".join(names[:NAMED])
+    more = len(names) - NAMED
+    return words("report.and_more", language, names=shown, n=more) if more > 0 else shown
+
+
+def _further(report: Report, holding: Holding) -> Iterator[Check]:
+    """The points that a verification has and a report's own checklist has not."""
+    rows = report.parameters
+    yield Check("requires_grad", PASSED if report.backward else FAILED)
+    yield _grad_fn(report)
+    yield _nonzero(report)
+    frozen = [row for row in rows if not row.requires_grad]
+    touched = [row.name for row in frozen if row.reached and row.grad_norm is not None]
+    yield _answer("untouched", touched, len(frozen))
+    yield _optimizer(report, holding)
+    loose = [row for row in rows if row.requires_grad and not row.should_train and not row.same_as]
+    size = f"{sum(row.numel for row in loose):,}"
+    yield Check("loose", FAILED if loose else PASSED, {"n": size, "name": loose[0].name} if loose else {})
+
+
+def _answer(key: str, wrong: Sequence[str], every: int) -> Check:
+    facts: dict[str, object] = {"n": len(wrong), "name": wrong[0]} if wrong else {"n": every}
+    return Check(key, FAILED if wrong else PASSED, facts)
+
+
+def _grad_fn(report: Report) -> Check:
+    made = report.grad_fn.endswith(("Backward", *(f"Backward{n}" for n in range(10))))
+    if made:
+        return Check("grad_fn", PASSED, {"grad_fn": report.grad_fn})
+    return Check("grad_fn", FAILED)
+
+
+def _nonzero(report: Report) -> Check:
+    """Exactly zero is a fault only where nothing else arrives, or where the diagnosis says so: a fresh adapter's first
+    factor has a zero gradient, and rightly."""
+    norms = {row.name: row.grad_norm for row in _wanted(report) if row.grad_norm is not None}
+    zero = [name for name, norm in norms.items() if norm == 0]
+    if not norms or report.error:
+        return Check("nonzero", OPEN)
+    blamed = {name for finding in report.findings if finding.cause == "zero_gradient" for name in finding.parameters}
+    facts = {"n": len(zero), "name": zero[0]} if zero else {}
+    state = PASSED if not zero else FAILED if len(zero) == len(norms) or blamed.intersection(zero) else NOTED
+    return Check("nonzero", state, facts)
+
+
+def _optimizer(report: Report, holding: Holding) -> Check:
+    if not holding.kinds:
+        return Check("optimizer", OPEN)
+    kinds = ", ".join(holding.kinds)
+    if not holding.missing:
+        return Check("optimizer", PASSED, {"kinds": kinds, "n": len(_wanted(report))})
+    certain = holding.given or any(finding.cause == "optimizer_mismatch" for finding in report.findings)
+    facts = {"kinds": kinds, "n": len(holding.missing), "name": holding.missing[0]}
+    return Check("optimizer", FAILED if certain else NOTED, facts)
+
+
+def _wanted(report: Report) -> list[Parameter]:
+    return [row for row in report.parameters if row.should_train]

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "GradkitError", "__version__", "claim", "claims", "diagnose", "judge", "language", "panel", "quiz", "scan", "verify",
+    "GradkitError", "__version__", "claim", "claims", "diagnose", "judge", "language", "panel", "quiz", "scan",
+    "verify",
 ]  # fmt: skip
 
 

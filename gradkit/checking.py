@@ -68,5 +68,5 @@ def _scan(options: argparse.Namespace) -> int:
         print(json.dumps(told, indent=1, ensure_ascii=False))
     else:
         print(found.text(), end="")
-    unread = len({one.file for one in found.skipped}) == found.files > 0
+    unread = len({one.file for one in found.skipped if not one.cell}) == found.files > 0
     return COULD_NOT_RUN if unread else FINDINGS if found.report is not None and not found.report.healthy else HEALTHY

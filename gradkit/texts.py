@@ -78,7 +78,9 @@ def files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
 def _below(folder: Path) -> Iterator[str]:
     for here, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _is_passed_over(here, name))
-        yield from (os.path.join(here, name) for name in sorted(names) if name.endswith((".py", ".ipynb")))
+        yield from (
+            os.path.normpath(os.path.join(here, name)) for name in sorted(names) if name.endswith((".py", ".ipynb"))
+        )
 
 
 def _is_passed_over(here: str, name: str) -> bool:

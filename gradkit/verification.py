@@ -167,7 +167,7 @@ def _further(report: Report, holding: Holding) -> Iterator[Check]:
     yield _nonzero(report)
     frozen = [row for row in rows if not row.requires_grad]
     touched = [row.name for row in frozen if row.reached and row.grad_norm is not None]
-    yield _answer("untouched", touched, len(frozen))
+    yield Check("untouched", NOTED) if not frozen else _answer("untouched", touched, len(frozen))
     yield _optimizer(report, holding)
     loose = [row for row in rows if row.requires_grad and not row.should_train and not row.same_as]
     size = f"{sum(row.numel for row in loose):,}"

@@ -37,3 +37,28 @@ def test_its_report_its_causes_and_its_table_of_other_tools_are_up_to_date(langu
 def test_every_file_that_it_links_is_there(language: str) -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", _page(language))
     assert [link for link in links if not (readme.REPO / link).exists()] == []
+
+
+@both
+def test_the_page_on_ci_shows_what_verify_and_scan_say(language: str) -> None:
+    page = readme.CI_PAGES[language].read_text(encoding="utf-8")
+    assert readme.fresh_ci(page, language) == page, "run python tools/readme.py"
+
+
+def test_the_workflow_to_copy_is_the_same_in_both_languages_and_names_real_commands() -> None:
+    english, chinese = (
+        readme.block(readme.CI_PAGES[one].read_text(encoding="utf-8"), "workflow") for one in ("en", "zh")
+    )
+    assert english == chinese
+    commands = re.findall(r"gradkit (\w+)", english)
+    assert commands == ["verify", "scan"]
+
+
+@both
+def test_every_file_that_a_page_of_docs_links_is_there(language: str) -> None:
+    end = ".zh.md" if language == "zh" else ".md"
+    pages = [page for page in (readme.REPO / "docs").glob(f"*{end}") if language == "zh" or ".zh." not in page.name]
+    links = [
+        (page, link) for page in pages for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
+    ]
+    assert [link for page, link in links if not (page.parent / link).exists()] == []

@@ -1,7 +1,8 @@
-"""The computed parts of the README, in both languages: the report of its program, the causes, the beliefs, other tools.
+"""The computed parts of the README and of docs/ci.md, in both languages: what gradkit says of its program, the causes,
+the beliefs, the table of other tools.
 
-python tools/readme.py            write them into README.md and README.zh.md, and docs/pictures/cut.*.png
-python tools/readme.py --check    exit with 1 if either page is out of date
+python tools/readme.py            write them into the pages, and docs/pictures/cut.*.png
+python tools/readme.py --check    exit with 1 if a page is out of date
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from pathlib import Path
 REPO = Path(__file__).parents[1]
 sys.path.insert(0, str(REPO))
 
+import torch  # noqa: E402
+
 from gradkit import beliefs, guide, i18n  # noqa: E402
 from gradkit.cli import main as gradkit_command  # noqa: E402
 from tools import peer_table  # noqa: E402
 
 PAGES = {"en": REPO / "README.md", "zh": REPO / "README.zh.md"}
+CI_PAGES = {"en": REPO / "docs" / "ci.md", "zh": REPO / "docs" / "ci.zh.md"}
 HEADS = {"en": ("cause id", "what happened", "in one sentence"), "zh": ("原因编号", "发生了什么", "一句话说明")}
 CLAIM_HEADS = {"en": ("people say", "verdict", "in one sentence"), "zh": ("有人说", "结论", "一句话说明")}
 
@@ -38,19 +42,25 @@ def block(page: str, mark: str) -> str:
     return str(found[0])
 
 
-def report(program: str, language: str, picture: Path | None = None) -> str:
-    """What ``gradkit diagnose train.py:step`` prints for ``program``; ``picture`` is where ``--save`` goes."""
-    save = ["--save", str(picture)] if picture is not None else []
+def says(program: str, *given: str) -> str:
+    """What ``gradkit`` prints for these words, in a folder that holds ``program`` as train.py."""
     before, printed = Path.cwd(), io.StringIO()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "train.py").write_text(program, encoding="utf-8")
         os.chdir(folder)
         try:
+            torch.manual_seed(0)
             with contextlib.redirect_stdout(printed):
-                gradkit_command(["diagnose", "train.py:step", "--language", language, *save])
+                gradkit_command(list(given))
         finally:
             os.chdir(before)
     return f"```text\n{printed.getvalue()}```"
+
+
+def report(program: str, language: str, picture: Path | None = None) -> str:
+    """What ``gradkit diagnose train.py:step`` prints for ``program``; ``picture`` is where ``--save`` goes."""
+    save = ["--save", str(picture)] if picture is not None else []
+    return says(program, "diagnose", "train.py:step", "--language", language, *save)
 
 
 def causes(language: str) -> str:
@@ -71,7 +81,7 @@ def claims(language: str) -> str:
 
 
 def fresh(page: str, language: str) -> str:
-    """``page`` with its computed parts computed anew.
+    """The README ``page`` with its computed parts computed anew.
 
     Raises:
         ValueError: a part's place is not marked by ``<!-- name -->`` and ``<!-- end -->``.
@@ -82,6 +92,23 @@ def fresh(page: str, language: str) -> str:
         "claims": claims(language),
         "peer table": peer_table.table(language),
     }
+    return _filled(page, parts)
+
+
+def fresh_ci(page: str, language: str) -> str:
+    """docs/ci.md likewise: it is about the README's program.
+
+    Raises:
+        ValueError: as for :func:`fresh`.
+    """
+    program = block(PAGES[language].read_text(encoding="utf-8"), "program: train.py")
+    step = ("train.py:step", "--language", language)
+    return _filled(
+        page, {"verify": says(program, "verify", *step), "scan": says(program, "scan", ".", "--step", *step)}
+    )
+
+
+def _filled(page: str, parts: dict[str, str]) -> str:
     for name, text in parts.items():
         page, times = re.subn(
             f"<!-- {name} -->.*?<!-- end -->",
@@ -95,17 +122,19 @@ def fresh(page: str, language: str) -> str:
 
 
 def main() -> int:
-    """Write both pages, or compare them."""
+    """Write the pages, or compare them."""
     check, stale = "--check" in sys.argv, 0
-    for language, path in PAGES.items():
-        page = path.read_text(encoding="utf-8")
-        if (new := fresh(page, language)) != page:
-            stale += 1
-            print(f"{path.name} {'is out of date: python tools/readme.py' if check else 'written'}")
-            if not check:
-                path.write_text(new, encoding="utf-8")
-        if not check:
-            report(block(new, "program: train.py"), language, REPO / "docs" / "pictures" / f"cut.{language}.png")
+    for pages, renew in ((PAGES, fresh), (CI_PAGES, fresh_ci)):
+        for language, path in pages.items():
+            page = path.read_text(encoding="utf-8")
+            if (new := renew(page, language)) != page:
+                stale += 1
+                print(f"{path.name} {'is out of date: python tools/readme.py' if check else 'written'}")
+                if not check:
+                    path.write_text(new, encoding="utf-8")
+    for language, path in PAGES.items() if not check else ():
+        program = block(path.read_text(encoding="utf-8"), "program: train.py")
+        report(program, language, REPO / "docs" / "pictures" / f"cut.{language}.png")
     return int(check and stale > 0)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -121,6 +123,21 @@ def test_a_failing_experiment_raises_its_own_error_with_its_own_line() -> None:
         trial.run("BELIEVED = {}\n\ndef observe():\n    return 1 / 0\n")
     assert caught.traceback[-1].lineno == 3
     assert str(caught.traceback[-1].statement).strip() == "return 1 / 0"
+
+
+def test_an_experiment_is_put_into_a_new_cell_that_judges_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(set_next_input=written.append))
+    gradkit.claim("clone_detaches").edit()
+    body, _, last = written[0].rpartition("\n")
+    space: dict[str, Any] = {}
+    exec(body, space)
+    assert eval(last, space).verdict == "false"
+
+
+def test_outside_a_notebook_there_is_no_cell_to_make() -> None:
+    with pytest.raises(GradkitError, match="notebook"):
+        gradkit.claim("clone_detaches").edit()
 
 
 def test_an_unknown_belief_is_named_with_those_that_exist() -> None:

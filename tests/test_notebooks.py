@@ -95,3 +95,14 @@ def test_a_typed_diagnosis_finds_a_line_in_another_cell_too() -> None:
     book = nbformat.v4.new_notebook(cells=cells)
     nbclient.NotebookClient(book, timeout=120, store_widget_state=False).execute(cwd=str(REPO))
     assert _outputs(book, "text/plain")[-1:] == ["('frozen_all', 'net.requires_grad_(False)')"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("language", "verdict"), [("en", "**it depends**"), ("zh", "**视情况而定**")])
+def test_the_notebook_of_myths_runs_and_every_verdict_holds(language: str, verdict: str) -> None:
+    path = REPO / "notebooks" / language / "myths.ipynb"
+    book = nbformat.read(path, as_version=4)
+    nbclient.NotebookClient(book, timeout=120, store_widget_state=False).execute(cwd=str(path.parent))
+    assert _outputs(book, "text/plain")[-1] == "[]"
+    assert verdict in _outputs(book, "text/markdown")[-1]
+    assert {output.output_type for cell in book.cells for output in cell.get("outputs", ())} == {"execute_result"}

@@ -51,7 +51,7 @@ def read(name: str) -> tuple[Page, ...]:
         ['markdown', 'code']
     """
     if name not in names():
-        raise GradkitError("no_such_notebook", name=name, known=", ".join(names()))
+        raise GradkitError("no_such_notebook", name=name)
     if name.startswith(GUIDES):
         return guidebooks.pages_of(name.removeprefix(GUIDES))
     return pages.parse((folder() / f"{name}.py").read_text(encoding="utf-8"))
@@ -72,6 +72,19 @@ def notebook(name: str, language: str) -> Any:
         '# Which line of my code lost the gradient?'
     """
     return pages.bound(read(name), language)
+
+
+def title(name: str, language: str) -> str:
+    """The heading of a book.
+
+    Raises:
+        GradkitError: ``no_such_notebook``.
+
+    Example:
+        >>> title("guides/detach", "en")
+        'detach() stands in the way of the loss'
+    """
+    return read(name)[0].says(language).splitlines()[0].removeprefix("# ")
 
 
 def written(name: str, language: str) -> str:

@@ -18,6 +18,8 @@ from gradkit.errors import GradkitError
 from gradkit.i18n import words
 from gradkit.options import COULD_NOT_RUN, FINDINGS, HEALTHY, add_loading, command, load_step, program_output_aside
 
+BOTH = "both"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
@@ -67,6 +69,7 @@ def preferred_language(arguments: Sequence[str], environment: Mapping[str, str])
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--language", nargs="?")
     asked = finder.parse_known_args(list(arguments))[0].language
+    asked = None if asked == BOTH else asked
     if asked or environment.get(i18n.VARIABLE):
         return str(asked or environment[i18n.VARIABLE])
     return "zh" if i18n.locale(environment).lower().startswith("zh") else "en"
@@ -92,6 +95,7 @@ def _parse(given: list[str]) -> argparse.Namespace:
     checking.add_scan(commands)
     _add_guides(commands)
     _add_claims(commands)
+    _add_notebooks(commands)
     options, others = parser.parse_known_args(given)
     if others and not hasattr(options, "jupyter"):
         parser.error(words("cli.unknown_option", option=" ".join(others)))
@@ -123,6 +127,16 @@ def _add_guides(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     guide = command(commands, "guide", _guide)
     guide.add_argument("cause", help=words("cli.guide.cause"))
     command(commands, "guides", _guides)
+
+
+def _add_notebooks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    notebooks = command(commands, "notebooks", _notebooks, language=f"en|zh|{BOTH}")
+    notebooks.add_argument("folder", nargs="?", metavar="DIR", type=Path, help=words("cli.notebooks.folder"))
+    notebooks.add_argument("names", nargs="*", metavar="NAME", help=words("cli.notebooks.names"))
+    notebooks.add_argument(
+        "--as", dest="form", choices=("ipynb", "py"), default="ipynb", help=words("cli.notebooks.form")
+    )
+    notebooks.add_argument("--force", action="store_true", help=words("cli.notebooks.force"))
 
 
 def _add_claims(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -185,3 +199,18 @@ def _claims(options: argparse.Namespace) -> int:
     seen = claim.run()
     print(beliefs.markdown(claim, seen), end="")
     return HEALTHY if seen.verdict == claim.verdict else FINDINGS
+
+
+def _notebooks(options: argparse.Namespace) -> int:
+    from gradkit import bookshelf, handouts
+
+    if options.folder is None:
+        for name in bookshelf.names():
+            print(f"{name:36}{bookshelf.title(name, i18n.language())}")
+        return HEALTHY
+    languages = i18n.LANGUAGES if options.language == BOTH else (i18n.language(),)
+    for path in handouts.hand_out(
+        options.folder, options.names, languages=languages, form=options.form, force=options.force
+    ):
+        print(path)
+    return HEALTHY

@@ -19,9 +19,16 @@ HEALTHY, FINDINGS, COULD_NOT_RUN = 0, 1, 2
 
 
 def command(
-    commands: Commands[argparse.ArgumentParser], name: str, run: Callable[[argparse.Namespace], int]
+    commands: Commands[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    language: str = "en|zh",
 ) -> argparse.ArgumentParser:
-    """A command of this name; its sentences are ``cli.<name>.help`` and ``cli.<name>.about``."""
+    """A command of this name; its sentences are ``cli.<name>.help`` and ``cli.<name>.about``.
+
+    ``language`` is what may stand after ``--language``.
+    """
     made = commands.add_parser(
         name,
         help=words(f"cli.{name}.help"),
@@ -29,7 +36,7 @@ def command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--language", metavar="en|zh", help=words("cli.language"))
+    made.add_argument("--language", metavar=language, help=words("cli.language"))
     made.set_defaults(run=run)
     return made
 

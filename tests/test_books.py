@@ -111,6 +111,6 @@ def test_a_cell_keeps_its_metadata_and_its_id_does_not_depend_on_its_place() -> 
     assert [cell.id for cell in later[1:]] == [text.id, code.id, f"{code.id}-2"]
 
 
-def test_an_unknown_notebook_is_named_with_those_that_exist() -> None:
-    with pytest.raises(GradkitError, match=r"begin.*start"):
+def test_an_unknown_notebook_is_named() -> None:
+    with pytest.raises(GradkitError, match="begin"):
         bookshelf.read("begin")

@@ -13,10 +13,11 @@ from tests.forks import Forks, Run
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
-# Warnings of torch's own that belong to what a guide shows:
+# Warnings of torch's own that belong to what a notebook shows:
 TO_NUMBER = "Converting a tensor with requires_grad=True to a scalar"
 COPIED = "To copy construct from a tensor"
 WARNS = {
+    "cases/device_aware_amp": ("torch.cuda.amp.", "CUDA is not available"),  # what the old code says on a CPU
     "guides/checkpoint_reentrant": ("None of the inputs have requires_grad=True",),
     "guides/custom_function": ("Using backward() with create_graph=True",),
     "guides/ddp_unused": ("find_unused_parameters=True was specified",),

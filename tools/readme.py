@@ -1,5 +1,5 @@
-"""The computed parts of the README and of docs/ci.md, in both languages: what gradkit says of its program, the causes,
-the beliefs, the table of other tools.
+"""The computed parts of the README and of docs/ci.md, in both languages: the badge, what gradkit says of its program,
+the causes, the beliefs, the table of other tools.
 
 python tools/readme.py            write them into the pages, and docs/pictures/cut.*.png
 python tools/readme.py --check    exit with 1 if a page is out of date
@@ -14,6 +14,7 @@ import re
 import sys
 import tempfile
 from pathlib import Path
+from urllib.parse import quote
 
 REPO = Path(__file__).parents[1]
 sys.path.insert(0, str(REPO))
@@ -24,10 +25,29 @@ from gradkit import beliefs, guide, i18n  # noqa: E402
 from gradkit.cli import main as gradkit_command  # noqa: E402
 from tools import peer_table  # noqa: E402
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 PAGES = {"en": REPO / "README.md", "zh": REPO / "README.zh.md"}
 CI_PAGES = {"en": REPO / "docs" / "ci.md", "zh": REPO / "docs" / "ci.zh.md"}
+LAUNCH = {"en": "Open it on Binder", "zh": "在 Binder 上打开"}
 HEADS = {"en": ("cause id", "what happened", "in one sentence"), "zh": ("原因编号", "发生了什么", "一句话说明")}
 CLAIM_HEADS = {"en": ("people say", "verdict", "in one sentence"), "zh": ("有人说", "结论", "一句话说明")}
+
+
+def repository() -> str:
+    """``owner/name`` on GitHub, from ``pyproject.toml``, the one place that says it."""
+    address = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
+    return str(address).removeprefix("https://github.com/")
+
+
+def badges(language: str) -> str:
+    """The badge that opens the start notebook in ``language`` on Binder."""
+    path = quote(f"lab/tree/notebooks/{language}/start.ipynb", safe="")
+    address = f"https://mybinder.org/v2/gh/{repository()}/HEAD?urlpath={path}"
+    return f"[![{LAUNCH[language]}](https://mybinder.org/badge_logo.svg)]({address})"
 
 
 def block(page: str, mark: str) -> str:
@@ -87,6 +107,7 @@ def fresh(page: str, language: str) -> str:
         ValueError: a part's place is not marked by ``<!-- name -->`` and ``<!-- end -->``.
     """
     parts = {
+        "badges": badges(language),
         "report": report(block(page, "program: train.py"), language),
         "causes": causes(language),
         "claims": claims(language),

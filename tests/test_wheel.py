@@ -1,0 +1,124 @@
+"""The wheel holds all that gradkit needs, and works where nothing else of the repository is."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gradkit import bookshelf, guide, i18n
+from tools import readme
+
+REPO = Path(__file__).parents[1]
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "-q", "-w", str(folder)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(REPO)], check=True)
+    (made,) = folder.glob("gradkit-*.whl")
+    return made
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs a command of a venv that has the wheel and, from this Python, its dependencies; in an empty folder."""
+    venv, empty = tmp_path_factory.mktemp("venv"), tmp_path_factory.mktemp("empty")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    scripts = venv / ("Scripts" if os.name == "nt" else "bin")
+    pip = [sys.executable, "-m", "pip", "--python", scripts / "python", "install", "--no-deps", "--no-index", "-q"]
+    subprocess.run([*pip, wheel], check=True)
+    dependencies = Path(str(importlib.metadata.distribution("torch").locate_file("")))
+    (packages,) = {path.parent for path in venv.rglob("gradkit") if (path / "__init__.py").is_file()}
+    (packages / "dependencies.pth").write_text(str(dependencies))
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", i18n.VARIABLE)}
+
+    def run(name: str, *arguments: str, cwd: Path = empty, status: int = 0) -> str:
+        ran = subprocess.run(
+            [scripts / name, *arguments],
+            cwd=cwd, env=environment, capture_output=True, text=True, encoding="utf-8", check=False,
+        )  # fmt: skip
+        assert ran.returncode == status, ran.stderr
+        assert list(empty.iterdir()) == []
+        return ran.stdout
+
+    return run
+
+
+def in_wheel(wheel: Path) -> set[str]:
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+def test_it_holds_the_package_file_by_file_and_nothing_else(wheel: Path) -> None:
+    files = {path.relative_to(REPO).as_posix() for path in (REPO / "gradkit").rglob("*") if path.is_file()}
+    sources = {name for name in files if "__pycache__" not in name and not name.endswith((".pyc", ".DS_Store"))}
+    assert {name for name in in_wheel(wheel) if ".dist-info/" not in name} == sources
+
+
+def test_guides_catalogues_books_style_and_settings_are_in_it(wheel: Path) -> None:
+    names = in_wheel(wheel)
+    for cause in guide.causes():
+        assert {f"gradkit/guides/{cause}/{part}" for part in ("case.py", "en.md", "zh.md")} <= names
+    assert {f"gradkit/books/{name}.py" for name in bookshelf.names()} <= names
+    settings = "gradkit/jupyter/labconfig/default_setting_overrides.json"
+    assert {"gradkit/py.typed", "gradkit/static/report.css", settings} <= names
+    for language in i18n.LANGUAGES:
+        catalogues = {path.name for path in (REPO / "gradkit" / "locales" / language).glob("*.toml")}
+        assert {f"gradkit/locales/{language}/{name}" for name in catalogues} <= names
+
+
+def test_it_names_its_licence_its_command_and_no_file_of_this_machine(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (folder,) = {name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name}
+        assert archive.read(f"{folder}/entry_points.txt").decode().split() == [
+            "[console_scripts]",
+            "gradkit",
+            "=",
+            "gradkit.cli:main",
+        ]
+        assert archive.read(f"{folder}/licenses/LICENSE") == (REPO / "LICENSE").read_bytes()
+        for name in archive.namelist():
+            assert str(REPO).encode() not in archive.read(name), name
+
+
+def test_it_is_the_wheel_that_runs(installed: Run, wheel: Path) -> None:
+    told = installed("python", "-c", "import gradkit; print(gradkit.__file__, gradkit.__version__)").split()
+    assert not Path(told[0]).is_relative_to(REPO)
+    assert f"-{told[1]}-" in wheel.name
+
+
+def test_the_command_helps_and_lists_every_guide(installed: Run) -> None:
+    assert "diagnose" in installed("gradkit", "--help")
+    listed = installed("gradkit", "guides")
+    assert all(cause in listed for cause in guide.causes())
+    assert "```" in installed("gradkit", "guide", "detach", "--language", "zh")
+
+
+@pytest.mark.parametrize("language", readme.PAGES)
+def test_it_diagnoses_the_program_of_the_readme(installed: Run, language: str, tmp_path: Path) -> None:
+    page = readme.PAGES[language].read_text(encoding="utf-8")
+    (tmp_path / "train.py").write_text(readme.block(page, "program: train.py"), encoding="utf-8")
+    told = installed("gradkit", "diagnose", "train.py:step", "--language", language, cwd=tmp_path, status=1)
+    assert told in page
+
+
+def test_it_draws_and_saves_a_page(installed: Run, tmp_path: Path) -> None:
+    program = readme.block(readme.PAGES["en"].read_text(encoding="utf-8"), "program: train.py")
+    (tmp_path / "train.py").write_text(program, encoding="utf-8")
+    installed("gradkit", "diagnose", "train.py:step", "--save", "report.html", cwd=tmp_path, status=1)
+    assert "<svg" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_its_examples_and_case_studies_run(installed: Run) -> None:
+    told = installed("python", "-m", "gradkit.cases.multitask", "--fix", "skip", "--epochs", "1")
+    assert told.startswith("epoch 1: train loss")
+    code = "import gradkit, gradkit.load as load; print(*(name for name in load.BUILTINS if load.from_builtin(name)))"
+    assert "resume_lora" in installed("python", "-c", code)

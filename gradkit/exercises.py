@@ -47,12 +47,18 @@ class Exercise:
         return tuple(name for name, _ in model.named_parameters() if matches(name, self.kept))
 
 
+_STEPS = ("build", "loss_of", "train_step")
 EXERCISES: Mapping[str, Exercise] = {
     one.name: one
     for one in (
         Exercise("forgotten_no_grad", "01_forgotten_no_grad"),
         Exercise("sleeping_adapter", "02_sleeping_adapter", trains=("*lora_*",), kept=("*",)),
         Exercise("numpy_roundtrip", "03_numpy_roundtrip"),
+        Exercise("zero_loss", "04_zero_loss", batches=("make_batch", "make_unlabelled_batch")),
+        Exercise("two_cuts", "05_two_cuts", points=3),
+        Exercise("idle_projector", "06_idle_projector", trains=("projector.*", "decoder.*"), points=3),
+        Exercise("still_weights", "07_still_weights", functions=_STEPS, points=3),
+        Exercise("clinic", "08_clinic", functions=_STEPS, points=6),
     )
 }
 

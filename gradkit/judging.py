@@ -54,6 +54,7 @@ class _Round:
     def __init__(self, exercise: Exercise, answers: Answers, seed: int) -> None:
         self.exercise, self.answers, self.seed = exercise, answers, seed
         self.right = exercises.solution(exercise.name)
+        self.sound, self.dead = True, frozenset[str]()
 
     def remarks(self) -> Iterator[Remark]:
         """The points, in the order in which a run meets them; the first that cannot be passed is the last."""
@@ -62,10 +63,12 @@ class _Round:
             yield from self._weights()
             yield from self._flags()
             for name in self.exercise.batches:
+                if len(self.exercise.batches) > 1:
+                    yield Remark("batch", ASIDE, {"function": name})
                 yield from self._batch(self.right[name]())
             if not torch.is_grad_enabled():
                 yield Remark("grad_left_off")
-            elif "train_step" in self.answers:
+            if "train_step" in self.answers:
                 yield from self._steps()
         except _Stop as stop:
             yield stop.remark
@@ -115,7 +118,7 @@ class _Round:
             yield Remark("frozen", WRONG, {"names": frozen, "n": len(frozen), "all": len(self.trains)})
         if thawed := tuple(n for n in flags if flags[n] and n not in self.trains):
             yield Remark("unfrozen", WRONG, {"names": thawed})
-        self.open = tuple(n for n in self.trains if flags[n])
+        self.open, self.dead = tuple(n for n in self.trains if flags[n]), frozenset(frozen)
 
     # -- one batch ----------------------------------------------------------------------------------------------
 
@@ -123,13 +126,17 @@ class _Round:
         wanted, slopes = self._solution(batch)
         _clear(self.model)
         loss = self._call("loss_of", self.model, copy.deepcopy(batch))
-        yield _value(loss, wanted)
+        value = _value(loss, wanted)
+        self.sound = self.sound and value.state == RIGHT
+        yield value
         if not loss.requires_grad:
             yield Remark("no_history", WRONG, {}, self._report(batch))
         elif loss.grad_fn is None:
             yield Remark("decreed")
         else:
             yield from self._gradients(loss, slopes, batch)
+            return
+        self.sound, self.dead = False, frozenset(self.trains)
 
     def _solution(self, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The loss that is right for the learner's weights, and its gradients."""
@@ -143,34 +150,43 @@ class _Round:
     def _gradients(self, loss: torch.Tensor, slopes: dict[str, torch.Tensor], batch: Any) -> Iterator[Remark]:
         try:
             loss.backward()  # type: ignore[no-untyped-call]
-        except Exception as error:  # hooks and Functions of the learner's may, too
-            raise _Stop(
-                Remark("backward_raises", WRONG, {"error": failures.cause_of(error)}, self._report(batch))
-            ) from error
+        except Exception as error:  # hooks and Functions of the learner's may raise, too
+            facts = {"error": failures.cause_of(error)}
+            raise _Stop(Remark("backward_raises", WRONG, facts, self._report(batch))) from error
         grads = {n: p.grad for n, p in self.model.named_parameters()}
         due = {n: slope for n in self.open if (slope := slopes.get(n)) is not None and slope.any()}
         absent = tuple(n for n in due if grads[n] is None)
         zero = tuple(n for n in due if (g := grads[n]) is not None and not g.any())
-        other = tuple(n for n in slopes if n in self.open and n not in zero and not _near(grads[n], slopes[n]))
-        wrong = {*absent, *zero, *other}
+        self.dead |= {*absent, *zero}
         if absent:
             yield Remark("starved", WRONG, {"names": absent, "n": len(absent)}, self._report(batch))
         if zero:
-            yield Remark("zero", WRONG, {"names": zero}, None if absent else self._report(batch))
-        if other := tuple(n for n in other if n not in absent):
-            yield Remark("other_gradient", WRONG, {"names": other})
-        learn = tuple(n for n in self.open if n not in wrong)
-        if wrong and learn:
-            yield Remark("learn", ASIDE, {"names": learn})
-        elif not wrong and len(self.open) == len(self.trains):
-            yield Remark("gradients" if due else "no_gradient_due", RIGHT, {"n": len(learn)})
+            yield Remark("zero", WRONG, {"names": zero})
+        if self.sound:  # else no gradient can be compared
+            yield from self._compared(grads, slopes)
 
-    def _report(self, batch: Any) -> Report | None:
+    def _compared(
+        self, grads: Mapping[str, torch.Tensor | None], slopes: Mapping[str, torch.Tensor]
+    ) -> Iterator[Remark]:
+        alive = tuple(n for n in self.open if n in slopes and n not in self.dead)
+        right = tuple(n for n in alive if _near(grads[n], slopes[n]))
+        other = tuple(n for n in alive if n not in right)
+        self.sound = not other and not self.dead
+        if other:
+            yield Remark("other_gradient", WRONG, {"names": other})
+        if right and not self.sound:
+            yield Remark("learn", ASIDE, {"names": right})
+        elif self.sound and any(slope.any() for slope in slopes.values()):
+            yield Remark("gradients", RIGHT, {"n": len(right)})
+        elif self.sound:
+            yield Remark("no_gradient_due", RIGHT)
+
+    def _report(self, batch: Any, optimizer: Any = None) -> Report | None:
         """A diagnosis of the learner's program on this batch, where there is something to say."""
         try:
             found = diagnose(
                 lambda: self.answers["loss_of"](self.model, copy.deepcopy(batch)),
-                model=self.model, optimizer=self.optimizer, should_train=self.trains,
+                model=self.model, optimizer=optimizer, should_train=self.trains,
             )  # fmt: skip
         except GradkitError:
             return None
@@ -184,24 +200,31 @@ class _Round:
         _copy(self.model, self.sample)
         for number in (1, 2):
             batch = self.right["make_batch"]()
-            before = {n: p.detach().clone() for n, p in self.model.named_parameters()}
-            self.right["train_step"](self.sample, self.guide, copy.deepcopy(batch))
-            self._call("train_step", self.model, self.optimizer, copy.deepcopy(batch))
-            wanted = dict(self.sample.named_parameters())
-            after = dict(self.model.named_parameters())
-            still = tuple(
-                n for n in self.trains if torch.equal(after[n], before[n]) and not _near(wanted[n], before[n])
-            )
-            other = tuple(n for n in wanted if n not in still and not _near(after[n], wanted[n]))
+            mine, right = self._moved("train_step", batch), self._solution_moved(batch)
+            due = tuple(n for n in self.trains if n not in self.dead and right[n].any())
+            still = tuple(n for n in due if not mine[n].any())
+            other = tuple(n for n in right if not _near(mine[n], right[n], ABSOLUTE / 10))
             if still:
-                yield Remark("still", WRONG, {"names": still, "n": len(still)}, self._report(batch))
-                if moved := tuple(n for n in self.trains if n not in still):
+                facts = {"names": still, "n": len(still)}
+                yield Remark("still", WRONG, facts, self._report(batch, self.optimizer), ("optimizer_mismatch",))
+                if moved := tuple(n for n in due if n not in still):
                     yield Remark("move", ASIDE, {"names": moved})
-            elif other:
+            elif other and self.sound:
                 yield Remark("other_step" if number == 1 else "second_step", WRONG, {"names": other})
             if still or other:
                 return
         yield Remark("steps", RIGHT, {"n": len(self.trains)})
+
+    def _moved(self, function: str, batch: Any) -> dict[str, torch.Tensor]:
+        """How far one step moves each of the learner's weights."""
+        before = _weights_of(self.model)
+        self._call(function, self.model, self.optimizer, copy.deepcopy(batch))
+        return {n: w - before[n] for n, w in _weights_of(self.model).items()}
+
+    def _solution_moved(self, batch: Any) -> dict[str, torch.Tensor]:
+        before = _weights_of(self.sample)
+        self.right["train_step"](self.sample, self.guide, copy.deepcopy(batch))
+        return {n: w - before[n] for n, w in _weights_of(self.sample).items()}
 
 
 def _value(loss: Any, wanted: torch.Tensor) -> Remark:
@@ -215,10 +238,14 @@ def _value(loss: Any, wanted: torch.Tensor) -> Remark:
     return Remark("other_loss", WRONG, {"mine": f"{mine:.4f}", "right": f"{right:.4f}"})
 
 
-def _near(one: torch.Tensor | None, other: torch.Tensor) -> bool:
+def _near(one: torch.Tensor | None, other: torch.Tensor, absolute: float = ABSOLUTE) -> bool:
     if one is None:
         return not other.any()
-    return torch.allclose(one.to(other.dtype), other, RELATIVE, ABSOLUTE)
+    return torch.allclose(one.to(other.dtype), other, RELATIVE, absolute)
+
+
+def _weights_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
 def _copy(source: nn.Module, target: nn.Module) -> None:

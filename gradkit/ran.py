@@ -16,11 +16,11 @@ class Ran:
     """Which functions of the user's ran, and from where they were called.
 
     Args:
-        chains: the user's frames at moments of the run, innermost first.
+        chains: the user's frames at moments of the run, innermost first; empty where a library called torch by itself.
 
     Example:
         >>> node = ast.parse("def step(): ...").body[0]
-        >>> Ran([])("train.py", node), Ran([]).callers("train.py", node)
+        >>> Ran([])("train.py", node), Ran([()]).callers("train.py", node)
         (False, [])
     """
 
@@ -28,7 +28,7 @@ class Ran:
         self._callers: dict[tuple[str, int, str], dict[tuple[str, Point] | None, Point | None]] = {}
         # by identity: a code object is slow to hash
         for chain in {tuple((id(code), at) for code, at in one): one for one in chains}.values():
-            for (code, _), outer in zip(chain, (*chain[1:], None), strict=True):
+            for (code, _), outer in zip(chain, (*chain, None)[1:], strict=True):
                 called = self._callers.setdefault((code.co_filename, code.co_firstlineno, code.co_name), {})
                 called[(outer[0].co_filename, outer) if outer is not None else None] = outer
 

@@ -21,18 +21,21 @@ class Remark:
         state: ``"right"``, ``"wrong"`` or ``"aside"`` (explains the point before it).
         facts: for the sentence; a tuple of names is shown shortened.
         report: a diagnosis whose own sentences are said as well. Its help is not: that is for the learner to find.
+        causes: of its findings, those to say; ``()`` for all.
     """
 
     key: str
     state: str = WRONG
     facts: dict[str, object] = field(default_factory=dict)
     report: Report | None = None
+    causes: tuple[str, ...] = ()
 
     def lines(self, language: str | None = None) -> list[str]:
         """The sentence, and below it those of the report."""
         facts = {key: _shown(one, language) for key, one in self.facts.items()}
         said = [f"{MARKS[self.state]} {i18n.words(f'remark.{self.key}', language, **facts)}"]
-        for part in self.report.sections(language) if self.report is not None else ():
+        parts = self.report.sections(language) if self.report is not None else ()
+        for part in (one for one in parts if not self.causes or one.cause in self.causes):
             said += [f"    {part.title}", f"      --> {part.place}"]
         return said
 

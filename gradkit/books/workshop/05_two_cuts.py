@@ -1,0 +1,145 @@
+# %% [markdown] lang="en"
+# # 5. Two cuts, one behind the other
+#
+# A reader for handwritten notes: an encoder turns a page into features, a mixer combines them, a head names one of five writers. Training runs, only the head learns. Someone has already tried three times: every time one line was changed, nothing got better, and the line was put back.
+#
+# **Your goal:** encoder, mixer and head learn, and the loss is the same as before.
+
+# %% [markdown] lang="zh" of="cd681ce5"
+# # 5. 一前一后两处切断
+#
+# 一个识别手写笔记的程序：编码器把页面变成特征，混合层把特征组合起来，分类头说出是五位作者中的哪一位。训练能跑，可是只有分类头在学习。有人已经试过三次：每次改一行，没有好转，又改了回去。
+#
+# **目标：**编码器、混合层和分类头都在学习，损失和原来一样。
+
+# %% tags=["given"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "given", "locked": true, "schema_version": 3, "solution": false, "task": false}
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gradkit
+import gradkit.testing
+
+
+def make_batch():
+    writer = torch.randint(0, 5, (32,))
+    page = torch.randn(32, 12)
+    page[:, :5] += 2 * F.one_hot(writer, 5)
+    return page, writer
+
+# %% [markdown] lang="en"
+# ## Your program
+
+# %% [markdown] lang="zh" of="cbab5094"
+# ## 你的程序
+
+# %% tags=["program"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "program", "locked": false, "schema_version": 3, "solution": true, "task": false}
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(12, 16)
+        self.mixer = nn.Linear(16, 16)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, page):
+        words = torch.relu(self.encoder(page))
+        self.log(words)
+        mixed = torch.tanh(self.mixer(self.centre(words)))
+        return self.head(self.rescale(mixed))
+
+    def log(self, words):
+        self.last_words = words.detach()
+
+    def centre(self, words):
+        words = words.data
+        return words - words.mean(dim=1, keepdim=True)
+
+    def rescale(self, mixed):
+        with torch.no_grad():
+            length = mixed.norm(dim=1, keepdim=True)
+            return mixed / length
+
+
+def build():
+    return Reader()
+
+
+def loss_of(model, batch):
+    page, writer = batch
+    return F.cross_entropy(model(page), writer)
+
+# %% [markdown] lang="en"
+# ## See it fail
+#
+# Nothing raises. Whoever got a gradient has a `.grad`:
+
+# %% [markdown] lang="zh" of="7bea687e"
+# ## 看它怎样失败
+#
+# 什么错也不报。拿到梯度的参数有 `.grad`：
+
+# %%
+model, batch = build(), make_batch()
+loss_of(model, batch).backward()
+{name: p.grad is not None for name, p in model.named_parameters()}
+
+# %% [markdown] lang="en"
+# ## What to try
+#
+# Before you ask gradkit: change one thing at a time, run your program, and look at the table above each time. Which of your changes are right although the table stays the same?
+
+# %% [markdown] lang="zh" of="790b4920"
+# ## 可以这样试
+#
+# 先别问 gradkit：每次只改一处，运行程序，看看上面的结果。哪些改动其实是对的，结果却没有变化？
+
+# %%
+model.zero_grad()
+gradkit.diagnose(lambda: loss_of(model, batch), model=model)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# The gradient comes from the loss and goes back. A cut near the loss hides every cut that lies further back: as long as it is there, mending the other one changes nothing that you could measure. That is why whoever changes one line and puts it back finds neither.
+#
+# </details>
+#
+# <details><summary>Hint 2: what to keep in mind</summary>
+#
+# Not everything that looks like a cut is one. What is detached for a log and goes nowhere else costs nobody a gradient; the report lists it as harmless. Of the others, mend both before you measure.
+#
+# </details>
+#
+# <details><summary>Hint 3: nearly there</summary>
+#
+# `centre` works on the bare numbers of its argument, and `rescale` works unrecorded: both can do the same on the tensors themselves. In `rescale` the length depends on the weights as well: if only the division is taken out of the block, a gradient arrives, and it is not the right one.
+#
+# </details>
+
+# %% [markdown] lang="zh" of="4a1860e6"
+# <details><summary>提示一：往哪里看</summary>
+#
+# 梯度从损失出发往回走。靠近损失的切断会遮住更靠前的切断：只要它还在，修好另一处也看不出任何变化。改一行、没起色就改回去的人，两处都找不到，原因就在这里。
+#
+# </details>
+#
+# <details><summary>提示二：要注意什么</summary>
+#
+# 看着像切断的，不一定是切断。只为了日志而 detach、不再流向别处的值，不会让谁丢掉梯度，报告会把它列为无害。其余的两处，都修好之后再测量。
+#
+# </details>
+#
+# <details><summary>提示三：只差一步</summary>
+#
+# `centre` 用的是参数的裸数值，`rescale` 的运算没有被记录：两者都可以直接对张量做同样的事。`rescale` 里的长度也取决于权重：如果只把除法移出这个块，梯度是有了，却不正确。
+#
+# </details>
+
+# %% [markdown] lang="en"
+# ## Check
+
+# %% [markdown] lang="zh" of="dd464e41"
+# ## 检查
+
+# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 3, "schema_version": 3, "solution": false, "task": false}
+gradkit.testing.check("two_cuts", build=build, loss_of=loss_of)

@@ -1,0 +1,150 @@
+# %% [markdown] lang="en"
+# # 6. A projector that nobody calls
+#
+# A net that completes captions gets an image and a few features of the text so far:
+#
+# ```text
+# image --> eye (frozen) --> projector --+
+#                                        +--> joined --> decoder --> next word
+# text ----------------------------------+
+# ```
+#
+# The eye is a large trained model and stays frozen. The projector is to learn to turn what the eye sees into something that the decoder can use. The loss falls a little; the projector has the same weights after a week as on the first day.
+#
+# **Your goal:** the program computes what the drawing says, projector and decoder learn, and the eye stays frozen.
+
+# %% [markdown] lang="zh" of="52899ab7"
+# # 6. 没有人调用的投影层
+#
+# 一个补全图片说明的网络，输入是一张图片和已有文字的几项特征：
+#
+# ```text
+# 图片 --> eye（冻结） --> projector --+
+#                                      +--> 拼接 --> decoder --> 下一个词
+# 文字 --------------------------------+
+# ```
+#
+# eye 是训练好的大模型，保持冻结。projector 要学会把 eye 看到的内容变成 decoder 用得上的东西。损失略有下降，可是一个星期过去，projector 的权重和第一天一样。
+#
+# **目标：**程序按这张图来计算，projector 和 decoder 都在学习，eye 保持冻结。
+
+# %% tags=["given"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "given", "locked": true, "schema_version": 3, "solution": false, "task": false}
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gradkit
+import gradkit.testing
+
+
+def make_batch():
+    word = torch.randint(0, 6, (32,))
+    image = torch.randn(32, 20)
+    image[:, :6] += F.one_hot(word, 6)
+    return image, torch.randn(32, 16), word
+
+# %% [markdown] lang="en"
+# ## Your program
+
+# %% [markdown] lang="zh" of="cbab5094"
+# ## 你的程序
+
+# %% tags=["program"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "program", "locked": false, "schema_version": 3, "solution": true, "task": false}
+class Captioner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.eye = nn.Linear(20, 16).requires_grad_(False)
+        self.projector = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 16))
+        self.decoder = nn.Linear(32, 6)
+
+    def see(self, image):
+        with torch.no_grad():
+            return torch.relu(self.eye(image))
+
+    def memory(self, image):
+        return self.projector(self.see(image))
+
+    def forward(self, image, text):
+        joined = torch.cat([self.see(image), text], dim=1)
+        return self.decoder(joined)
+
+
+def build():
+    return Captioner()
+
+
+def loss_of(model, batch):
+    image, text, word = batch
+    return F.cross_entropy(model(image, text), word)
+
+# %% [markdown] lang="en"
+# ## See it fail
+
+# %% [markdown] lang="zh" of="4a9b3643"
+# ## 看它怎样失败
+
+# %%
+model, batch = build(), make_batch()
+loss_of(model, batch).backward()
+{name: (p.requires_grad, p.grad is not None) for name, p in model.named_parameters()}
+
+# %% [markdown] lang="en"
+# ## What to try
+#
+# Say first what you think of the `no_grad` block in `see`. Then ask:
+
+# %% [markdown] lang="zh" of="327d8d9a"
+# ## 可以这样试
+#
+# 先说说你怎么看 `see` 里的 `no_grad` 块，然后再问：
+
+# %%
+model.zero_grad()
+gradkit.diagnose(lambda: loss_of(model, batch), model=model)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# A layer in `__init__` is there, counts among the parameters and is saved. Whether it takes part is decided in `forward`. Follow the way of the image through `forward` with a finger, and compare with the drawing.
+#
+# </details>
+#
+# <details><summary>Hint 2: what to keep in mind</summary>
+#
+# The `no_grad` block only saves memory: nothing that should learn lies before it or in it. And it is of no use to call the projector beside the way, or to add its result times zero: the gradient would be missing, or zero.
+#
+# </details>
+#
+# <details><summary>Hint 3: nearly there</summary>
+#
+# Eye and projector have the same width, so nothing complains when one of the two is left out. The program already has a method that does what the drawing says for the image; look for who calls it.
+#
+# </details>
+
+# %% [markdown] lang="zh" of="4715c3db"
+# <details><summary>提示一：往哪里看</summary>
+#
+# 写在 `__init__` 里的层确实存在，算在参数里，也会保存下来。它是否参与计算，由 `forward` 决定。用手指沿着图片在 `forward` 里走过的路画一遍，和上面的图对照。
+#
+# </details>
+#
+# <details><summary>提示二：要注意什么</summary>
+#
+# 这个 `no_grad` 块只是省显存：它里面和它之前都没有应当学习的东西。把 projector 放在路旁调用一下，或者把它的结果乘以零再加上去，都没有用：梯度要么没有，要么是零。
+#
+# </details>
+#
+# <details><summary>提示三：只差一步</summary>
+#
+# eye 和 projector 的输出宽度相同，少了其中一个，什么都不会报错。对图片来说，程序里已经有一个方法在做图上画的事，找找看谁在调用它。
+#
+# </details>
+
+# %% [markdown] lang="en"
+# ## Check
+
+# %% [markdown] lang="zh" of="dd464e41"
+# ## 检查
+
+# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 3, "schema_version": 3, "solution": false, "task": false}
+gradkit.testing.check("idle_projector", build=build, loss_of=loss_of)

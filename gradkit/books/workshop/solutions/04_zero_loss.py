@@ -1,0 +1,73 @@
+# %% [markdown] lang="en"
+# # Solution 4: a zero loss
+#
+# A sum over no label is zero, and has a history. Divided by a count that is at least one, it is the same mean as before.
+
+# %% [markdown] lang="zh" of="73a63d35"
+# # 练习 4 的解答：等于零的损失
+#
+# 对零个标签求和，结果是零，而且有历史。除以至少为一的个数，就是和原来一样的均值。
+
+# %% tags=["given"]
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gradkit
+import gradkit.testing
+
+
+def make_batch():
+    crop = torch.randint(0, 3, (16,))
+    photo = torch.randn(16, 9) + crop[:, None]
+    label = torch.where(torch.rand(16) < 0.5, crop, -100)
+    label[0] = crop[0]
+    return photo, label
+
+
+def make_unlabelled_batch():
+    photo, label = make_batch()
+    return photo, torch.full_like(label, -100)
+
+# %% tags=["program"]
+class FieldNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(9, 16)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, photo):
+        return self.head(torch.relu(self.body(photo)))
+
+
+def build():
+    return FieldNet()
+
+
+def loss_of(model, batch):
+    photo, label = batch
+    total = F.cross_entropy(model(photo), label, ignore_index=-100, reduction="sum")
+    return total / (label != -100).sum().clamp(min=1)
+
+# %%
+gradkit.testing.judged("zero_loss", build=build, loss_of=loss_of)
+
+# %% [markdown] lang="en"
+# Another right way is `return model(photo).sum() * 0.0` where nothing is known. Why other ways do not do:
+#
+# - `torch.tensor(0.0, requires_grad=True)` silences the error, and `backward()` ends in it. Where several processes train together, each waits for the gradients of all, and this one never sends any.
+# - The mean of cross-entropy over no label is `nan`.
+
+# %% [markdown] lang="zh" of="9c997593"
+# 另一种正确写法：没有标签时返回 `model(photo).sum() * 0.0`。为什么别的办法不行：
+#
+# - `torch.tensor(0.0, requires_grad=True)` 让报错消失，`backward()` 却到它为止。多进程一起训练时，每个进程都要等齐所有梯度，而这一个永远不会送来。
+# - 一个标签也没有时，交叉熵的均值是 `nan`。
+
+# %%
+def mean_loss(model, batch):
+    photo, label = batch
+    return F.cross_entropy(model(photo), label)
+
+
+gradkit.testing.judged("zero_loss", build=build, loss_of=mean_loss)

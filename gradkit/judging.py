@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from gradkit import exercises, failures
+from gradkit.comparing import STEP, clear_grads, near, take_weights, weights_of
 from gradkit.diagnose import diagnose
 from gradkit.errors import GradkitError
 from gradkit.exercises import Exercise
@@ -22,9 +23,6 @@ from gradkit.report import Report
 from gradkit.verdicts import ASIDE, RIGHT, WRONG, Remark
 
 ROUNDS = 2
-RELATIVE, ABSOLUTE = 1e-3, 1e-5
-"""How far a loss or a gradient may be from the solution's: float32, computed in another order."""
-
 Answers = Mapping[str, Callable[..., Any]]
 
 
@@ -124,7 +122,7 @@ class _Round:
 
     def _batch(self, batch: Any) -> Iterator[Remark]:
         wanted, slopes = self._solution(batch)
-        _clear(self.model)
+        clear_grads(self.model)
         loss = self._call("loss_of", self.model, copy.deepcopy(batch))
         value = _value(loss, wanted)
         self.sound = self.sound and value.state == RIGHT
@@ -140,8 +138,8 @@ class _Round:
 
     def _solution(self, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The loss that is right for the learner's weights, and its gradients."""
-        _copy(self.model, self.sample)
-        _clear(self.sample)
+        take_weights(self.model, self.sample)
+        clear_grads(self.sample)
         loss = self.right["loss_of"](self.sample, copy.deepcopy(batch))
         loss.backward()
         grads = {n: p.grad for n, p in self.sample.named_parameters()}
@@ -169,7 +167,7 @@ class _Round:
         self, grads: Mapping[str, torch.Tensor | None], slopes: Mapping[str, torch.Tensor]
     ) -> Iterator[Remark]:
         alive = tuple(n for n in self.open if n in slopes and n not in self.dead)
-        right = tuple(n for n in alive if _near(grads[n], slopes[n]))
+        right = tuple(n for n in alive if near(grads[n], slopes[n]))
         other = tuple(n for n in alive if n not in right)
         self.sound = not other and not self.dead
         if other:
@@ -197,13 +195,13 @@ class _Round:
     def _steps(self) -> Iterator[Remark]:
         torch.manual_seed(self.seed)
         self.model, self.optimizer = self._built()
-        _copy(self.model, self.sample)
+        take_weights(self.model, self.sample)
         for number in (1, 2):
             batch = self.right["make_batch"]()
             mine, right = self._moved("train_step", batch), self._solution_moved(batch)
             due = tuple(n for n in self.trains if n not in self.dead and right[n].any())
             still = tuple(n for n in due if not mine[n].any())
-            other = tuple(n for n in right if not _near(mine[n], right[n], ABSOLUTE / 10))
+            other = tuple(n for n in right if not near(mine[n], right[n], STEP))
             if still:
                 facts = {"names": still, "n": len(still)}
                 yield Remark("still", WRONG, facts, self._report(batch, self.optimizer), ("optimizer_mismatch",))
@@ -217,14 +215,14 @@ class _Round:
 
     def _moved(self, function: str, batch: Any) -> dict[str, torch.Tensor]:
         """How far one step moves each of the learner's weights."""
-        before = _weights_of(self.model)
+        before = weights_of(self.model)
         self._call(function, self.model, self.optimizer, copy.deepcopy(batch))
-        return {n: w - before[n] for n, w in _weights_of(self.model).items()}
+        return {n: w - before[n] for n, w in weights_of(self.model).items()}
 
     def _solution_moved(self, batch: Any) -> dict[str, torch.Tensor]:
-        before = _weights_of(self.sample)
+        before = weights_of(self.sample)
         self.right["train_step"](self.sample, self.guide, copy.deepcopy(batch))
-        return {n: w - before[n] for n, w in _weights_of(self.sample).items()}
+        return {n: w - before[n] for n, w in weights_of(self.sample).items()}
 
 
 def _value(loss: Any, wanted: torch.Tensor) -> Remark:
@@ -233,28 +231,6 @@ def _value(loss: Any, wanted: torch.Tensor) -> Remark:
     if loss.numel() != 1:
         raise _Stop(Remark("not_scalar", WRONG, {"shape": tuple(loss.shape).__repr__()}))
     mine, right = float(loss.detach()), float(wanted)
-    if torch.isfinite(loss).all() and _near(loss.detach().reshape(()), wanted.reshape(())):
+    if torch.isfinite(loss).all() and near(loss.detach().reshape(()), wanted.reshape(())):
         return Remark("loss", RIGHT, {"value": f"{mine:.4f}"})
     return Remark("other_loss", WRONG, {"mine": f"{mine:.4f}", "right": f"{right:.4f}"})
-
-
-def _near(one: torch.Tensor | None, other: torch.Tensor, absolute: float = ABSOLUTE) -> bool:
-    if one is None:
-        return not other.any()
-    return torch.allclose(one.to(other.dtype), other, RELATIVE, absolute)
-
-
-def _weights_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-
-
-def _copy(source: nn.Module, target: nn.Module) -> None:
-    weights = dict(source.named_parameters())
-    with torch.no_grad():
-        for name, parameter in target.named_parameters():
-            parameter.copy_(weights[name])
-
-
-def _clear(model: nn.Module) -> None:
-    for parameter in model.parameters():
-        parameter.grad = None

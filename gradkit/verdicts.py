@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gradkit import i18n
@@ -26,7 +27,7 @@ class Remark:
 
     key: str
     state: str = WRONG
-    facts: dict[str, object] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
     report: Report | None = None
     causes: tuple[str, ...] = ()
 

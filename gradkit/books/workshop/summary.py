@@ -1,0 +1,46 @@
+# %% [markdown] lang="en"
+# # What was solved
+#
+# Eight exercises, from easy to nasty. Each is a small program in which something does not learn; you mend it in its own cell, and a check runs it on fresh weights. Whatever you solve is noted in a small file of your own; nothing is sent anywhere.
+
+# %% [markdown] lang="zh" of="6b9bcdac"
+# # 完成情况
+#
+# 八个练习，由易到难。每个练习都是一个小程序，其中有什么东西没在学习；你在它自己的单元格里修好，检查会用新的权重来运行。解决了哪些，记在你自己的一个小文件里，不会发送到任何地方。
+
+# %%
+import gradkit.testing
+
+gradkit.testing.progress()
+
+# %% [markdown] lang="en"
+# | notebook | what does not learn | points |
+# |---|---|---|
+# | [1. A forgotten `no_grad`](01_forgotten_no_grad.ipynb) | everything, and PyTorch says so | 2 |
+# | [2. An adapter that will not learn](02_sleeping_adapter.ipynb) | a LoRA adapter that was loaded again | 2 |
+# | [3. The NumPy round trip](03_numpy_roundtrip.ipynb) | the first layer, without any error | 2 |
+# | [4. A zero loss](04_zero_loss.ipynb) | a batch without labels stops the loop | 2 |
+# | [5. Two cuts, one behind the other](05_two_cuts.ipynb) | two of three layers; one change alone shows nothing | 3 |
+# | [6. A projector that nobody calls](06_idle_projector.ipynb) | a layer that is there and takes no part | 3 |
+# | [7. Weights that do not move](07_still_weights.ipynb) | gradients are there, and nothing moves | 3 |
+# | [8. The clinic](08_clinic.ipynb) | 150 lines with three faults | 6 |
+#
+# The solutions lie beside them in the folder [solutions](solutions), one notebook each, with the reasons why other ways do not do. Look only when your check says "Solved".
+#
+# To begin anew, run `gradkit.testing.progress(forget=True)`.
+
+# %% [markdown] lang="zh" of="4e7a1939"
+# | 笔记本 | 什么没在学习 | 分值 |
+# |---|---|---|
+# | [1. 忘了拿掉的 `no_grad`](01_forgotten_no_grad.ipynb) | 全部都不学，PyTorch 会报错 | 2 |
+# | [2. 不肯学习的适配器](02_sleeping_adapter.ipynb) | 重新加载的 LoRA 适配器 | 2 |
+# | [3. 绕道 NumPy](03_numpy_roundtrip.ipynb) | 第一层，而且不报任何错 | 2 |
+# | [4. 等于零的损失](04_zero_loss.ipynb) | 遇到没有标签的批次，训练中断 | 2 |
+# | [5. 一前一后两处切断](05_two_cuts.ipynb) | 三层中的两层；只改一处看不出变化 | 3 |
+# | [6. 没有人调用的投影层](06_idle_projector.ipynb) | 写在模型里却不参与计算的层 | 3 |
+# | [7. 纹丝不动的权重](07_still_weights.ipynb) | 梯度都在，什么也不动 | 3 |
+# | [8. 综合诊室](08_clinic.ipynb) | 150 行程序，三处错误 | 6 |
+#
+# 解答放在旁边的 [solutions](solutions) 文件夹里，每个练习一个笔记本，并说明为什么别的办法不行。等检查显示“已解决”之后再看。
+#
+# 想重新开始，运行 `gradkit.testing.progress(forget=True)`。

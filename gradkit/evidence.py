@@ -98,6 +98,12 @@ class Evidence:
         """Which functions of the user's ran."""
         return Ran(call.chain for call in self.trace.calls)
 
+    @cached_property
+    def near(self) -> tuple[str, ...]:
+        """The qualified names of the functions that ran, and of those that called for the diagnosis."""
+        codes = dict.fromkeys(code for call in self.trace.calls for code, _ in call.chain)
+        return tuple(frames.qualified_name(code) for code in (*codes, *(code for code, _ in self.callers)))
+
     @property
     def wanted(self) -> tuple[str, ...]:
         """Parameters that should train."""

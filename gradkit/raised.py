@@ -211,7 +211,7 @@ def _hook_result(e: Evidence, mishap: Mishap) -> list[Finding]:
 
 
 def _scaler(e: Evidence, mishap: Mishap) -> list[Finding]:
-    halved = sources.halving(e.files) if "FP16" in mishap.message else None
+    halved = sources.halving(e.files, e.near) if "FP16" in mishap.message else None
     out_of_order = misused(e)
     if out_of_order and halved is None:
         return out_of_order

@@ -182,13 +182,13 @@ def _location(region: Region | None, call: Call | None, e: Evidence) -> Location
         return frames.innermost(call.chain) if call is not None else None
     if region.kind == PRESET:
         outside = (scopes.around(point) for point in e.callers)
-        return next((spot for spot in outside if spot is not None), None) or sources.switching_off(e.files)
+        return next((spot for spot in outside if spot is not None), None) or sources.switching_off(e.files, e.near)
     if region.kind == FUNCTION and call is not None:
         return frames.innermost(cuts.inside(e.trace, call, e.trace.regions.index(region)))
     if region.place is not None:
         return region.place
     if region.kind == CHECKPOINT and region.via and not _in_a_module(region, e):
-        enabled = sources.checkpointing(e.files)
+        enabled = sources.checkpointing(e.files, e.near)
         if enabled is not None:
             return enabled
     return frames.innermost(region.chain)

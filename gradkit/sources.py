@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from gradkit import frames
+from gradkit import frames, leading
 from gradkit.records import Location
 
 _FREEZERS = re.compile(r"(^|_)freeze|prepare_model_for_kbit_training", re.I)
@@ -147,15 +147,19 @@ def _words_of(node: ast.AST, around: Sequence[ast.AST]) -> tuple[set[str], set[s
     return words, strings
 
 
-def loading(files: Iterable[str]) -> Location | None:
-    """The first ``PeftModel.from_pretrained(...)`` or ``load_adapter(...)`` without ``is_trainable=True``."""
+def loading(files: Iterable[str], near: Iterable[str] = ()) -> list[Location]:
+    """Each ``PeftModel.from_pretrained(...)`` or ``load_adapter(...)`` without ``is_trainable=True`` that can have run.
+
+    Args:
+        near: qualified names of functions that did run.
+    """
 
     def frozen(node: ast.Call, name: str, owner: str) -> bool:
         asked = [k.value for k in node.keywords if k.arg == "is_trainable"]
         loads = name == "load_adapter" or (name == "from_pretrained" and "Peft" in owner)
         return loads and (not asked or (isinstance(asked[0], ast.Constant) and asked[0].value is False))
 
-    return _first_call(files, frozen)
+    return _calls(files, frozen, near)
 
 
 def freezing_after(loaded: Location) -> Location | None:
@@ -167,7 +171,7 @@ def freezing_after(loaded: Location) -> Location | None:
     return None
 
 
-def checkpointing(files: Iterable[str]) -> Location | None:
+def checkpointing(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
     """The first ``gradient_checkpointing_enable(...)``, or the first ``gradient_checkpointing=True`` in a call."""
 
     def enables(node: ast.Call, name: str, _owner: str) -> bool:
@@ -176,17 +180,17 @@ def checkpointing(files: Iterable[str]) -> Location | None:
             isinstance(value, ast.Constant) and value.value is True for value in asked
         )
 
-    return _first_call(files, enables)
+    return _first_call(files, enables, near)
 
 
-def disabling(files: Iterable[str]) -> Location | None:
+def disabling(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
     """The first call that switches peft adapters off for good."""
 
     def disables(node: ast.Call, name: str, _owner: str) -> bool:
         off = bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value is False
         return name in ("disable_adapter_layers", "disable_adapters") or (name == "enable_adapters" and off)
 
-    return _first_call(files, disables)
+    return _first_call(files, disables, near)
 
 
 def adding(files: Iterable[str], adapter: str) -> Location | None:
@@ -221,17 +225,18 @@ def _only_call(files: Iterable[str], names: frozenset[str]) -> Location | None:
     return frames.place(file, node, function_of(around)) if not texts else None
 
 
-def switching_off(files: Iterable[str]) -> Location | None:
+def switching_off(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
     """The first ``torch.set_grad_enabled(False)`` that is no ``with``."""
     return _first_call(
         files,
         lambda node, name, _owner: (
             name == "set_grad_enabled" and bool(node.args) and ast.unparse(node.args[0]) == "False"
         ),
+        near,
     )
 
 
-def halving(files: Iterable[str]) -> Location | None:
+def halving(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
     """The first ``.half()``, ``.to(torch.float16)`` or ``(torch_)dtype=torch.float16``: the weights become fp16."""
 
     def halves(node: ast.Call, name: str, owner: str) -> bool:
@@ -240,7 +245,7 @@ def halving(files: Iterable[str]) -> Location | None:
         fp16 = any(ast.unparse(value) in ("torch.float16", "torch.half", "'float16'") for value in told)
         return (name == "half" and bool(owner) and not node.args) or (fp16 and name not in ("autocast", "tensor"))
 
-    return _first_call(files, halves)
+    return _first_call(files, halves, near)
 
 
 def inferring(files: Iterable[str], function: str) -> Location | None:
@@ -313,8 +318,17 @@ def flag_on_module(files: Iterable[str]) -> Location | None:
     return None
 
 
-def _first_call(files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool]) -> Location | None:
-    """The first call for which ``wanted(node, name, owner)`` holds and that is not the head of a ``with``."""
+def _first_call(
+    files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool], near: Iterable[str] = ()
+) -> Location | None:
+    return next(iter(_calls(files, wanted, near)), None)
+
+
+def _calls(
+    files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool], near: Iterable[str] = ()
+) -> list[Location]:
+    """The calls that can have run and for which ``wanted(node, name, owner)`` holds; none that opens a ``with``."""
+    files, found = tuple(files), list[Location]()
     for file in files:
         for node, around in statements(file):
             if not isinstance(node, ast.Call) or any(_is_with(a, node) for a in around):
@@ -322,8 +336,8 @@ def _first_call(files: Iterable[str], wanted: Callable[[ast.Call, str, str], boo
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
             if wanted(node, name, owner):
-                return frames.place(file, node, function_of(around))
-    return None
+                found.append(frames.place(file, node, function_of(around)))
+    return [found[i] for i in leading.likely([(spot.file, spot.function) for spot in found], files, near)]
 
 
 def pairs(statement: ast.AST) -> list[tuple[ast.expr, ast.expr]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from gradkit import classes, creation, frames, scopes, setups, sources
+from gradkit import classes, creation, scopes, setups, sources
 from gradkit.evidence import Evidence
 from gradkit.inventory import Adapter, Hidden
 from gradkit.optimizers import LEFT_OUT, NEW
-from gradkit.records import LIKELY, OBSERVED, Finding, Location
+from gradkit.records import LIKELY, OBSERVED, Finding, Location, Note
 
 
 def name(e: Evidence) -> list[Finding]:
@@ -39,7 +39,7 @@ def _disabled(e: Evidence) -> list[Finding]:
     inside = tuple(f"{path}." for path in e.trace.disabled)
     chains = [c.chain for c in e.trace.calls if c.module >= 0 and f"{e.trace.modules[c.module]}.".startswith(inside)]
     blocks = (scopes.around(point, _DISABLES) for point in dict.fromkeys(p for chain in chains for p in chain))
-    spot = next((block for block in blocks if block is not None), None) or sources.disabling(e.files)
+    spot = next((block for block in blocks if block is not None), None) or sources.disabling(e.files, e.near)
     facts = {"adapter": adapter.name, "active": "–", "variant": "disabled"}
     return [Finding("adapter_inactive", spot, (), OBSERVED, mine, facts=facts)]
 
@@ -51,10 +51,12 @@ def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
         mine = [n for n in left if n in adapter.parameters]
         if mine and adapter.inference_mode and not (told and adapter.active):
             facts = {"adapter": adapter.name, "kind": adapter.kind}
-            loaded = sources.loading(e.files)
-            found.append(
-                Finding("adapter_inference_mode", loaded or _freezer(e, mine), (), OBSERVED, tuple(mine), facts=facts)
-            )
+            lines = sources.loading(e.files, e.near)
+            loaded, others = next(iter(lines), None), lines[1:]
+            facts |= {"why": "several"} if others else {}
+            notes = tuple(Note("or_here", spot) for spot in others[:3])
+            spot, proof = loaded or _freezer(e, mine), LIKELY if others else OBSERVED
+            found.append(Finding("adapter_inference_mode", spot, notes, proof, tuple(mine), facts=facts))
             again = sources.freezing_after(loaded) if loaded is not None else None
             if again is not None:
                 found.append(Finding("frozen_all", again, (), LIKELY, tuple(mine)))
@@ -107,7 +109,5 @@ def _optimizer(e: Evidence) -> list[Finding]:
     names = gap.missing if gap.reason == NEW else tuple(n for n in gap.missing if n in wanted)
     if not names:
         return []
-    ran = dict.fromkeys(code for call in e.trace.calls for code, _ in call.chain)
-    near = [frames.qualified_name(code) for code in ran]
-    spot = setups.optimizer(e.files, gap.kind, gap.settings, near, filtered=gap.reason == LEFT_OUT)
+    spot = setups.optimizer(e.files, gap.kind, gap.settings, e.near, filtered=gap.reason == LEFT_OUT)
     return [Finding("optimizer_mismatch", spot, (), OBSERVED, names, facts={"optimizer": gap.kind})]

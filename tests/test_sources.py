@@ -173,7 +173,36 @@ def test_wrapping_by_peft_freezes_only_if_asked(write: Write) -> None:
 )
 def test_an_adapter_is_loaded_for_inference(write: Write, call: str, found: bool) -> None:
     filename, _ = write(f"model = {call}")
-    assert (sources.loading([filename]) is not None) == found
+    assert bool(sources.loading([filename])) == found
+
+
+TWO_LOADERS = """
+def for_inference(base, folder):
+    return PeftModel.from_pretrained(base, folder)
+
+def for_training(base, folder):
+    return PeftModel.from_pretrained(base, folder)
+
+class Trainer:
+    def __init__(self):
+        self.model = {loader}(base, folder)
+
+{run}
+"""
+
+
+@pytest.mark.parametrize("loader", ["for_inference", "for_training"])
+@pytest.mark.parametrize(("run", "near"), [("trainer = Trainer()", []), ("", ["Trainer.__init__", "Trainer.loss"])])
+def test_of_two_lines_that_load_an_adapter_the_one_that_can_have_run_is_named(
+    write: Write, loader: str, run: str, near: list[str]
+) -> None:
+    filename, _ = write(TWO_LOADERS.format(loader=loader, run=run))
+    assert [spot.function for spot in sources.loading([filename], near)] == [loader]
+
+
+def test_two_lines_that_can_both_have_loaded_an_adapter_are_both_named(write: Write) -> None:
+    filename, _ = write(TWO_LOADERS.format(loader="for_inference if fast else for_training", run="Trainer()"))
+    assert [spot.function for spot in sources.loading([filename])] == ["for_inference", "for_training"]
 
 
 def test_the_call_that_added_the_named_adapter_is_found(write: Write) -> None:

@@ -57,8 +57,32 @@ def test_the_workflow_to_copy_is_the_same_in_both_languages_and_names_real_comma
 @both
 def test_every_file_that_a_page_of_docs_links_is_there(language: str) -> None:
     end = ".zh.md" if language == "zh" else ".md"
-    pages = [page for page in (readme.REPO / "docs").glob(f"*{end}") if language == "zh" or ".zh." not in page.name]
+    folders = (readme.REPO, readme.REPO / "docs")
+    pages = [page for one in folders for page in one.glob(f"*{end}") if language == "zh" or ".zh." not in page.name]
     links = [
         (page, link) for page in pages for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
     ]
     assert [link for page, link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING", "README", "docs/api", "docs/ci", "docs/how_it_works"])
+def test_a_page_has_the_same_headings_and_code_in_both_languages(name: str) -> None:
+    english, chinese = ((readme.REPO / f"{name}{end}").read_text(encoding="utf-8") for end in (".md", ".zh.md"))
+    for shape in (r"^#+(?= )", r"^```\w+$", r"!\[", r"^- ", r"^\d+\. "):
+        assert re.findall(shape, english, re.MULTILINE) == re.findall(shape, chinese, re.MULTILINE), shape
+
+
+@both
+def test_every_file_that_contributing_names_is_there(language: str) -> None:
+    page = (readme.REPO / ("CONTRIBUTING.md" if language == "en" else "CONTRIBUTING.zh.md")).read_text(encoding="utf-8")
+    named = re.findall(r"(?:python |pytest )((?:tools|tests)/\w+\.py)|`((?:tests|docs)/\w+\.(?:py|md))`", page)
+    files = {one or other for one, other in named}
+    assert {"tools/readme.py", "tools/api.py", "tools/pictures.py"} <= files
+    assert [file for file in files if not (readme.REPO / file).exists()] == []
+
+
+def test_the_picture_of_how_it_works_has_the_same_arrows_in_both_languages() -> None:
+    pictures = readme.REPO / "docs" / "pictures"
+    arrows = [re.findall(r"\w+ -> [\w> -]+", (pictures / f"how.{one}.dot").read_text("utf-8")) for one in ("en", "zh")]
+    assert arrows[0] == arrows[1]
+    assert all((pictures / f"how.{one}.png").stat().st_size > 10_000 for one in ("en", "zh"))

@@ -23,6 +23,7 @@ def add_verify(commands: Commands[argparse.ArgumentParser]) -> None:
     """Declare ``gradkit verify``."""
     verify = command(commands, "verify", _verify)
     add_loading(verify)
+    verify.add_argument("--frozen", nargs="+", action="extend", metavar="GLOB", help=words("cli.verify.frozen"))
     verify.add_argument("--depth", type=int, default=1, metavar="N", help=words("cli.verify.depth"))
     verify.add_argument("--json", action="store_true", help=words("cli.diagnose.json"))
 
@@ -34,10 +35,14 @@ def _verify(options: argparse.Namespace) -> int:
         found = verify(
             load_step(options),
             should_train=options.should_train,
+            frozen=options.frozen or (),
             replay=not options.no_replay,
-            depth=options.depth,
         )
-    print(json.dumps(found.data(), indent=1, ensure_ascii=False) if options.json else found.text().rstrip("\n"))
+    print(
+        json.dumps(found.data(options.depth), indent=1, ensure_ascii=False)
+        if options.json
+        else found.text(depth=options.depth).rstrip("\n")
+    )
     return HEALTHY if found else FINDINGS
 
 

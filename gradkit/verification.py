@@ -47,7 +47,7 @@ class Verification:
     Attributes:
         report: the diagnosis that the checks are read off.
         holding: what the optimizers hold.
-        depth: how many steps the table of modules goes down.
+        frozen: names of the parameters that must not train.
 
     Example:
         >>> from gradkit.records import Picture
@@ -59,12 +59,14 @@ class Verification:
 
     report: Report
     holding: Holding = Holding()
-    depth: int = 1
+    frozen: frozenset[str] = frozenset()
 
     @property
     def checks(self) -> tuple[Check, ...]:
         """Every point, in the order of ``GROUPS``; its sentence is ``check.text(language)``."""
-        found = {check.key: check for check in (*self.report.checklist(), *_further(self.report, self.holding))}
+        found = {
+            check.key: check for check in (*self.report.checklist(), *_further(self.report, self.holding, self.frozen))
+        }
         return tuple(found[key] for keys in GROUPS.values() for key in keys)
 
     @property
@@ -90,32 +92,37 @@ class Verification:
         n, every = len(self.failed), len(self.checks)
         return words("verify.failed", language, n=n, all=every) if n else words("verify.passed", language)
 
-    def text(self, language: str | None = None) -> str:
-        """The list for a terminal; below it the parameters by module, the findings' places, and the verdict."""
+    def text(self, language: str | None = None, depth: int = 1) -> str:
+        """The list for a terminal, with the parameters by module, the findings' places, and the verdict.
+
+        Args:
+            language: ``"en"``, ``"zh"``, or None for the one in use.
+            depth: how many steps the table of modules goes down.
+        """
         checks = {check.key: check for check in self.checks}
         lines = [words("verify.title", language, label=self.report.label)]
         for group, keys in GROUPS.items():
             lines += ["", words(f"verify.{group}", language)]
             lines += [f"  {MARKS[checks[key].state]} {checks[key].text(language)}" for key in keys]
-            lines += [f"    {line}" for line in self._below(group, language)]
+            lines += [f"    {line}" for line in self._below(group, language, depth)]
         return "\n".join([*lines, "", self.verdict(language)]) + "\n"
 
-    def _below(self, group: str, language: str | None) -> Iterator[str]:
+    def _below(self, group: str, language: str | None, depth: int) -> Iterator[str]:
         if group == "gradients":
             starved = [row.name for row in self.report.parameters if row.should_train and not row.reached]
             if starved:
                 yield words("verify.without", language, names=_listed(starved, language))
         elif group == "parameters":
-            yield from self._modules(language)
+            yield from self._modules(language, depth)
         elif group == "diagnosis":
             for section in self.report.sections(language):
                 yield words("report.told", language, name=section.place, text=section.title)
 
-    def _modules(self, language: str | None) -> Iterator[str]:
+    def _modules(self, language: str | None, depth: int) -> Iterator[str]:
         counts = self.counts()
         part = 100 * counts["trainable"] / counts["all"] if counts["all"] else 0.0
         yield words("verify.trainable", language, **{k: f"{n:,}" for k, n in counts.items()}, percent=f"{part:.4f}")
-        found = breakdown.shares(self.report.parameters, self.report.picture.modules, self.depth)
+        found = breakdown.shares(self.report.parameters, self.report.picture.modules, depth)
         told = [("  " * s.level + breakdown.name(s, language), s, f"{s.trainable:,}") for s in found]
         wide = max((columns(name) for name, *_ in told), default=0)
         long = max((len(number) for *_, number in told), default=0)
@@ -126,13 +133,13 @@ class Verification:
             row = f"{name}{' ' * (wide - columns(name))}  {mode}{' ' * (5 - columns(mode))}  {number:>{long}}"
             yield f"{row}  {mark}{remark}".rstrip()
 
-    def data(self) -> dict[str, Any]:
+    def data(self, depth: int = 1) -> dict[str, Any]:
         """The same as plain data, for scripts: equal in every language but for each check's ``text``."""
         listed = [
             {"key": c.key, "state": c.state, "facts": {k: str(v) for k, v in c.facts.items()}, "text": c.text()}
             for c in self.checks
         ]
-        found = breakdown.shares(self.report.parameters, self.report.picture.modules, self.depth)
+        found = breakdown.shares(self.report.parameters, self.report.picture.modules, depth)
         return {
             "passed": self.passed,
             "label": self.report.label,
@@ -159,19 +166,26 @@ def _listed(names: Sequence[str], language: str | None) -> str:
     return words("report.and_more", language, names=shown, n=more) if more > 0 else shown
 
 
-def _further(report: Report, holding: Holding) -> Iterator[Check]:
+def _further(report: Report, holding: Holding, frozen: frozenset[str]) -> Iterator[Check]:
     """The points that a verification has and a report's own checklist has not."""
     rows = report.parameters
     yield Check("requires_grad", PASSED if report.backward else FAILED)
     yield _grad_fn(report)
     yield _nonzero(report)
-    frozen = [row for row in rows if not row.requires_grad]
-    touched = [row.name for row in frozen if row.reached and row.grad_norm is not None]
-    yield Check("untouched", NOTED) if not frozen else _answer("untouched", touched, len(frozen))
+    still = [row for row in rows if not row.requires_grad]
+    touched = [row.name for row in still if row.reached and row.grad_norm is not None]
+    yield Check("untouched", NOTED) if not still else _answer("untouched", touched, len(still))
     yield _optimizer(report, holding)
-    loose = [row for row in rows if row.requires_grad and not row.should_train and not row.same_as]
-    size = f"{sum(row.numel for row in loose):,}"
-    yield Check("loose", FAILED if loose else PASSED, {"n": size, "name": loose[0].name} if loose else {})
+    yield _loose(rows, frozen)
+
+
+def _loose(rows: Sequence[Parameter], frozen: frozenset[str]) -> Check:
+    """What may train beside what should: a fault only where it was said that it must not."""
+    free = [row for row in rows if row.requires_grad and not row.same_as]
+    wrong = [row for row in free if row.name in frozen]
+    told = wrong or [row for row in free if not row.should_train]
+    facts = {"n": f"{sum(row.numel for row in told):,}", "name": told[0].name} if told else {}
+    return Check("loose", FAILED if wrong else NOTED if told else PASSED, facts)
 
 
 def _answer(key: str, wrong: Sequence[str], every: int) -> Check:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradkit import load, optimizers, owners
+from gradkit import inventory, load, optimizers, owners
 from gradkit.diagnose import diagnose, step_of
 from gradkit.report import Report
 from gradkit.verification import Holding, Verification
@@ -22,23 +22,23 @@ def verify(
     loss: Callable[..., Any] | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     should_train: Sequence[str] | None = None,
+    frozen: Sequence[str] = (),
     replay: bool = True,
-    depth: int = 1,
 ) -> Verification:
     """Check that a step can train: its loss, backward, every gradient, the optimizer, what is frozen.
 
     Args:
         model_or_step: as for :func:`gradkit.diagnose`, and so are ``batch``, ``model``, ``loss``, ``should_train`` and
             ``replay``.
+        frozen: names or globs of the parameters that must not train: none of them may require grad.
         optimizer: the one that must hold all that should train. Of an optimizer that the step merely reaches, what it
             lacks is noted.
-        depth: how many steps the table of modules goes down.
 
     Returns:
         A record that is true if nothing failed: ``assert gradkit.verify(step)``.
 
     Raises:
-        GradkitError: the step cannot be run, or returns no loss.
+        GradkitError: the step cannot be run, or returns no loss; or a pattern matches no parameter.
 
     Example:
         >>> net = nn.Linear(2, 1)
@@ -51,7 +51,8 @@ def verify(
     """
     step = step_of(model_or_step, batch, model, loss)
     report = diagnose(step, optimizer=optimizer, should_train=should_train, replay=replay)
-    return Verification(report, _holding(step, report, optimizer), depth)
+    still = frozenset(inventory.wanted(step.model, frozen)) if frozen else frozenset()
+    return Verification(report, _holding(step, report, optimizer), still)
 
 
 def _holding(step: load.Step, report: Report, given: torch.optim.Optimizer | None) -> Holding:

@@ -97,13 +97,31 @@ def test_the_zero_gradient_of_a_fresh_adapter_is_noted_and_no_fault() -> None:
     assert "0.weight" in sentence(done, "nonzero")
 
 
-def test_what_may_train_and_should_not_fails() -> None:
+def test_what_must_be_frozen_and_may_train_fails() -> None:
     net = Captioner()
     net.encoder.requires_grad_(True)
-    done = gradkit.verify(net, torch.ones(2, 4), should_train=["proj.*"])
+    done = gradkit.verify(net, torch.ones(2, 4), should_train=["proj.*"], frozen=["encoder.*"])
     assert [check.key for check in done.failed] == ["loose"]
     assert "15 elements" in sentence(done, "loose")
     assert "⚠ (should be 0)" in done.text()
+
+
+def test_what_may_train_besides_is_noted_for_a_discriminator_may_train_in_a_step_of_its_own() -> None:
+    net = Captioner()
+    net.encoder.requires_grad_(True)
+    done = gradkit.verify(net, torch.ones(2, 4), should_train=["proj.*"])
+    assert done
+    assert state(done, "loose") == "noted"
+    assert "⚠ (should be 0)" in done.text()
+
+
+def test_what_must_be_frozen_and_is_passes() -> None:
+    assert gradkit.verify(Captioner(), torch.ones(2, 4), frozen=["encoder.*"])
+
+
+def test_a_pattern_of_what_must_be_frozen_that_matches_nothing_is_named() -> None:
+    with pytest.raises(GradkitError, match="decoder"):
+        gradkit.verify(Captioner(), torch.ones(2, 4), frozen=["decoder.*"])
 
 
 def test_modules_are_listed_with_mode_and_trainable_parameters() -> None:
@@ -220,7 +238,8 @@ def _train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["train.py:sound"], HEALTHY),
         (["train.py:step"], FINDINGS),
-        (["train.py:step", "--should-train", "1.*"], FINDINGS),  # the first layer may train, and should not
+        (["train.py:step", "--should-train", "1.*"], HEALTHY),  # the first layer may train besides
+        (["train.py:step", "--should-train", "1.*", "--frozen", "0.*"], FINDINGS),
         (["train.py:broken"], COULD_NOT_RUN),
         (["train.py:missing"], COULD_NOT_RUN),
         (["--model", "train.py:net", "--batch", "float32[1, 3]", "--loss", "output.sum()"], HEALTHY),
@@ -267,3 +286,9 @@ def test_verify_leaves_the_model_as_it_was() -> None:
     gradkit.verify(net, torch.ones(2, 4))
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert net.proj.weight.grad is None
+
+
+@pytest.mark.parametrize(("depth", "listed"), [(1, False), (2, True)])
+def test_the_table_of_modules_goes_down_as_far_as_asked(depth: int, listed: bool) -> None:
+    text = gradkit.verify(Captioner(), torch.ones(2, 4)).text(depth=depth)
+    assert any(line.split()[:1] == ["weight"] for line in text.splitlines()) is listed

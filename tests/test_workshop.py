@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,16 @@ def test_a_check_leaves_random_state_and_grad_mode_as_they_were(tmp_path: Path) 
         assert not torch.is_grad_enabled()
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.is_grad_enabled()
+
+
+def test_a_warning_of_the_program_is_not_written_beside_the_verdict(tmp_path: Path) -> None:
+    change = (
+        "    with torch.no_grad():\n        scores",
+        "    import warnings\n\n    warnings.warn('old')\n    scores",
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert judged(Answer("forgotten_no_grad", "right", (change,)), tmp_path).passed
 
 
 def test_a_program_that_leaves_autograd_off_is_told_so(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Settings:
     words: int = 40
     width: int = 16
     levels: int = 3
-    rate: float = 0.05
+    rate: float = 0.02
     decay: float = 0.01
     share_of_days: float = 0.3
 
@@ -173,7 +173,7 @@ def evaluate(model, batch):
     return round(right, 3), round(off, 3)
 
 
-def run(steps=60, every=20):
+def run(steps=160, every=40):
     torch.manual_seed(0)
     model, optimizer = build()
     for step in range(1, steps + 1):

@@ -25,11 +25,12 @@ class Visits:
         lines: real path of the file, name of the function, and number of each line that ran.
 
     Example:
-        >>> visits = Visits([__file__])
+        >>> import textwrap
+        >>> visits = Visits([textwrap.__file__])
         >>> with visits.listening():
-        ...     _ = Visits([])
-        >>> {name for _, name, _ in visits.lines}
-        {'__init__'}
+        ...     _ = textwrap.shorten("a line", 10)
+        >>> "shorten" in {name for _, name, _ in visits.lines}
+        True
     """
 
     def __init__(self, files: Iterable[str]) -> None:

@@ -176,7 +176,8 @@ def test_postbuild_and_start_run_in_a_clean_venv_and_folder(tmp_path: Path) -> N
         shutil.copy(REPO / part, clone)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     (packages,) = venv.glob("lib/python*/site-packages")
-    (packages / "image.pth").write_text(str(Path(importlib.metadata.distribution("torch").locate_file(""))))
+    installed = importlib.metadata.distribution("torch").locate_file("")
+    (packages / "image.pth").write_text(f"import site; site.addsitedir({str(installed)!r})")
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "JUPYTER_CONFIG_PATH")}
     environment |= {"PATH": f"{venv / 'bin'}:{os.environ['PATH']}", "VIRTUAL_ENV": str(venv)}
     environment |= {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}  # 0: not isolated, from what is installed

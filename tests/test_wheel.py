@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gradkit import bookshelf, guide, i18n
+from gradkit import guide, i18n
 from tools import readme
 
 REPO = Path(__file__).parents[1]
@@ -36,9 +36,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     scripts = venv / ("Scripts" if os.name == "nt" else "bin")
     pip = [sys.executable, "-m", "pip", "--python", scripts / "python", "install", "--no-deps", "--no-index", "-q"]
     subprocess.run([*pip, wheel], check=True)
-    dependencies = Path(str(importlib.metadata.distribution("torch").locate_file("")))
+    dependencies = str(importlib.metadata.distribution("torch").locate_file(""))
     (packages,) = {path.parent for path in venv.rglob("gradkit") if (path / "__init__.py").is_file()}
-    (packages / "dependencies.pth").write_text(str(dependencies))
+    (packages / "dependencies.pth").write_text(f"import site; site.addsitedir({dependencies!r})")
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", i18n.VARIABLE)}
 
     def run(name: str, *arguments: str, cwd: Path = empty, status: int = 0) -> str:
@@ -67,7 +67,9 @@ def test_guides_catalogues_books_style_and_settings_are_in_it(wheel: Path) -> No
     names = in_wheel(wheel)
     for cause in guide.causes():
         assert {f"gradkit/guides/{cause}/{part}" for part in ("case.py", "en.md", "zh.md")} <= names
-    assert {f"gradkit/books/{name}.py" for name in bookshelf.names()} <= names
+    books = {path.relative_to(REPO).as_posix() for path in (REPO / "gradkit" / "books").rglob("*.py")}
+    assert "gradkit/books/start.py" in books
+    assert books <= names
     settings = "gradkit/jupyter/labconfig/default_setting_overrides.json"
     assert {"gradkit/py.typed", "gradkit/static/report.css", settings} <= names
     for language in i18n.LANGUAGES:

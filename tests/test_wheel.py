@@ -124,3 +124,29 @@ def test_its_examples_and_case_studies_run(installed: Run) -> None:
     assert told.startswith("epoch 1: train loss")
     code = "import gradkit, gradkit.load as load; print(*(name for name in load.BUILTINS if load.from_builtin(name)))"
     assert "resume_lora" in installed("python", "-c", code)
+
+
+@pytest.mark.parametrize(("form", "start"), [("ipynb", '{\n "cells"'), ("py", "# ")])
+def test_it_writes_every_notebook_in_both_languages(installed: Run, form: str, start: str, tmp_path: Path) -> None:
+    installed("gradkit", "notebooks", str(tmp_path / "here"), "--language", "both", "--as", form)
+    for language in i18n.LANGUAGES:
+        committed = {
+            path.relative_to(REPO / "notebooks" / language) for path in (REPO / "notebooks" / language).rglob("*.ipynb")
+        }
+        (folder,) = {path for path in (tmp_path / "here").rglob(language) if path.is_dir()}
+        written = {path.relative_to(folder).with_suffix(".ipynb") for path in folder.rglob(f"*.{form}")}
+        assert committed - {path for path in committed if path.name == "slides.ipynb"} <= written
+        assert all(path.read_text(encoding="utf-8").startswith(start) for path in folder.rglob(f"*.{form}"))
+
+
+@pytest.mark.slow
+def test_its_start_notebook_runs_in_a_kernel_of_its_own(installed: Run, tmp_path: Path) -> None:
+    installed("gradkit", "notebooks", str(tmp_path), "start", "--language", "zh")
+    (notebook,) = tmp_path.rglob("start.ipynb")
+    code = (
+        "import sys, nbformat, nbclient\n"
+        "book = nbformat.read(sys.argv[1], as_version=4)\n"
+        "nbclient.NotebookClient(book, timeout=180, store_widget_state=False).execute()\n"
+        "print(book.cells[-2].outputs[-1]['data']['text/plain'])"
+    )
+    assert "切断" in installed("python", "-c", code, str(notebook), cwd=notebook.parent)

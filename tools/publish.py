@@ -39,8 +39,9 @@ from gradkit import render as _render
 from gradkit.report import Report as _Report
 
 def _still(self):
+    picture = _base64.b64encode(_render.png(self.graph(), dpi=96)).decode()
     _display({"text/plain": self.text()}, raw=True)
-    _display({"image/png": _base64.b64encode(_render.png(self.graph(), dpi=96)).decode(), "text/plain": self.verdict()}, raw=True)
+    _display({"image/png": picture, "text/plain": self.verdict()}, raw=True)
 
 _Report._ipython_display_ = _still
 """

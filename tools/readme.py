@@ -21,9 +21,9 @@ sys.path.insert(0, str(REPO))
 
 import torch  # noqa: E402
 
-from gradkit import beliefs, guide, i18n  # noqa: E402
+from gradkit import beliefs, bookshelf, guide, i18n  # noqa: E402
 from gradkit.cli import main as gradkit_command  # noqa: E402
-from tools import peer_table  # noqa: E402
+from tools import peer_table, publish  # noqa: E402
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,6 +34,8 @@ PAGES = {"en": REPO / "README.md", "zh": REPO / "README.zh.md"}
 CI_PAGES = {"en": REPO / "docs" / "ci.md", "zh": REPO / "docs" / "ci.zh.md"}
 LAUNCH = {"en": "Open it on Binder", "zh": "在 Binder 上打开"}
 HEADS = {"en": ("cause id", "what happened", "in one sentence"), "zh": ("原因编号", "发生了什么", "一句话说明")}
+BOOK_HEADS = {"en": ("notebook", "to run", "with outputs, to read"), "zh": ("notebook", "运行", "带运行结果的版本")}
+GUIDE_BOOKS = {"en": "A guide to each of the {n} causes", "zh": "{n} 种原因的指南"}
 CLAIM_HEADS = {"en": ("people say", "verdict", "in one sentence"), "zh": ("有人说", "结论", "一句话说明")}
 
 
@@ -100,6 +102,21 @@ def claims(language: str) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def notebooks(language: str) -> str:
+    """The table of notebooks: where each lies, and where its published copy does."""
+    rows = [BOOK_HEADS[language], ("---",) * 3]
+    for name in bookshelf.sources():
+        if "/solutions/" not in f"/{name}":
+            path, shown = f"{language}/{name}.ipynb", "–"
+            if name in publish.names():
+                shown = f"[{name}](docs/notebooks/{path})"
+            rows.append((bookshelf.title(name, language), f"[{name}](notebooks/{path})", shown))
+    shown = ", ".join(f"[{cause}](docs/notebooks/{language}/guides/{cause}.ipynb)" for cause in publish.GUIDES)
+    title = GUIDE_BOOKS[language].format(n=len(guide.causes()))
+    rows.append((title, f"[guides](notebooks/{language}/guides)", shown))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 def fresh(page: str, language: str) -> str:
     """The README ``page`` with its computed parts computed anew.
 
@@ -111,6 +128,7 @@ def fresh(page: str, language: str) -> str:
         "report": report(block(page, "program: train.py"), language),
         "causes": causes(language),
         "claims": claims(language),
+        "notebooks": notebooks(language),
         "peer table": peer_table.table(language),
     }
     return _filled(page, parts)

@@ -65,7 +65,7 @@ class _Card:
             "status": self.box.status,
             "state": self._state(),
             "rows": [[self.words.say(f"card.{key}"), value] for key, value in self._rows(place) if value],
-            "place": place_name(place) if place else "",
+            "place": place_name(place, self.words.language) if place else "",
             "path": place.file if place else "",
             "code": _code(place) if place else [],
             "why": self._why(),
@@ -143,7 +143,7 @@ class _Card:
         """Every line that made something in the box, ``file.py:41``; of a finding also those of its notes."""
         made = dict.fromkeys(node.location for node in self.box.members if node.location)
         told = (self.finding.location, *self.finding.also) if self.finding else ()
-        return list(dict.fromkeys(place_name(place) for place in (*told, *made) if place))
+        return list(dict.fromkeys(place_name(place, self.words.language) for place in (*told, *made) if place))
 
     def _border(self) -> int:
         """The node of a part beyond to go on from: the last one before the cut, the first one behind it."""
@@ -171,7 +171,7 @@ class _Card:
             return self._blame()
         cut = next((finding.location for finding in self.picture.findings if finding.location), None)
         if status == "dead" and self.shaded and cut is not None:
-            return [self.words.say("why.dead_before", place=place_name(cut))]
+            return [self.words.say("why.dead_before", place=place_name(cut, self.words.language))]
         return [self.words.say(f"why.{status}_passes" if status == "frozen" and self.box.flows else f"why.{status}")]
 
     def _blame(self) -> list[str]:
@@ -183,7 +183,8 @@ class _Card:
     def _sentence(self, finding: Finding) -> str:
         if finding.location is None:
             return self.words.say("why.starved_unplaced", cause=clean(finding.cause))
-        return self.words.say("why.starved", cause=clean(finding.cause), place=place_name(finding.location))
+        place = place_name(finding.location, self.words.language)
+        return self.words.say("why.starved", cause=clean(finding.cause), place=place)
 
     def _opens(self) -> str:
         """The module to unfold: the box's own, or the parent of the siblings that share it."""

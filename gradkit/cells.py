@@ -12,6 +12,16 @@ def shell() -> Any:
     return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
+def is_cell(file: str) -> bool:
+    """Whether IPython gave a cell this file name.
+
+    Example:
+        >>> is_cell("/tmp/ipykernel_7/3321010380.py"), is_cell("<ipython-input-2-0956e7f17520>"), is_cell("train.py")
+        (True, True, False)
+    """
+    return "ipykernel_" in file or file.startswith("<ipython")
+
+
 def files() -> tuple[str, ...]:
     """The cells as names of source files (``linecache`` has their text), the last executed first; ``()`` elsewhere."""
     running = shell()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradkit import fixes, guide, i18n
+from gradkit.cells import is_cell
 from gradkit.records import Finding, Harmless, Location, Note
 
 _REACHED = ("optimizer_mismatch", "unregistered_parameters", "nan_gradient", "zero_gradient", "hook_misuse")
@@ -95,7 +96,7 @@ def frame(spot: Location, label: str, around: int = 1) -> tuple[CodeLine, ...]:
 
 def shown_path(file: str, language: str | None = None) -> str:
     """A path as a person would write it: relative to the current folder if inside it; a notebook cell by that name."""
-    if "ipykernel_" in file or file.startswith("<ipython"):
+    if is_cell(file):
         return _words("report.cell", language)
     relative = (
         os.path.relpath(file)

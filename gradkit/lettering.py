@@ -8,6 +8,8 @@ import re
 import unicodedata
 from html import escape as _entities
 
+from gradkit.cells import is_cell
+from gradkit.i18n import words
 from gradkit.records import Location
 from gradkit.text import columns
 
@@ -174,8 +176,10 @@ def operation(label: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", bare).lower() if bare[:1].isupper() else bare.strip("_") or bare
 
 
-def place_name(place: Location) -> str:
-    """``file.py:41``, without folders."""
+def place_name(place: Location, language: str) -> str:
+    """``file.py:41``, without folders; a notebook cell by that name."""
+    if is_cell(place.file):
+        return f"{words('report.cell', language)}:{place.line}"
     return f"{clean(os.path.basename(place.file.replace(chr(92), '/'))) or '?'}:{place.line}"
 
 

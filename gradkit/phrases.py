@@ -115,7 +115,7 @@ class Phrases:
 
     def place(self, location: Location | None) -> str:
         """``file.py:41``, or that it is not known."""
-        return place_name(location) if location else self.say("unplaced")
+        return place_name(location, self.language) if location else self.say("unplaced")
 
     def shape(self, shape: tuple[int, ...] | None) -> str:
         """``(2, 48)``, the word for a scalar, or ``""`` if the shape is not known."""

@@ -41,7 +41,7 @@ def plate(finding: Finding, head: str, words: Phrases, *, in_flow: bool, again: 
 
 
 def _evidence(finding: Finding, words: Phrases, color: str) -> str:
-    rows = "".join(_source(place, place == finding.location) for place in _lines(finding))
+    rows = "".join(_source(place, place == finding.location, words.language) for place in _lines(finding))
     if not rows:
         rows = line(words.place(None), 10, color=GREY, left=True)
     rows += line(words.proof(finding), 10, color=SOFT, left=True)
@@ -51,8 +51,8 @@ def _evidence(finding: Finding, words: Phrases, color: str) -> str:
     )
 
 
-def _source(place: Location, main: bool) -> str:
-    start = f"{place_name(place)}  "
+def _source(place: Location, main: bool, language: str) -> str:
+    start = f"{place_name(place, language)}  "
     code, marks = frame(place, max(_LEAST, _ACROSS - columns(start)))
     row = line(start + code, 10, color=INK if main else GREY, code=True)
     if not (main and marks):

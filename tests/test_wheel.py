@@ -147,6 +147,7 @@ def test_its_start_notebook_runs_in_a_kernel_of_its_own(installed: Run, tmp_path
         "import sys, nbformat, nbclient\n"
         "book = nbformat.read(sys.argv[1], as_version=4)\n"
         "nbclient.NotebookClient(book, timeout=180, store_widget_state=False).execute()\n"
-        "print(book.cells[-2].outputs[-1]['data']['text/plain'])"
+        "code = [cell for cell in book.cells if cell.cell_type == 'code']\n"
+        "print(*(out.get('data', {}).get('text/plain') for cell in code for out in cell.outputs))"
     )
-    assert "切断" in installed("python", "-c", code, str(notebook), cwd=notebook.parent)
+    assert "错误[detach]" in installed("python", "-c", code, str(notebook), cwd=notebook.parent)

@@ -253,6 +253,15 @@ kept["branches_that_were_told_no"]
 kept["reached_after_a_pass_without_grad"], kept["lstm_backward"]
 
 # %% [markdown] lang="en"
+# Does MPS know mixed precision? Ask torch which devices its autocast is made for; this needs no such device:
+
+# %% [markdown] lang="zh" of="f34fd34b"
+# MPS 支持混合精度吗？可以问一问 torch，它的 autocast 支持哪些设备；手边没有那种设备也能问：
+
+# %%
+{device: torch.amp.is_autocast_available(device) for device in ("cpu", "cuda", "mps")}
+
+# %% [markdown] lang="en"
 # Nothing here was run on MPS. What can be said: PyTorch 2.13 has autocast for MPS, and its scaler takes a path for MPS in `unscale_`; `--device mps` runs the same lines. With `--record` you can keep what you see.
 #
 # ## What to keep of it
@@ -262,6 +271,7 @@ kept["reached_after_a_pass_without_grad"], kept["lstm_backward"]
 # | Look at the device before using mixed precision. | Right; let it decide a flag, and keep one path. |
 # | CUDA's autocast and scaler disconnect the graph where there is no CUDA. | They do not: they warn and switch themselves off. |
 # | `GradScaler('cpu')` is a scaler that is off. | It is on. `enabled=False` is off. |
+# | MPS has no mixed precision. | The torch that runs here has it: see above. |
 # | On CUDA it is two to three times as fast and takes half the memory. | Not measured here: this model is too small to tell. |
 # | Inputs need no `requires_grad`, and the architecture was not to blame. | Right. |
 # | A loss that falls shows that the gradient flow is right. | It fell with gradients 65536 times too large, and with Adam, 65536 times too small. |
@@ -275,7 +285,7 @@ kept["reached_after_a_pass_without_grad"], kept["lstm_backward"]
 # gradkit guide amp_misuse
 # ```
 
-# %% [markdown] lang="zh" of="935fb7cd"
+# %% [markdown] lang="zh" of="26470300"
 # 这里没有任何内容在 MPS 上运行过。能说的是：PyTorch 2.13 的 autocast 支持 MPS，缩放器的 `unscale_` 也有一条给 MPS 的路；`--device mps` 走的是同样的代码。用 `--record` 可以把你看到的结果保存下来。
 #
 # ## 留下什么
@@ -285,6 +295,7 @@ kept["reached_after_a_pass_without_grad"], kept["lstm_backward"]
 # | 使用混合精度之前先看设备。 | 对；让设备决定一个开关，代码仍是一套。 |
 # | 没有 CUDA 时，CUDA 的 autocast 和缩放器会断开计算图。 | 不会：它们发出警告，并自行关闭。 |
 # | `GradScaler('cpu')` 是关闭的缩放器。 | 它是开着的。`enabled=False` 才是关闭。 |
+# | MPS 不支持混合精度。 | 这里的 torch 支持：见上。 |
 # | 在 CUDA 上快两到三倍，显存减半。 | 这里没有测：这个模型太小，看不出来。 |
 # | 输入不需要 `requires_grad`，模型结构也没有问题。 | 对。 |
 # | 损失下降，说明梯度流动正常。 | 梯度大了 65536 倍时它在下降；用 Adam，小了 65536 倍时它也在下降。 |

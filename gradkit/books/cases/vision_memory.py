@@ -148,7 +148,7 @@ verify_gradient_flow(third, first)
 #
 # ## 这些尝试改变了什么？
 #
-# 给每个版本一批确实会用到 `proj` 的数据：八段文本放在一起，其中四段够长，会渲染成图像；另外四段需要填充。然后把损失和 `proj` 的全部梯度与最初的程序逐位比较。
+# 给每个版本一批确实会用到 `proj` 的数据：八段文本放在一起，其中四段足够长，会渲染成图像；另外四段则需要填充。然后把损失和 `proj` 的全部梯度与最初的程序逐位比较。
 
 # %%
 before = programs.gradients(MEMModel)
@@ -241,6 +241,15 @@ report = gradkit.diagnose(lambda: fixed(everything).loss, model=fixed)
 report
 
 # %% [markdown] lang="en"
+# The report checks its code with `grep`: no `torch.no_grad`, and `requires_grad=False` nowhere but where parameters are frozen. A search can tell where such a line stands, and not whether it does harm. `gradkit.scan` lists them too, and, given a step, says of each what the diagnosis knows:
+
+# %% [markdown] lang="zh" of="374bb1f8"
+# 报告用 `grep` 检查代码：不该再有 `torch.no_grad`，`requires_grad=False` 只许出现在冻结参数的地方。搜索能告诉你这些写法在哪里，却不知道是否有害。`gradkit.scan` 同样会逐一列出；再给它一个 step，它就会说明诊断对每一处了解到什么：
+
+# %%
+gradkit.scan(inspect.getsourcefile(MEMModel), lambda: fixed(everything).loss, model=fixed)
+
+# %% [markdown] lang="en"
 # ## Where `no_grad` and `detach` do cut
 #
 # The suspicion was not foolish. Three small changes to the program that trains, and each one breaks it: the block takes in one line more; the block stands round the base model, which is just as frozen as the encoder, but stands *behind* `proj`; the store hands back the copy that it keeps.
@@ -318,6 +327,7 @@ print(gradkit.diagnose(lambda: large(first).loss, model=large).verdict())
 # | --- | --- |
 # | Freeze by `requires_grad=False` on parameters. | Right; and check it with the breakdown. |
 # | Verify loss, `grad_fn`, backward and the gradient of `proj` before a long run. | Right: it stops every broken program here. On the batch that you train on! |
+# | `grep` for `no_grad` and `requires_grad=False` to see that the code is right. | It finds the lines, the harmless ones too. `gradkit.scan` with a step tells them apart. |
 # | Never use `no_grad` on the way forward. | Not behind what should train, nor round it. Before it, it does no harm. |
 # | A tensor with `requires_grad=False` in `cat` loses the gradient of the others. | It does not: one input that requires grad is enough. |
 # | Frozen parts must be in `train()`, `eval()` disconnects the graph. | It does not. `eval()` keeps frozen parts free of noise. |
@@ -333,13 +343,14 @@ print(gradkit.diagnose(lambda: large(first).loss, model=large).verdict())
 # python -m gradkit.cases.vision_memory --counts
 # ```
 
-# %% [markdown] lang="zh" of="89b8ab49"
+# %% [markdown] lang="zh" of="9ded0a07"
 # ## 留下什么
 #
 # | 说法 | 这里看到的 |
 # | --- | --- |
 # | 用参数的 `requires_grad=False` 来冻结。 | 对；再用分项统计核对一遍。 |
 # | 长时间训练之前，先检查损失、`grad_fn`、反向传播和 `proj` 的梯度。 | 对：这里每个坏掉的程序都会被它拦下。但要用真正训练的那批数据！ |
+# | 用 `grep` 搜索 `no_grad` 和 `requires_grad=False`，就能确认代码没有问题。 | 它只找得到这些行，无害的也包括在内。给 `gradkit.scan` 一个 step，才分得出哪些有害。 |
 # | 前向传播里绝不要用 `no_grad`。 | 不要放在应当训练的部分之后，也不要把它包进去。放在它之前则无妨。 |
 # | 拼接时只要有一个张量是 `requires_grad=False`，其余张量的梯度也会丢。 | 不会：有一个输入需要梯度就够了。 |
 # | 冻结的部分必须处于 `train()`，`eval()` 会断开计算图。 | 不会。`eval()` 让冻结的部分没有噪声。 |

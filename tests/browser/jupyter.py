@@ -140,12 +140,14 @@ class Notebook:
     lab: Lab
     theme: str = "light"
 
-    def open(self, source: str | Path) -> Notebook:
-        """Copy ``source`` (absolute, or relative to the repository) into the lab's folder and open it."""
+    def open(self, source: str | Path, *beside: str) -> Notebook:
+        """Copy ``source`` (absolute, or relative to the repository) into the lab's folder and open it. Files of its
+        folder that it needs as well are named ``beside``."""
         source = REPO / source
         folder = self.lab.folder / secrets.token_hex(4)
         folder.mkdir()
-        shutil.copy(source, folder)
+        for name in (source.name, *beside):
+            shutil.copy(source.with_name(name), folder)
         self.lab.theme(self.theme)
         path = quote(f"{folder.name}/{source.name}")
         self.page.goto(f"{self.lab.url}/lab/workspaces/{folder.name}/tree/{path}?token={self.lab.token}")

@@ -1,0 +1,67 @@
+"""An exercise of the workshop as a learner works on it in JupyterLab: run, read a hint, type an answer, check."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.browser.jupyter import Notebook
+from tests.workshop_answers import ANSWERS
+
+expect.set_options(timeout=60_000)
+
+ANSWERS_TO = {answer.kind: answer for answer in ANSWERS if answer.name == "forgotten_no_grad"}
+SAID = {
+    "en": ("Not yet: A forgotten no_grad", "No gradient arrives at", "Solved: A forgotten no_grad"),
+    "zh": ("还没有解决：忘了拿掉的 no_grad", "拿不到梯度", "已解决：忘了拿掉的 no_grad"),
+}
+
+
+def cell(notebook: Notebook, holds: str) -> Locator:
+    return notebook.page.locator(".jp-CodeCell").filter(has_text=holds).first
+
+
+def run(notebook: Notebook, one: Locator) -> None:
+    """By Control + Enter, as a learner who wants to see this cell's output."""
+    one.locator(".cm-content").click()
+    notebook.page.keyboard.press("Control+Enter")
+
+
+def answer(notebook: Notebook, source: str) -> Locator:
+    """Type a program over the learner's, run it and the check; the check's output."""
+    program, check = cell(notebook, "class LeafNet"), cell(notebook, "gradkit.testing.check")
+    program.locator(".cm-content").click()
+    notebook.page.keyboard.press("ControlOrMeta+a")
+    notebook.page.keyboard.insert_text(source)
+    notebook.page.keyboard.press("Control+Enter")
+    run(notebook, check)
+    return check.locator(".jp-OutputArea-output")
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_an_untouched_and_a_half_right_answer_are_told_what_is_wrong_and_the_right_one_passes(
+    notebook: Notebook, language: str
+) -> None:
+    not_yet, starved, solved = SAID[language]
+    marked = [".gradkit-language"] if language == "zh" else []
+    notebook.open(f"notebooks/{language}/workshop/01_forgotten_no_grad.ipynb", *marked)
+    notebook.run_all()
+    output = cell(notebook, "gradkit.testing.check").locator(".jp-OutputArea-output")
+    expect(output).to_contain_text(not_yet)
+    expect(output).not_to_contain_text("Traceback")
+    notebook.shot(f"workshop-{language}-1-untouched")
+
+    hint = notebook.page.locator("details").first
+    expect(hint.locator("p")).to_be_hidden()
+    hint.locator("summary").click()
+    expect(hint.locator("p")).to_be_visible()
+    notebook.shot(f"workshop-{language}-2-hint")
+
+    half = answer(notebook, ANSWERS_TO["half right: the head learns"].source())
+    expect(half).to_contain_text(starved)
+    expect(half).to_contain_text("encoder.weight")
+    half.scroll_into_view_if_needed()
+    notebook.shot(f"workshop-{language}-3-half-right")
+
+    expect(answer(notebook, ANSWERS_TO["right"].source())).to_contain_text(solved)
+    notebook.shot(f"workshop-{language}-4-solved")

@@ -49,9 +49,10 @@ def test_an_untouched_and_a_half_right_answer_are_told_what_is_wrong_and_the_rig
     output = cell(notebook, "gradkit.testing.check").locator(".jp-OutputArea-output")
     expect(output).to_contain_text(not_yet)
     expect(output).not_to_contain_text("Traceback")
+    output.scroll_into_view_if_needed()
     notebook.shot(f"workshop-{language}-1-untouched")
 
-    hint = notebook.page.locator("details").first
+    hint = notebook.page.locator(".jp-MarkdownCell details").first
     expect(hint.locator("p")).to_be_hidden()
     hint.locator("summary").click()
     expect(hint.locator("p")).to_be_visible()

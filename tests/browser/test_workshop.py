@@ -13,7 +13,7 @@ expect.set_options(timeout=60_000)
 ANSWERS_TO = {answer.kind: answer for answer in ANSWERS if answer.name == "forgotten_no_grad"}
 SAID = {
     "en": ("Not yet: A forgotten no_grad", "No gradient arrives at", "Solved: A forgotten no_grad"),
-    "zh": ("还没有解决：忘了拿掉的 no_grad", "拿不到梯度", "已解决：忘了拿掉的 no_grad"),
+    "zh": ("还没有解决", "拿不到梯度", "已解决"),
 }
 
 

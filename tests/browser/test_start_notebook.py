@@ -16,7 +16,7 @@ PROSE = re.compile(r"\b[A-Za-z]{2,} [a-z]{2,} [a-z]{2,}\b")
 
 LINE = {
     "Resume a LoRA run: the adapter comes back frozen": "PeftModel.from_pretrained(model, adapter)",
-    "Vision memory: the projection never runs": "nn.Linear(VISION, HIDDEN)",
+    "Vision memory: the projection never runs": "nn.Sequential(",
     "Vision memory: a helper detaches the projection": ".detach()",
 }
 WORDS = """panel => {

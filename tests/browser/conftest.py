@@ -38,10 +38,15 @@ QUIET = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests can be chosen, or left out, by ``-m browser``."""
+    """Browser tests can be chosen, or left out, by ``-m browser``. They come last.
+
+    Playwright switches greenlets; once it has, ``sys.settrace``, which scans of a step use, hangs in that process
+    (seen on Python 3.11 with greenlet 3.5).
+    """
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.browser)
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
 @pytest.fixture(scope="session")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import copy
 import random
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from gradkit import exercises, failures
+from gradkit import exercises, failures, trial
 from gradkit.comparing import STEP, clear_grads, near, take_weights, weights_of
 from gradkit.diagnose import diagnose
 from gradkit.errors import GradkitError
@@ -29,16 +28,12 @@ Answers = Mapping[str, Callable[..., Any]]
 
 def judge(exercise: Exercise, answers: Answers) -> tuple[Remark, ...]:
     """All that there is to say of an answer; random state and grad mode are put back afterwards."""
-    chance, recording = random.SystemRandom(), torch.is_grad_enabled()
-    try:
-        for _ in range(ROUNDS):
-            with torch.random.fork_rng(devices=[]), torch.enable_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # an autograder takes whatever is written to stderr for a failure
-                remarks = tuple(_Round(exercise, answers, chance.randrange(2**31)).remarks())
-            if any(one.state == WRONG for one in remarks):
-                break
-    finally:
-        torch.set_grad_enabled(recording)
+    chance = random.SystemRandom()
+    for _ in range(ROUNDS):
+        with trial.kept():  # quiet, for an autograder takes whatever is written to stderr for a failure
+            remarks = tuple(_Round(exercise, answers, chance.randrange(2**31)).remarks())
+        if any(one.state == WRONG for one in remarks):
+            break
     return remarks
 
 

@@ -78,6 +78,8 @@ def _names(node: ast.AST) -> set[str]:
 
 def likely(places: Sequence[Place], files: Iterable[str], near: Iterable[str]) -> list[int]:
     """Which of several places, each a file and the function around it (``""``: none), can have run; all if none can."""
-    able = reached(files, near) if len(places) > 1 else set()
-    found = [i for i, place in enumerate(places) if not place[1] or place in able]
-    return found if found and len(places) > 1 else list(range(len(places)))
+    every = list(range(len(places)))
+    if len(places) < 2:
+        return every
+    able = reached(files, near)
+    return [i for i in every if not places[i][1] or places[i] in able] or every

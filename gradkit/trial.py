@@ -130,7 +130,7 @@ def run(source: str, name: str = "experiment.py") -> Trial:
     """
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     space: dict[str, Any] = {"__name__": "experiment"}
-    with _kept():
+    with kept():
         exec(compile(source, name, "exec"), space)  # noqa: S102  # the reader's own code, in their own kernel
         seen = space["observe"]()
     gpu = "cuda" in source and can("cuda")
@@ -161,13 +161,9 @@ def can(need: str) -> bool:
 
 
 @contextlib.contextmanager
-def _kept() -> Iterator[None]:
+def kept() -> Iterator[None]:
+    """Grad mode is on and warnings are quiet while the block runs; random state, too, is afterwards as it was."""
     devices = range(torch.cuda.device_count())
-    grad = torch.is_grad_enabled()
-    with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
+    with torch.random.fork_rng(devices=devices), warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore")
-        torch.set_grad_enabled(True)
-        try:
-            yield
-        finally:
-            torch.set_grad_enabled(grad)
+        yield

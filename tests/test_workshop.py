@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 import warnings
 from collections.abc import Iterator
@@ -40,6 +41,12 @@ def functions(source: str, name: str, folder: Path) -> dict[str, Any]:
     path.write_text(source, encoding="utf-8")
     module = load_file(path)
     return {function: getattr(module, function) for function in exercises.find(name).functions}
+
+
+@pytest.fixture(autouse=True)
+def _the_same_weights_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check draws weights that nobody can foresee; in some draws a wrong loss comes close to the right one."""
+    monkeypatch.setattr(random, "SystemRandom", lambda: random.Random(3))
 
 
 def judged(answer: Answer, folder: Path) -> Verdict:

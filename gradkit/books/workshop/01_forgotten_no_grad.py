@@ -78,19 +78,10 @@ loss.backward()
 loss, loss.requires_grad, loss.grad_fn
 
 # %% [markdown] lang="en"
-# ## What to try
+# ## Your turn
 #
-# Say first which line you suspect. Then let gradkit look, on the same model and batch:
-
-# %% [markdown] lang="zh" of="a4601495"
-# ## 可以这样试
+# Change your program and run its cell. Then run the cells of *See it fail* again. If you get stuck, open the hints, one at a time.
 #
-# 先说出你怀疑哪一行，再让 gradkit 看一看，用的是同一个模型和批次：
-
-# %%
-gradkit.diagnose(lambda: loss_of(model, batch), model=model)
-
-# %% [markdown] lang="en"
 # <details><summary>Hint 1: where to look</summary>
 #
 # Inside a block `with torch.no_grad():` operations give the same numbers, and none of them is recorded. Which operations of this program run in such a block?
@@ -109,7 +100,11 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 #
 # </details>
 
-# %% [markdown] lang="zh" of="9de99888"
+# %% [markdown] lang="zh" of="46e2a675"
+# ## 轮到你了
+#
+# 修改你的程序，运行那个单元格，再把“看它怎样失败”里的单元格重新运行一遍。卡住了就展开提示，一次只看一条。
+#
 # <details><summary>提示一：往哪里看</summary>
 #
 # 在 `with torch.no_grad():` 块里，运算的数值不变，但一个也不会被记录。这个程序里有哪些运算处在这样的块中？
@@ -127,6 +122,20 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 # `loss_of` 里没有哪一步非得不留记录。只想看打分的人，可以在外面、在调用 `loss_of` 的地方套上这个块。
 #
 # </details>
+
+# %% [markdown] lang="en"
+# ## Ask gradkit
+#
+# Say first which line you suspect. Then let gradkit look. Where it can prove a change, it shows the finished one; so this comes after the hints:
+
+# %% [markdown] lang="zh" of="c89b49c0"
+# ## 问问 gradkit
+#
+# 先说出你怀疑哪一行，再让 gradkit 看一看。凡是能证明有效的改法，它会直接给出来，所以放在提示之后：
+
+# %%
+model, batch = build(), make_batch()
+gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 
 # %% [markdown] lang="en"
 # ## Check

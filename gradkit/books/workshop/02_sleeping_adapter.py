@@ -101,19 +101,10 @@ for name, parameter in model.named_parameters():
     print(f"{name:50} {parameter.requires_grad}")
 
 # %% [markdown] lang="en"
-# ## What to try
+# ## Your turn
 #
-# Write down what you think `model.train()` does. Then:
-
-# %% [markdown] lang="zh" of="feb4f684"
-# ## 可以这样试
+# Change your program and run its cell. Then run the cells of *See it fail* again. If you get stuck, open the hints, one at a time.
 #
-# 先写下你认为 `model.train()` 做了什么，然后运行：
-
-# %%
-gradkit.diagnose(lambda: loss_of(model, batch), model=model)
-
-# %% [markdown] lang="en"
 # <details><summary>Hint 1: where to look</summary>
 #
 # `train()` and `eval()` choose how layers such as dropout behave. Whether a weight may learn is another switch: its `requires_grad`. Look at the table above: which weights may learn? Which should?
@@ -132,7 +123,11 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 #
 # </details>
 
-# %% [markdown] lang="zh" of="5958bd31"
+# %% [markdown] lang="zh" of="dd50e21f"
+# ## 轮到你了
+#
+# 修改你的程序，运行那个单元格，再把“看它怎样失败”里的单元格重新运行一遍。卡住了就展开提示，一次只看一条。
+#
 # <details><summary>提示一：往哪里看</summary>
 #
 # `train()` 和 `eval()` 决定的是 dropout 之类的层怎样工作。权重能不能学习是另一个开关：它的 `requires_grad`。看看上面的列表：哪些权重可以学习？哪些应该学习？
@@ -150,6 +145,20 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 # 有两条路：在加载时就要求可训练的适配器，`from_pretrained` 有一个参数管这件事；或者加载之后再打开 `requires_grad`，但只对名字里带 `lora_` 的权重这样做。
 #
 # </details>
+
+# %% [markdown] lang="en"
+# ## Ask gradkit
+#
+# Write down what you think `model.train()` does. Then:
+
+# %% [markdown] lang="zh" of="aab1897f"
+# ## 问问 gradkit
+#
+# 先写下你认为 `model.train()` 做了什么，然后运行：
+
+# %%
+model, batch = build(), make_batch()
+gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 
 # %% [markdown] lang="en"
 # ## Check

@@ -85,20 +85,10 @@ def moved(build, loss_of, steps=50):
 moved(build, loss_of)
 
 # %% [markdown] lang="en"
-# ## What to try
+# ## Your turn
 #
-# The loss has a history: the classifier is in it. So PyTorch has nothing to complain about. Ask gradkit, and look in the picture at where the history ends:
-
-# %% [markdown] lang="zh" of="ff8a55e5"
-# ## 可以这样试
+# Change your program and run its cell. Then run the cells of *See it fail* again. If you get stuck, open the hints, one at a time.
 #
-# 损失有计算历史：分类器在里面，所以 PyTorch 没有什么可抱怨的。问问 gradkit，在图里看看历史断在哪里：
-
-# %%
-model, batch = build(), make_batch()
-gradkit.diagnose(lambda: loss_of(model, batch), model=model)
-
-# %% [markdown] lang="en"
 # Almost every function that NumPy has, torch has too, often under the same name. A sum or a mean along an axis is asked for with `dim=` in place of `axis=`, and with `keepdim=` in place of `keepdims=`.
 #
 # <details><summary>Hint 1: where to look</summary>
@@ -119,7 +109,11 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 #
 # </details>
 
-# %% [markdown] lang="zh" of="c8a3e26a"
+# %% [markdown] lang="zh" of="8c8700d4"
+# ## 轮到你了
+#
+# 修改你的程序，运行那个单元格，再把“看它怎样失败”里的单元格重新运行一遍。卡住了就展开提示，一次只看一条。
+#
 # NumPy 有的函数，torch 几乎都有，名字也往往相同。沿某个轴求和或求均值时，`axis=` 换成 `dim=`，`keepdims=` 换成 `keepdim=`。
 #
 # <details><summary>提示一：往哪里看</summary>
@@ -139,6 +133,20 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 # `levels` 的三行都可以用 torch 的方法和函数来写，这样一来最后一行就用不着了。用 `torch.allclose` 在同一组能量上比较新旧两个 `levels` 的数值。
 #
 # </details>
+
+# %% [markdown] lang="en"
+# ## Ask gradkit
+#
+# The loss has a history: the classifier is in it. So PyTorch has nothing to complain about. Ask gradkit, and look in the picture at where the history ends:
+
+# %% [markdown] lang="zh" of="2f1e0775"
+# ## 问问 gradkit
+#
+# 损失有计算历史：分类器在里面，所以 PyTorch 没有什么可抱怨的。问问 gradkit，在图里看看历史断在哪里：
+
+# %%
+model, batch = build(), make_batch()
+gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 
 # %% [markdown] lang="en"
 # ## Check

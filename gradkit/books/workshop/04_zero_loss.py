@@ -87,27 +87,21 @@ loss_of(model, make_unlabelled_batch()).backward()
 loss_of(model, make_batch()), loss_of(model, make_unlabelled_batch())
 
 # %% [markdown] lang="en"
-# ## What to try
-
-# %% [markdown] lang="zh" of="9589ca13"
-# ## 可以这样试
-
-# %%
-batch = make_unlabelled_batch()
-gradkit.diagnose(lambda: loss_of(model, batch), model=model)
-
-# %% [markdown] lang="en"
 # PyTorch's cross-entropy has its own way with labels that do not count: `ignore_index=-100` is its default. Look at what it makes of a batch without labels, once as a mean and once as a sum:
 
 # %% [markdown] lang="zh" of="b4ead70c"
 # 对不计入损失的标签，PyTorch 的交叉熵自有办法：`ignore_index` 默认就是 `-100`。看看它怎样对待没有标签的批次，一次取均值，一次求和：
 
 # %%
-photo, label = batch
+photo, label = make_unlabelled_batch()
 scores = model(photo)
 F.cross_entropy(scores, label), F.cross_entropy(scores, label, reduction="sum")
 
 # %% [markdown] lang="en"
+# ## Your turn
+#
+# Change your program and run its cell. Then run the cells of *See it fail* again. If you get stuck, open the hints, one at a time.
+#
 # <details><summary>Hint 1: where to look</summary>
 #
 # A zero that you write down is a constant: it depends on no weight. A zero that is *computed* from the scores is the same number, and has a history.
@@ -126,7 +120,11 @@ F.cross_entropy(scores, label), F.cross_entropy(scores, label, reduction="sum")
 #
 # </details>
 
-# %% [markdown] lang="zh" of="8d72a39c"
+# %% [markdown] lang="zh" of="669b9644"
+# ## 轮到你了
+#
+# 修改你的程序，运行那个单元格，再把“看它怎样失败”里的单元格重新运行一遍。卡住了就展开提示，一次只看一条。
+#
 # <details><summary>提示一：往哪里看</summary>
 #
 # 直接写出来的零是常量，与任何权重无关。由打分*计算*出来的零，数值一样，却有历史。
@@ -144,6 +142,16 @@ F.cross_entropy(scores, label), F.cross_entropy(scores, label, reduction="sum")
 # 均值就是总和除以个数。用上面看到的那个总和：没有标签计入时它是零，而且有历史。再保证除数不小于一（`clamp`），`if not known.any()` 这个判断就不再需要了。
 #
 # </details>
+
+# %% [markdown] lang="en"
+# ## Ask gradkit
+
+# %% [markdown] lang="zh" of="461127a8"
+# ## 问问 gradkit
+
+# %%
+model, batch = build(), make_unlabelled_batch()
+gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 
 # %% [markdown] lang="en"
 # ## Check

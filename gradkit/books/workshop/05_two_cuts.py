@@ -84,20 +84,10 @@ loss_of(model, batch).backward()
 {name: p.grad is not None for name, p in model.named_parameters()}
 
 # %% [markdown] lang="en"
-# ## What to try
+# ## Your turn
 #
-# Before you ask gradkit: change one thing at a time, run your program, and look at the table above each time. Which of your changes are right although the table stays the same?
-
-# %% [markdown] lang="zh" of="790b4920"
-# ## 可以这样试
+# Change one thing at a time, run the cell of your program, then the cell with the table above. Which of your changes are right, although the table stays the same? If you get stuck, open the hints, one at a time.
 #
-# 先别问 gradkit：每次只改一处，运行程序，看看上面的结果。哪些改动其实是对的，结果却没有变化？
-
-# %%
-model.zero_grad()
-gradkit.diagnose(lambda: loss_of(model, batch), model=model)
-
-# %% [markdown] lang="en"
 # <details><summary>Hint 1: where to look</summary>
 #
 # The gradient comes from the loss and goes back. A cut near the loss hides every cut that lies further back: as long as it is there, mending the other one changes nothing that you could measure. That is why whoever changes one line and puts it back finds neither.
@@ -106,7 +96,7 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 #
 # <details><summary>Hint 2: what to keep in mind</summary>
 #
-# Not everything that looks like a cut is one. What is detached for a log and goes nowhere else costs nobody a gradient; the report lists it as harmless. Of the others, mend both before you measure.
+# Not everything that looks like a cut is one. What is detached for a log and goes nowhere else costs nobody a gradient; gradkit's report lists it as harmless. Of the others, mend both before you measure.
 #
 # </details>
 #
@@ -116,7 +106,11 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 #
 # </details>
 
-# %% [markdown] lang="zh" of="4a1860e6"
+# %% [markdown] lang="zh" of="80a0e432"
+# ## 轮到你了
+#
+# 每次只改一处，运行程序那个单元格，再重新运行上面列出结果的单元格。哪些改动其实是对的，结果却没有变化？卡住了就展开提示，一次只看一条。
+#
 # <details><summary>提示一：往哪里看</summary>
 #
 # 梯度从损失出发往回走。靠近损失的切断会遮住更靠前的切断：只要它还在，修好另一处也看不出任何变化。改一行、没起色就改回去的人，两处都找不到，原因就在这里。
@@ -125,7 +119,7 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 #
 # <details><summary>提示二：要注意什么</summary>
 #
-# 看着像切断的，不一定是切断。只为了日志而 detach、不再流向别处的值，不会让谁丢掉梯度，报告会把它列为无害。其余的两处，都修好之后再测量。
+# 看着像切断的，不一定是切断。只为了日志而 detach、不再流向别处的值，不会让谁丢掉梯度，gradkit 的报告会把它列为无害。其余的两处，都修好之后再测量。
 #
 # </details>
 #
@@ -134,6 +128,16 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 # `centre` 用的是参数的裸数值，`rescale` 的运算没有被记录：两者都可以直接对张量做同样的事。`rescale` 里的长度也取决于权重：如果只把除法移出这个块，梯度是有了，却不正确。
 #
 # </details>
+
+# %% [markdown] lang="en"
+# ## Ask gradkit
+
+# %% [markdown] lang="zh" of="461127a8"
+# ## 问问 gradkit
+
+# %%
+model, batch = build(), make_batch()
+gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 
 # %% [markdown] lang="en"
 # ## Check

@@ -89,20 +89,10 @@ loss_of(model, batch).backward()
 {name: (p.requires_grad, p.grad is not None) for name, p in model.named_parameters()}
 
 # %% [markdown] lang="en"
-# ## What to try
+# ## Your turn
 #
-# Say first what you think of the `no_grad` block in `see`. Then ask:
-
-# %% [markdown] lang="zh" of="327d8d9a"
-# ## 可以这样试
+# Change your program and run its cell. Then run the cells of *See it fail* again. If you get stuck, open the hints, one at a time.
 #
-# 先说说你怎么看 `see` 里的 `no_grad` 块，然后再问：
-
-# %%
-model.zero_grad()
-gradkit.diagnose(lambda: loss_of(model, batch), model=model)
-
-# %% [markdown] lang="en"
 # <details><summary>Hint 1: where to look</summary>
 #
 # A layer in `__init__` is there, counts among the parameters and is saved. Whether it takes part is decided in `forward`. Follow the way of the image through `forward` with a finger, and compare with the drawing.
@@ -121,7 +111,11 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 #
 # </details>
 
-# %% [markdown] lang="zh" of="4715c3db"
+# %% [markdown] lang="zh" of="7e6edeb9"
+# ## 轮到你了
+#
+# 修改你的程序，运行那个单元格，再把“看它怎样失败”里的单元格重新运行一遍。卡住了就展开提示，一次只看一条。
+#
 # <details><summary>提示一：往哪里看</summary>
 #
 # 写在 `__init__` 里的层确实存在，算在参数里，也会保存下来。它是否参与计算，由 `forward` 决定。用手指沿着图片在 `forward` 里走过的路画一遍，和上面的图对照。
@@ -139,6 +133,20 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 # eye 和 projector 的输出宽度相同，少了其中一个，什么都不会报错。对图片来说，程序里已经有一个方法在做图上画的事，找找看谁在调用它。
 #
 # </details>
+
+# %% [markdown] lang="en"
+# ## Ask gradkit
+#
+# Say first what you think of the `no_grad` block in `see`. Then ask:
+
+# %% [markdown] lang="zh" of="ec5e1705"
+# ## 问问 gradkit
+#
+# 先说说你怎么看 `see` 里的 `no_grad` 块，然后再问：
+
+# %%
+model, batch = build(), make_batch()
+gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 
 # %% [markdown] lang="en"
 # ## Check

@@ -81,22 +81,9 @@ def moved(build, train_step, steps):
 moved(build, train_step, 100)
 
 # %% [markdown] lang="en"
-# ## What to try
+# ## Your turn
 #
-# For gradkit to look at the optimizer as well, hand it over:
-
-# %% [markdown] lang="zh" of="66d5bbc1"
-# ## 可以这样试
-#
-# 想让 gradkit 把优化器也一起检查，就把它交给 gradkit：
-
-# %%
-model, optimizer = build()
-batch = make_batch()
-gradkit.diagnose(lambda: loss_of(model, batch), model=model, optimizer=optimizer)
-
-# %% [markdown] lang="en"
-# The report looks at one forward pass and one backward. In which order *your* step then calls the optimizer, it does not see: for that, the table of what has moved is the measure. Change something, and run it again for 1 step and for 100.
+# Change your program and run its cell. Then run the table of *See it fail* again, for 1 step and for 100. If you get stuck, open the hints, one at a time.
 #
 # <details><summary>Hint 1: where to look</summary>
 #
@@ -116,8 +103,10 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model, optimizer=optimizer
 #
 # </details>
 
-# %% [markdown] lang="zh" of="ec9823ec"
-# 报告看的是一次前向和一次反向。*你的*训练步接下来按什么顺序调用优化器，它看不到：这要靠上面那张移动量的表来判断。改动之后再运行一次，1 步和 100 步都试一试。
+# %% [markdown] lang="zh" of="c69c4c37"
+# ## 轮到你了
+#
+# 修改你的程序，运行那个单元格，再重新运行“看它怎样失败”里的那张表，1 步和 100 步都试一试。卡住了就展开提示，一次只看一条。
 #
 # <details><summary>提示一：往哪里看</summary>
 #
@@ -136,6 +125,21 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model, optimizer=optimizer
 # 先把模型改好，再用它的参数创建优化器。一步之内的顺序是：清空梯度，计算损失，反向传播，然后更新。`backward()` 和 `step()` 之间，不能把 `backward()` 刚算出来的东西扔掉。
 #
 # </details>
+
+# %% [markdown] lang="en"
+# ## Ask gradkit
+#
+# For gradkit to look at the optimizer as well, hand it over. It looks at one forward pass and one backward; in which order *your* step then calls the optimizer, it does not see. For that, the table of what has moved is the measure.
+
+# %% [markdown] lang="zh" of="853117fd"
+# ## 问问 gradkit
+#
+# 想让 gradkit 把优化器也一起检查，就把它交给 gradkit。它看的是一次前向和一次反向；*你的*训练步接下来按什么顺序调用优化器，它看不到，这要靠上面那张移动量的表来判断。
+
+# %%
+model, optimizer = build()
+batch = make_batch()
+gradkit.diagnose(lambda: loss_of(model, batch), model=model, optimizer=optimizer)
 
 # %% [markdown] lang="en"
 # ## Check

@@ -20,6 +20,7 @@ from torch.autograd import grad_mode
 from torch.utils import _contextlib, checkpoint
 
 from gradkit import frames, scopes
+from gradkit.forwards import Forward, Forwards
 from gradkit.records import Location
 from gradkit.traces import (
     BLOCK,
@@ -35,7 +36,6 @@ from gradkit.traces import (
 )  # fmt: skip
 
 _GRAD_MODE, _CONTEXTLIB, _CHECKPOINT = grad_mode.__file__, _contextlib.__file__, checkpoint.__file__
-_APPLY: CodeType = torch.autograd.function.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
 @dataclass
@@ -52,6 +52,7 @@ class _Held(threading.local):
         super().__init__()
         self.open: list[_Open] = []
         self.inference: list[_Open] = []
+        self.handed: dict[int, tuple[int, tuple[int, ...]]] = {}
 
 
 class Switches:
@@ -73,6 +74,7 @@ class Switches:
         self._held = _Held()
         self.threads: set[int] = set()
         self._known: dict[Region, int] = {}
+        self._forwards = Forwards()
         self._places: dict[tuple[str, CodeType], Location] = {}
 
     def __enter__(self) -> Switches:
@@ -190,16 +192,21 @@ class Switches:
 
     def _unheard(self, frame: FrameType | None) -> Region:
         """Recording is off and nobody was heard to switch it off: a custom Function does so, or it was off before."""
-        outer = frame
-        while outer is not None and outer.f_code is not self._stop:
-            if outer.f_code is _APPLY:
-                name = getattr(outer.f_locals.get("cls"), "__name__", "Function")
-                chain = frames.chain(outer, self._stop)
-                handed = [a for a in outer.f_locals.get("args", ()) if isinstance(a, torch.Tensor)]  # not inside a list
-                given = self._numbers(handed)
-                return Region(FUNCTION, (FUNCTION, name, *spot(chain)), chain, via=name, given=given)
-            outer = outer.f_back
+        forward = self._forwards.around(frame, self._stop)
+        if forward is not None:
+            chain = frames.chain(forward.frame.f_back, self._stop)
+            key = (FUNCTION, forward.name, *spot(chain))
+            return Region(FUNCTION, key, chain, via=forward.name, given=self._given(forward))
         return Region(PRESET, (PRESET,), ())
+
+    def _given(self, forward: Forward) -> tuple[int, ...]:
+        """Numbers of what a forward was handed. Those of its first call: later on a name may be another value's."""
+        now = forward.frame.f_lasti
+        before, given = self._held.handed.get(id(forward.frame), (now, ()))
+        if now <= before:
+            given = self._numbers([one for one in forward.handed if isinstance(one, torch.Tensor)])  # not inside a list
+        self._held.handed[id(forward.frame)] = (now, given)
+        return given
 
     def regions(self) -> tuple[Region, ...]:
         """All regions that held at some call, by the indices that ``active`` gave."""

@@ -326,3 +326,61 @@ def test_inference_mode_of_a_thread_that_the_step_did_not_start_is_left_alone() 
     assert at_linear(step) == []
     assert made[0].is_inference()
     thread.join()
+
+
+class Rebinding(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        kept = x
+        x = x.relu()
+        return MODEL(kept) + x.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        return grads[0]
+
+
+class Apart(torch.autograd.Function):
+    @staticmethod
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return MODEL(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        return grads[0]
+
+
+class Wrapped(torch.autograd.Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu")
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return MODEL(x)
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        return grads[0]
+
+
+class Outer(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return Apart.apply(x) * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        return grads[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [(Doubled, "Doubled"), (Rebinding, "Rebinding"), (Apart, "Apart"), (Wrapped, "Wrapped"), (Outer, "Apart")],
+)
+@pytest.mark.parametrize("bound_before", [False, True])
+def test_a_custom_function_holds_and_knows_what_it_was_handed(function: Any, name: str, bound_before: bool) -> None:
+    apply = function.apply
+    (region,) = at_linear((lambda: apply(X)) if bound_before else lambda: function.apply(X))
+    assert (region.kind, region.via, len(region.given)) == (FUNCTION, name, 1)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from gradkit import births
 from gradkit.calls import COPIES, writes
-from gradkit.traces import CHECKPOINT, FUNCTION, SAMPLE, Call, Chain, Key, Region, Trace, Value
+from gradkit.traces import CHECKPOINT, FUNCTION, OF_HOOKS, SAMPLE, Call, Chain, Key, Region, Trace, Value
 
 DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION, UNDECLARED = (
     "detach", "data", "escape", "rewrap", "cast", "operation", "region", "undeclared",
@@ -35,7 +35,6 @@ MAYBE_NEW = frozenset("as_tensor asarray".split())
 _COST = {DETACH: 1.0, DATA: 1.0, ESCAPE: 1.0, REWRAP: 1.0, CAST: 1.0, OPERATION: 1.25}
 _SAMPLE_COST, _INDEX_COST, _SPREAD_COST, _JOIN_COST, _STATE_COST = 1.5, 0.5, 0.25, 0.25, 10.0
 _SUMS = frozenset("add __add__ __radd__ __iadd__ add_ sub __sub__ __rsub__ __isub__ sub_ sum stack".split())
-_OF_HOOKS = "BackwardHookFunction"  # torch's own, around a module with hooks: what it hands on is a view, never a leaf
 
 _ALIASES = {"data": DATA, "detach": DETACH}
 
@@ -184,7 +183,7 @@ def _toll(
         paid = {trace.regions[r].key for r in following.regions} if following is not None else set()
         for index in call.regions:
             region = trace.regions[index]
-            recorded = w.requires_grad and (not w.leaf or region.via == _OF_HOOKS)
+            recorded = w.requires_grad and (not w.leaf or region.via == OF_HOOKS)
             alive = recorded and region.kind in (FUNCTION, CHECKPOINT)
             if region.key in paid or alive or _handed_nothing_alive(trace, region):
                 if region.kind == FUNCTION and _undeclared(trace, source, index):

@@ -16,8 +16,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.autograd import grad_mode
-from torch.utils import _contextlib, checkpoint
+from torch.autograd import Function, function, grad_mode
+from torch.utils import _contextlib, checkpoint, hooks
 
 from gradkit import frames, scopes
 from gradkit.forwards import Forward, Forwards
@@ -28,6 +28,7 @@ from gradkit.traces import (
     DECORATOR,
     FUNCTION,
     INFERENCE,
+    OF_HOOKS,
     PRESET,
     SAMPLE,
     SWITCH,
@@ -36,6 +37,7 @@ from gradkit.traces import (
 )  # fmt: skip
 
 _GRAD_MODE, _CONTEXTLIB, _CHECKPOINT = grad_mode.__file__, _contextlib.__file__, checkpoint.__file__
+_FUNCTION, _HOOKS = function.__file__, hooks.__file__
 
 
 @dataclass
@@ -79,6 +81,7 @@ class Switches:
 
     def __enter__(self) -> Switches:
         self.threads.add(threading.get_ident())
+        self._began_on = torch.is_grad_enabled()
         self._enter, self._exit = grad_mode.inference_mode.__enter__, grad_mode.inference_mode.__exit__
         grad_mode.inference_mode.__enter__ = self._wrap_enter(self._enter)  # type: ignore[method-assign]
         grad_mode.inference_mode.__exit__ = self._wrap_exit(self._exit)  # type: ignore[method-assign]
@@ -177,8 +180,14 @@ class Switches:
 
     # -- what holds ---------------------------------------------------------------------------------------------
 
-    def active(self, frame: FrameType) -> tuple[int, ...]:
-        """Indices of the regions that keep autograd from recording right now, outermost first."""
+    def active(self, frame: FrameType, name: str, inputs: tuple[int, ...]) -> tuple[int, ...]:
+        """Indices of the regions that keep autograd from recording right now, outermost first.
+
+        Args:
+            frame: where the call is made.
+            name: what is called.
+            inputs: numbers of the values that it is handed.
+        """
         found: list[Region] = []
         for entry in reversed(self._held.open):
             if entry.on:
@@ -187,16 +196,22 @@ class Switches:
         if torch.is_inference_mode_enabled():
             found.extend(entry.region for entry in self._held.inference if not entry.on)
         if not found:
-            found.append(self._unheard(frame))
+            found.append(self._unheard(frame, name, inputs))
         return tuple(self._known.setdefault(region, len(self._known)) for region in dict.fromkeys(reversed(found)))
 
-    def _unheard(self, frame: FrameType | None) -> Region:
+    def _unheard(self, frame: FrameType, name: str, inputs: tuple[int, ...]) -> Region:
         """Recording is off and nobody was heard to switch it off: a custom Function does so, or it was off before."""
         forward = self._forwards.around(frame, self._stop)
         if forward is not None:
             chain = frames.chain(forward.frame.f_back, self._stop)
             key = (FUNCTION, forward.name, *spot(chain))
             return Region(FUNCTION, key, chain, via=forward.name, given=self._given(forward))
+        on = self._held.open[-1].on if self._held.open else self._began_on
+        if on and name == "view_as" and len(set(inputs)) == 1:
+            # Its forward is gone by now: what it returned of its inputs is made a view of itself.
+            chain = frames.chain(frame, self._stop)
+            via = OF_HOOKS if _applied_in(frame) == _HOOKS else Function.__name__
+            return Region(FUNCTION, (FUNCTION, via, *spot(chain)), chain, via=via, given=inputs)
         return Region(PRESET, (PRESET,), ())
 
     def _given(self, forward: Forward) -> tuple[int, ...]:
@@ -226,6 +241,14 @@ def _context_manager(frame: FrameType) -> tuple[str, Any, FrameType | None]:
     return (
         (action, owner, outer) if action in ("__enter__", "__exit__", "__call__") else ("__init__", inside[0][1], outer)
     )
+
+
+def _applied_in(frame: FrameType) -> str:
+    """The file that applies a custom Function: torch 2.13 has a frame of its own for that, 2.14 has none."""
+    outer: FrameType | None = frame
+    while outer is not None and outer.f_code.co_filename == _FUNCTION:
+        outer = outer.f_back
+    return outer.f_code.co_filename if outer is not None else ""
 
 
 def _library(frame: FrameType) -> str:

@@ -381,7 +381,7 @@ class Tracer(TorchFunctionMode):
     def _append(self, name: str, inputs: Any, outputs: Any, begin: int, state: bool) -> None:
         on = _is_recording() and not _is_inference()
         frame, running = self._frame, self.running
-        regions = () if on or frame is None else self.switches.active(frame)
+        regions = () if on or frame is None else self.switches.active(frame, name, inputs)
         chain, module = frames.chain(frame, running.stop, running.waiting), running.inside[-1]
         if self.outer is None:
             self._begins.append(begin)

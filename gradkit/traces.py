@@ -20,6 +20,7 @@ def spot(chain: Chain) -> Key:
 
 BLOCK, DECORATOR, SWITCH, PRESET = "block", "decorator", "switch", "preset"
 INFERENCE, CHECKPOINT, FUNCTION, SAMPLE = "inference", "checkpoint", "function", "sample"
+OF_HOOKS = "BackwardHookFunction"  # torch's own, around a module with hooks: what it hands on is a view, never a leaf
 
 
 @dataclass(frozen=True)

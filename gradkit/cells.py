@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 from typing import Any
+
+from gradkit import i18n
 
 
 def shell() -> Any:
@@ -20,6 +23,21 @@ def is_cell(file: str) -> bool:
         (True, True, False)
     """
     return "ipykernel_" in file or file.startswith("<ipython")
+
+
+def name(file: str, language: str | None = None) -> str:
+    """What a person calls a cell: by the number in front of it, from its last run, where IPython knows that.
+
+    Example:
+        >>> name("/tmp/ipykernel_7/3321010380.py", "en")
+        'notebook cell'
+    """
+    running = shell()
+    known = running.compile.format_code_name(file) if running is not None else None
+    number = re.search(r"\d+", known[1]) if known else None
+    if number is None:
+        return i18n.words("report.cell", language)
+    return i18n.words("report.cell_numbered", language, number=number[0])
 
 
 def files() -> tuple[str, ...]:

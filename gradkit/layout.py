@@ -7,8 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradkit import fixes, guide, i18n
-from gradkit.cells import is_cell
+from gradkit import cells, fixes, guide, i18n
 from gradkit.records import Finding, Harmless, Location, Note
 
 _REACHED = ("optimizer_mismatch", "unregistered_parameters", "nan_gradient", "zero_gradient", "hook_misuse")
@@ -95,9 +94,9 @@ def frame(spot: Location, label: str, around: int = 1) -> tuple[CodeLine, ...]:
 
 
 def shown_path(file: str, language: str | None = None) -> str:
-    """A path as a person would write it: relative to the current folder if inside it; a notebook cell by that name."""
-    if is_cell(file):
-        return _words("report.cell", language)
+    """A path as a person would write it: relative to the current folder if inside it; a notebook cell by its number."""
+    if cells.is_cell(file):
+        return cells.name(file, language)
     relative = (
         os.path.relpath(file)
         if os.path.isabs(file) and os.path.splitdrive(file)[0] == os.path.splitdrive(os.getcwd())[0]

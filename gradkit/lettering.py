@@ -8,8 +8,7 @@ import re
 import unicodedata
 from html import escape as _entities
 
-from gradkit.cells import is_cell
-from gradkit.i18n import words
+from gradkit import cells
 from gradkit.records import Location
 from gradkit.text import columns
 
@@ -177,9 +176,9 @@ def operation(label: str) -> str:
 
 
 def place_name(place: Location, language: str) -> str:
-    """``file.py:41``, without folders; a notebook cell by that name."""
-    if is_cell(place.file):
-        return f"{words('report.cell', language)}:{place.line}"
+    """``file.py:41``, without folders; a notebook cell by its number."""
+    if cells.is_cell(place.file):
+        return f"{cells.name(place.file, language)}:{place.line}"
     return f"{clean(os.path.basename(place.file.replace(chr(92), '/'))) or '?'}:{place.line}"
 
 

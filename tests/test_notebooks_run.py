@@ -61,6 +61,6 @@ def shows_what_a_guide_promises(run: Run, cause: str, language: str) -> None:
     assert f"[{cause}]" in wrong["text/plain"].splitlines()[0]
     assert all("<svg" in shown["text/html"] and f'lang="{language}' in shown["text/html"] for shown in (wrong, cured))
     if cause != "unknown":
-        assert f"--> {words('report.cell', language)}" in wrong["text/plain"]
+        assert f"--> {words('report.cell', language)} [" in wrong["text/plain"]
         lines = [casefiles.source(cause).splitlines()[number - 1] for number in guide.cut_lines(cause)]
         assert any(line.removesuffix("# CUT").strip() in wrong["text/plain"] for line in lines)

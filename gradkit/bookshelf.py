@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from gradkit import guide, guidebooks, pages
+from gradkit import guide, guidebooks, i18n, pages
 from gradkit.errors import GradkitError
 from gradkit.pages import Page
 
@@ -96,3 +96,15 @@ def written(name: str, language: str) -> str:
     import nbformat
 
     return str(nbformat.writes(notebook(name, language))).rstrip("\n") + "\n"
+
+
+def beside(name: str, language: str) -> dict[str, str]:
+    """The files that lie beside a notebook, with their text: what makes it speak its language, and how its slides look.
+
+    Example:
+        >>> sorted(beside("workshop/slides", "zh")), beside("start", "en")
+        (['.gradkit-language', 'slides.css'], {})
+    """
+    files = {} if language == "en" else {i18n.MARKER: f"{language}\n"}
+    looks = (folder() / name).with_suffix(".css")
+    return {**files, looks.name: looks.read_text(encoding="utf-8")} if looks.exists() else files

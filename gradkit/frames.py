@@ -122,8 +122,10 @@ def _kind(filename: str) -> int:
         return kind
     if is_user_file(filename):
         kind = 2
-    elif f"{os.sep}torch{os.sep}" in filename or filename.startswith((_HERE, "<", *_LIBRARIES)):
-        kind = 1 if "site-packages" in filename and f"{os.sep}torch{os.sep}" not in filename else 0
+    elif filename.startswith("<"):
+        kind = 0
+    elif f"{os.sep}torch{os.sep}" in (path := os.path.abspath(filename)) or path.startswith((_HERE, *_LIBRARIES)):
+        kind = 1 if "site-packages" in path and f"{os.sep}torch{os.sep}" not in path else 0
     else:
         kind = 1
     _kinds[filename] = kind

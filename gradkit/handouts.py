@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gradkit import bookshelf, i18n
+from gradkit import bookshelf
 from gradkit.errors import GradkitError
 
 FORMS = ("ipynb", "py")
@@ -38,10 +38,9 @@ def hand_out(
         for language in languages:
             path = folder / language / f"{name}.{form}"
             files[path] = _text(name, language, form)
-            if language != "en":
-                files[path.with_name(i18n.MARKER)] = f"{language}\n"
+            files |= {path.with_name(other): text for other, text in bookshelf.beside(name, language).items()}
     wanted = {path: text for path, text in files.items() if not _holds(path, text)}
-    if not force and (there := [path for path in wanted if path.exists() and path.name != i18n.MARKER]):
+    if not force and (there := [path for path in wanted if path.exists() and path.suffix == f".{form}"]):
         raise GradkitError("notebook_there", path=there[0], n=len(there))
     for path, text in wanted.items():
         try:
@@ -49,7 +48,7 @@ def hand_out(
             path.write_text(text, encoding="utf-8", newline="\n")
         except OSError as reason:
             raise GradkitError("notebook_not_writable", path=path, reason=reason.strerror) from reason
-    return [path for path in wanted if path.name != i18n.MARKER]
+    return [path for path in wanted if path.suffix == f".{form}"]
 
 
 def chosen(patterns: Iterable[str]) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ from typing import Any
 
 OURS = frozenset({"lang", "of", "id", "lines_to_next_cell"})
 """Metadata that is ours or jupytext's and does not go into a notebook."""
+SHOW = {"theme": "white", "scroll": True, "start_slideshow_at": "beginning", "transition": "none"}
+"""How RISE shows slides. Its own choice of a theme loads fonts from the network; this one needs none."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,15 @@ def bound(pages: Iterable[Page], language: str) -> Any:
     """
     from nbformat import v4
 
-    made, taken = [], set[str]()
+    made, taken, pages = [], set[str](), tuple(pages)
     for page in pages:
         facts = {"id": _id(page, taken), "metadata": page.metadata}
         source = page.says(language)
         made.append(v4.new_code_cell(source, **facts) if page.kind == "code" else v4.new_markdown_cell(source, **facts))
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return v4.new_notebook(cells=made, metadata={"kernelspec": kernel, "language_info": {"name": "python"}})
+    slides = {"rise": dict(SHOW)} if any("slideshow" in page.metadata for page in pages) else {}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}, **slides}
+    return v4.new_notebook(cells=made, metadata=metadata)
 
 
 def _id(page: Page, taken: set[str]) -> str:

@@ -81,16 +81,16 @@ def built() -> dict[Path, str]:
     files: dict[Path, str] = {}
     for language in i18n.LANGUAGES:
         for name in bookshelf.names():
-            files[NOTEBOOKS / language / f"{name}.ipynb"] = bookshelf.written(name, language)
-    for path in [path for path in files if path.relative_to(NOTEBOOKS).parts[0] == "zh"]:
-        files[path.with_name(i18n.MARKER)] = "zh\n"
+            path = NOTEBOOKS / language / f"{name}.ipynb"
+            files[path] = bookshelf.written(name, language)
+            files |= {path.with_name(other): text for other, text in bookshelf.beside(name, language).items()}
     return files
 
 
 def stale() -> list[str]:
     """The files below ``notebooks/`` that are missing, out of date, or no longer built."""
     files = built()
-    there = {path for pattern in ("*.ipynb", i18n.MARKER) for path in NOTEBOOKS.rglob(pattern)}
+    there = {path for pattern in ("*.ipynb", "*.css", i18n.MARKER) for path in NOTEBOOKS.rglob(pattern)}
     there = {path for path in there if ".ipynb_checkpoints" not in path.parts}
     old = [path for path, text in files.items() if path not in there or path.read_text(encoding="utf-8") != text]
     return [path.relative_to(REPO).as_posix() for path in [*old, *sorted(there - files.keys())]]

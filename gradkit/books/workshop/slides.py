@@ -72,7 +72,8 @@ hidden = torch.tanh(encoder(x)).detach()
 loss = head(hidden).mean()
 loss.backward()
 
-{name: p.grad is not None for name, p in nn.ModuleDict({"encoder": encoder, "head": head}).named_parameters()}
+both = nn.ModuleDict({"encoder": encoder, "head": head})
+{name: p.grad is not None for name, p in both.named_parameters()}
 
 # %% [markdown] lang="en" slideshow={"slide_type": "slide"}
 # ## It raises only if nothing is left

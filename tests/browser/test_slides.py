@@ -1,0 +1,51 @@
+"""The slides of the workshop, shown by RISE in JupyterLab as the teacher's guide says, without the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.jupyter import Complaints, Lab, Notebook
+
+expect.set_options(timeout=60_000)
+
+TITLES = {
+    "en": ("Who does not learn?", "What you can do afterwards", "Every operation leaves a note"),
+    "zh": ("谁没在学习", "学完以后你能做到", "每个运算都留下一条记录"),
+}
+
+
+@pytest.fixture
+def watched(chromium: Browser, lab: Lab) -> Iterator[tuple[Notebook, Complaints]]:
+    """A notebook, and what its page did. RISE complains in the console of widgets, which it knows nothing about."""
+    complaints = Complaints()
+    with chromium.new_context(viewport={"width": 1280, "height": 900}, service_workers="block") as context:
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        complaints.watch(page)
+        yield Notebook(page, lab), complaints
+    lab.end_kernels()
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_slides_are_shown_one_by_one_and_nothing_is_asked_of_the_network(
+    watched: tuple[Notebook, Complaints], language: str
+) -> None:
+    notebook, complaints = watched
+    marked = [".gradkit-language"] if language == "zh" else []
+    page = notebook.open(f"notebooks/{language}/workshop/slides.ipynb", "slides.css", *marked).page
+    notebook.run_all()
+    page.keyboard.press("ControlOrMeta+s")
+    page.locator(".jp-Notebook .jp-Cell").first.click()
+    page.get_by_role("menuitem", name="View").click()
+    page.get_by_role("menuitem", name="Render as Reveal Slideshow").click()
+    slides = page.frame_locator("iframe[src*='/rise/']")
+    for title in TITLES[language]:
+        expect(slides.locator(".reveal section.present h1, .reveal section.present h2").first).to_contain_text(title)
+        size = slides.locator(".reveal section.present .jp-RenderedHTMLCommon").first
+        assert float(size.evaluate("shown => parseFloat(getComputedStyle(shown).fontSize)")) >= 24
+        notebook.shot(f"slides-{language}-{TITLES[language].index(title)}")
+        slides.locator("body").press("Space")
+    assert not complaints.outside, f"requests that leave this machine: {complaints.outside}"

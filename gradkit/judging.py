@@ -110,10 +110,16 @@ class _Round:
         self.trains = self.exercise.must_learn(self.sample)
         flags = {name: p.requires_grad for name, p in self.model.named_parameters()}
         if frozen := tuple(n for n in self.trains if not flags[n]):
-            yield Remark("frozen", WRONG, {"names": frozen, "n": len(frozen), "all": len(self.trains)})
+            yield self._frozen(frozen)
         if thawed := tuple(n for n in flags if flags[n] and n not in self.trains):
             yield Remark("unfrozen", WRONG, {"names": thawed})
         self.open, self.dead = tuple(n for n in self.trains if flags[n]), frozenset(frozen)
+
+    def _frozen(self, names: tuple[str, ...]) -> Remark:
+        facts = {"names": names, "n": len(names)}
+        if len(names) == len(self.trains):
+            return Remark("all_frozen", WRONG, facts)
+        return Remark("frozen", WRONG, {**facts, "all": len(self.trains)})
 
     # -- one batch ----------------------------------------------------------------------------------------------
 

@@ -357,7 +357,7 @@ def problems(panel: Panel) -> dict[str, str]:
     [
         ({"step": "none.py:step"}, "source", ("No such file: none.py", "找不到文件")),
         ({"step": "train.py:walk"}, "source", ("train.py has no walk", "walk")),
-        ({"model": "train.py:make_batch"}, "source", ("no torch.nn.Module", "不是 torch.nn.Module")),
+        ({"model": "train.py:make_batch"}, "source", ("not a torch.nn.Module", "不是 torch.nn.Module")),
         ({"model": "train.py:build_model"}, "batch", ("needs a batch", "批次")),
         ({"model": "train.py:build_model", "batch": "none.pt"}, "batch", ("No such file: none.pt", "找不到文件")),
         (
@@ -868,7 +868,7 @@ def test_a_change_of_language_runs_nothing_and_moves_nothing(notebook: dict[str,
     runs = net.runs.qsize()
     panel.languages.buttons["zh"].click()
     assert (results.view.selected, results.tabs.value, results.guide.number) == (chosen, "guide", 3)
-    assert "只 detach 那份拷贝" in results.guide.head.value
+    assert "只对写日志的副本做 detach" in results.guide.head.value
     assert net.runs.qsize() == runs > 0
 
 

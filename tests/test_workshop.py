@@ -115,6 +115,26 @@ def test_a_verdict_speaks_both_languages(tmp_path: Path) -> None:
     assert "answer.py:31" in "".join(chinese)
 
 
+@pytest.mark.parametrize(
+    ("kind", "english", "chinese"),
+    [
+        ("untouched", "All 4 parameters that must learn are frozen", "应当学习的 4 个参数全部被冻结"),
+        (
+            "half right: only one of the matrices",
+            "2 of the 4 parameters that must learn are frozen",
+            "应当学习的 4 个参数中，有 2 个被冻结",
+        ),
+    ],
+)
+def test_whether_all_or_some_are_frozen_is_said_in_plain_words(
+    kind: str, english: str, chinese: str, tmp_path: Path
+) -> None:
+    (answer,) = (one for one in ANSWERS if (one.name, one.kind) == ("sleeping_adapter", kind))
+    verdict = judged(answer, tmp_path)
+    assert english in verdict.text("en")
+    assert chinese in verdict.text("zh")
+
+
 def test_a_check_leaves_random_state_and_grad_mode_as_they_were(tmp_path: Path) -> None:
     answers = functions(ANSWERS[0].source(), "forgotten_no_grad", tmp_path)
     state = torch.get_rng_state()

@@ -89,7 +89,7 @@ ANSWERS = [
     ),
     Answer(
         "forgotten_no_grad", "cheat: all frozen", (("    return LeafNet()", "    return LeafNet().requires_grad_(False)"),),
-        ("frozen", "no_history"),
+        ("all_frozen", "no_history"),
     ),
     Answer(
         "forgotten_no_grad", "cheat: another loss",
@@ -108,14 +108,14 @@ ANSWERS = [
     Answer("forgotten_no_grad", "right", ((SCORES, "    scores = model(leaf)\n"),)),
     Answer("forgotten_no_grad", "right, in another way", (("torch.no_grad()", "torch.enable_grad()"),)),
     # ----
-    Answer("sleeping_adapter", "untouched", (), ("frozen", "no_history"), "loaded for inference"),
+    Answer("sleeping_adapter", "untouched", (), ("all_frozen", "no_history"), "loaded for inference"),
     Answer(
         "sleeping_adapter", "wrong: train mode twice", ((TRAIN, TRAIN + "    model.base_model.train()\n"),),
-        ("frozen", "no_history"),
+        ("all_frozen", "no_history"),
     ),
     Answer(
         "sleeping_adapter", "wrong: a flag on the module", ((TRAIN, TRAIN + "    model.requires_grad = True\n"),),
-        ("frozen", "no_history"),
+        ("all_frozen", "no_history"),
     ),
     Answer(
         "sleeping_adapter", "half right: the base learns as well", ((TRAIN, "    model.requires_grad_(True)\n"),),
@@ -135,7 +135,7 @@ ANSWERS = [
     Answer(
         "sleeping_adapter", "cheat: requires_grad_ on the loss",
         (("return F.cross_entropy(model(words), tag)", "return F.cross_entropy(model(words), tag).requires_grad_()"),),
-        ("frozen", "decreed"),
+        ("all_frozen", "decreed"),
     ),
     Answer("sleeping_adapter", "right", (("checkpoint.name)\n    model", "checkpoint.name, is_trainable=True)\n    model"),)),
     Answer(

@@ -283,7 +283,7 @@ def test_a_notebook_cell_is_called_by_the_number_of_its_last_run() -> None:
         shell.run_cell("x = 1\n", store_history=True)
         # IPython in a terminal names a cell by its number too, a kernel by its text alone
         again = layout.shown_path(shell.compile.get_code_name("x = 1\n", "x = 1\n", 3), "zh")
-    assert (first, again) == ("notebook cell [1]", "笔记本单元格 [3]")
+    assert (first, again) == ("notebook cell [1]", "notebook 单元格 [3]")
 
 
 # -- verdicts ---------------------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def test_a_verdict_speaks_both_languages(tmp_path: Path) -> None:
         (
             "half right: only one of the matrices",
             "2 of the 4 parameters that must learn are frozen",
-            "应当学习的 4 个参数中，有 2 个被冻结",
+            "有 2 个被冻结",
         ),
     ],
 )

@@ -6,7 +6,7 @@
 # %% [markdown] lang="zh" of="50dfb778"
 # # 梯度丢在了我的哪一行代码？
 #
-# 遇到过 `RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn`，或者模型有一部分总是学不动？运行下一个单元格（Shift + Enter），选好模型和批次，点 **开始诊断**：哪一行要改、证据、梯度断在哪里的图、逐步的修复指南，一次看全。模型会保持原样。
+# 遇到过 `RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn`，或者模型有一部分总也学不到东西？运行下一个单元格（Shift + Enter），选好模型和批次，点 **开始诊断**：要改哪一行、凭什么这么说、梯度断在图上的哪里、怎样一步步改好，都会告诉你。模型会保持原样。
 
 # %%
 import gradkit
@@ -21,7 +21,7 @@ gradkit.panel()
 # %% [markdown] lang="zh" of="c1dbb580"
 # ## 也可以写成代码
 #
-# 一个内置示例：往里两层的调用中，有个辅助函数断开了投影层的输出。结果会自动显示。gradkit 会说中文和英文，用 `gradkit.language("en")` 切换。
+# 一个内置示例：藏在两层调用里的辅助函数，对投影层的输出做了 detach。结果会自动显示。gradkit 会说中文和英文，可以用 `gradkit.language("en")` 切换。
 
 # %%
 from gradkit.load import from_builtin
@@ -29,10 +29,10 @@ from gradkit.load import from_builtin
 gradkit.diagnose(from_builtin("vision_memory_detached"))
 
 # %% [markdown] lang="en"
-# Your own model, with a batch and a loss: put yours in the place of these. `gradkit.diagnose(step, model=model)` takes a function that runs one forward pass and returns the loss.
+# Your own model, with a batch and a loss: replace the ones below with yours. If you have a function that runs one forward pass and returns the loss, use `gradkit.diagnose(step, model=model)`.
 
-# %% [markdown] lang="zh" of="a0783314"
-# 换成自己的模型、批次和损失函数即可。如果手头是一个执行一次前向并返回损失的函数，用 `gradkit.diagnose(step, model=model)`。
+# %% [markdown] lang="zh" of="15dfec2a"
+# 把下面的模型、批次和损失函数换成自己的即可。如果手头的函数做一次前向计算并返回损失，就用 `gradkit.diagnose(step, model=model)`。
 
 # %%
 import torch
@@ -58,10 +58,10 @@ report = gradkit.diagnose(model, batch, loss=loss)
 report
 
 # %% [markdown] lang="en"
-# Scripts read the same from its attributes, `report.save("report.html")` keeps it, and `gradkit.panel(model, batch, loss=loss)` opens the panel on these very objects.
+# A script reads the same from the report's attributes, `report.save("report.html")` saves it, and `gradkit.panel(model, batch, loss=loss)` opens the panel on these very objects.
 
-# %% [markdown] lang="zh" of="3de96b31"
-# 脚本可以直接读它的属性；`report.save("report.html")` 把报告存下来；`gradkit.panel(model, batch, loss=loss)` 则直接用这几个对象打开面板。
+# %% [markdown] lang="zh" of="a0d961b3"
+# 同样的内容，脚本可以从报告的属性里读到；`report.save("report.html")` 把报告存下来；`gradkit.panel(model, batch, loss=loss)` 则直接用这几个对象打开面板。
 
 # %%
 first = report.findings[0]

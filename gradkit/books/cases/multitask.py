@@ -10,7 +10,7 @@
 #
 # 湿地里的摄像机拍下鹤舞。模型看一段视频，判断鹤在做什么（站立、鞠躬、跳跃、抛物），需要时还给出头、翅、足的位置。生物学家只有空标注一部分，所以有些片段没有动作标签，由掩码标明。
 #
-# 前五轮训练一切顺利，到第 6 轮突然报错：`element 0 of tensors does not require grad and does not have a grad_fn`。很快有人找到了第一种修法，程序确实不再崩溃。在这个笔记本里，你会重现这次崩溃，找到出错的那一行，量出第一种修法的代价，最后换成没有代价的修法。
+# 前五轮训练一切顺利，到第 6 轮突然报错：`element 0 of tensors does not require grad and does not have a grad_fn`。很快有人找到了第一种修法，程序确实不再崩溃。在这份 notebook 里，你会重现这次崩溃，找到出错的那一行，量出第一种修法的代价，最后换成没有代价的修法。
 
 # %%
 import inspect
@@ -175,9 +175,9 @@ bad_gradients(mixed), bad_gradients(kept)
 # %% [markdown] lang="en"
 # ## The cure was in it
 #
-# The guard of the first cure came with a remark that it should never be needed. True, and a pity: the zero with a `grad_fn` is what makes it useless. Put the constant back, and the guard does what it says:
+# The guard of the first cure came with a remark that it should never be needed. True, and a pity: the zero with a `grad_fn` is what makes it useless. Put the constant back, and the guard does its job:
 
-# %% [markdown] lang="zh" of="0715e7c9"
+# %% [markdown] lang="zh" of="af8b328e"
 # ## 解药其实就在其中
 #
 # 第一种修法里的那道判断附有一句说明：它应该永远用不上。的确如此，也很可惜，正是那个带 `grad_fn` 的零让它失去了作用。把常量换回去，这道判断就能发挥作用：
@@ -271,7 +271,7 @@ ranks.show(("skip", False), ("every_rank", False), ("times_zero", True), ("every
 source(attempts.every_rank)
 
 # %% [markdown] lang="en"
-# ## What to take home
+# ## What to take away
 #
 # - A constant in the place of a loss has no history: the report was right about the line.
 # - A sum may start with a constant. Only a loss that is *nothing but* a constant raises.
@@ -281,7 +281,7 @@ source(attempts.every_rank)
 #
 # Try it: `--batch_size 1`, or another `--seed`. In which epoch does it crash now?
 
-# %% [markdown] lang="zh" of="76f018d4"
+# %% [markdown] lang="zh" of="1e30ae85"
 # ## 小结
 #
 # - 用常量顶替损失，就没有历史：报告对这一行的判断是对的。

@@ -7,11 +7,11 @@
 # python train_resume.py --resume_from runs/first --output_dir runs/second --epochs 5 --learning_rate 5e-5
 # ```
 #
-# It ends at the first step: `element 0 of tensors does not require grad and does not have a grad_fn`. The person who met this found the cause and the cure, and both are right. They also wrote down what else the cure would do. In this notebook you run the program as it was, what does not help, the cure, and you find out how far it reaches.
+# It ends at the first step: `element 0 of tensors does not require grad and does not have a grad_fn`. The person who met this found the cause and the cure, and both are right. They also wrote down what else the cure would solve. In this notebook you run the program as it was, then what does not help, then the cure, and you find out how far the cure reaches.
 #
 # The base model is a Qwen3 in miniature: random weights, a byte is a token, and it is trained on a few paragraphs about tide pools.
 
-# %% [markdown] lang="zh" of="b20549d7"
+# %% [markdown] lang="zh" of="1924cf02"
 # # 续训 LoRA：加载回来却学不动的检查点
 #
 # 用 LoRA 微调一个语言模型。训练中断过，适配器已经保存，接下来要从那里继续：
@@ -20,7 +20,7 @@
 # python train_resume.py --resume_from runs/first --output_dir runs/second --epochs 5 --learning_rate 5e-5
 # ```
 #
-# 第一步就停了：`element 0 of tensors does not require grad and does not have a grad_fn`。遇到它的人找到了原因，也找到了修复方法，两样都对；他还写下了这个修复另外能解决哪些问题。这个笔记本会运行最初的程序、那些没有用的办法和真正的修复，再看看它究竟管到哪里。
+# 第一步就停了：`element 0 of tensors does not require grad and does not have a grad_fn`。遇到它的人找到了原因，也找到了修复方法，两样都对；他还写下了这个修复另外能解决哪些问题。这个 notebook 会先后运行最初的程序、那些没有用的办法和真正的修复，再看看它究竟能管到哪里。
 #
 # 基座模型是微缩版的 Qwen3：权重随机，一个字节就是一个词元，训练文本是几段关于潮池的文字。
 
@@ -69,9 +69,9 @@ source(resume_lora.load_checkpoint, resume_lora.train)
 run()
 
 # %% [markdown] lang="en"
-# Before the error there is a line that tells it all: none of the parameters may be trained. Which line of the code above is to blame? Ask gradkit; a step is one forward pass that returns the loss.
+# Before the error there is a line that says it all: none of the parameters is trainable. Which line of the code above is to blame? Ask gradkit; a step is one forward pass that returns the loss.
 
-# %% [markdown] lang="zh" of="b347e6bb"
+# %% [markdown] lang="zh" of="321201d5"
 # 报错之前，有一行输出已经说明了一切：没有任何参数可以训练。是上面哪一行代码造成的？问问 gradkit；一个 step 就是一次返回损失的前向传播。
 
 # %%
@@ -79,10 +79,10 @@ model, step = resume_lora.make("broken")
 gradkit.diagnose(step, model=model)
 
 # %% [markdown] lang="en"
-# The adapter could be trained when it was made. Saving marks it as finished, in a file that you can read, and `from_pretrained` does as it says:
+# The adapter was trainable when it was made. Saving it marks it as meant for inference, in a file that you can read, and `from_pretrained` does what that file says:
 
-# %% [markdown] lang="zh" of="798f03ac"
-# 适配器刚创建时是可以训练的。保存时，它被标记成“只用于推理”，就写在一个可以打开看的文件里；`from_pretrained` 照着做：
+# %% [markdown] lang="zh" of="bddc7b43"
+# 适配器刚创建时是可以训练的。保存时会给它打上“用于推理”的标记，就写在一个可以打开看的文件里；`from_pretrained` 照此办理：
 
 # %%
 config = Path(model.peft_config["default"].base_model_name_or_path).parent / "adapter" / "adapter_config.json"
@@ -117,9 +117,9 @@ run("--program", "input_grads")
 run("--program", "loss_flag")
 
 # %% [markdown] lang="en"
-# No error, and look at the loss: it is the same before and after. Backward runs now, from the loss to a tensor that nobody trains. gradkit is not taken in:
+# No error any more. But look at the loss: it is the same before and after. Backward runs now, from the loss to a tensor that nobody trains. gradkit is not taken in:
 
-# %% [markdown] lang="zh" of="60fd57c7"
+# %% [markdown] lang="zh" of="e81a0c7b"
 # 不报错了，可是看看损失：训练前后一模一样。现在反向传播确实在运行，但只是从损失走到一个没有人训练的张量。这骗不过 gradkit：
 
 # %%
@@ -135,7 +135,7 @@ for program in ("input_grads", "loss_flag"):
 # Ask for an adapter that can be trained, as the report does:
 
 # %% [markdown] lang="zh" of="a0b48dda"
-# （让词嵌入的输出需要梯度，自有它的用处：适配器*可训练*、又用了可重入的梯度检查点时。它并不解冻任何参数。）
+# （让词嵌入的输出需要梯度，自有用处：适配器*可训练*、又用了可重入的梯度检查点时，就用得上。它并不解冻任何参数。）
 #
 # ## 修复
 #
@@ -166,12 +166,12 @@ with tempfile.TemporaryDirectory() as folder:
 # %% [markdown] lang="en"
 # ## Must the optimizer be saved as well?
 #
-# peft saves the adapter, and nothing of the optimizer. The gradient does not miss it: everything up to here would be the same without. What about the training? Below, one run is stopped after six epochs and goes on in three ways: as if it had never stopped, resumed with the saved state of AdamW, and resumed with a new AdamW. `first step` is how far the weights move in the first step; then the loss before it, and after every step.
+# peft saves the adapter, and nothing of the optimizer. The gradient does not need it: everything up to here would be the same without it. What about the training? Below, one run is stopped after six epochs and goes on in three ways: as if it had never stopped, resumed with the saved state of AdamW, and resumed with a new AdamW. `first step` is how far the weights move in the first step; then the loss before it, and after every step.
 
-# %% [markdown] lang="zh" of="8ffae076"
+# %% [markdown] lang="zh" of="0b37561c"
 # ## 优化器的状态也要保存吗？
 #
-# peft 只保存适配器，不保存优化器。梯度并不需要它：前面的结果，有没有它都一样。那么训练本身呢？下面让一次训练在六轮之后停下，再用三种方式继续：当作没有停过；加载保存下来的 AdamW 状态；换一个新的 AdamW。`first step` 是第一步里权重移动的距离，后面依次是这一步之前和之后每一步的损失。
+# peft 只保存适配器，不保存优化器。梯度并不需要它：前面的结果，有没有它都一样。那么训练本身呢？下面让一次训练在六轮之后停下，再用三种方式继续：当作没有停过；加载保存下来的 AdamW 状态；换一个新的 AdamW。`first step` 是第一步里权重移动的距离，后面依次是这一步之前的损失，以及每一步之后的损失。
 
 # %%
 resume_lora_optimizer.main(["--first_epochs", "6"])
@@ -180,7 +180,7 @@ resume_lora_optimizer.main(["--first_epochs", "6"])
 # With the saved state (and the random numbers, for dropout) the run goes on as if nothing had happened, to the last digit. A new AdamW knows nothing of the gradients so far, and its first step moves *every* weight by the whole learning rate: the longest step that it can take. The loss jumps, and the run needs a while to come back to where it was. The longer the run before, the smaller its steps had become:
 
 # %% [markdown] lang="zh" of="3caabcc2"
-# 有了保存的状态（还有 dropout 用的随机数状态），训练就像什么都没发生过一样继续，每一位数字都相同。新的 AdamW 对之前的梯度一无所知，第一步让*每个*权重都移动整整一个学习率：这是它能走的最大的一步。损失跳上去，要过一阵才能回到原处。之前训练得越久，步子本来已经越小：
+# 有了保存的状态（还有 dropout 用的随机数状态），训练就像什么都没发生过一样继续，每一位数字都相同。新的 AdamW 对之前的梯度一无所知，第一步让*每个*权重都移动整整一个学习率：这是它能走的最大的一步。损失会跳上去，要过一阵才能回到原处。之前训练得越久，原来的步子就已经变得越小：
 
 # %%
 for epochs in (1, 12):
@@ -192,10 +192,10 @@ learning_rate, trained = 1e-2, model.get_nb_trainable_parameters()[0]
 learning_rate * trained**0.5
 
 # %% [markdown] lang="en"
-# That number is the first step of a new optimizer, whatever was before. So: after a run of some length save the optimizer, or warm the learning rate up again; after a very short one it makes little difference. One thing to know: a saved state brings its learning rate along. This program sets the one of the command again after loading.
+# That number is the first step of a new optimizer, whatever came before. So: after a run of some length save the optimizer, or warm the learning rate up again; after a very short one it makes little difference. One thing to know: a saved state brings its learning rate along. This program sets the one of the command again after loading.
 
-# %% [markdown] lang="zh" of="afc14224"
-# 不管之前训练了多久，新优化器的第一步都是这个数。所以：训练了一段时间之后，要么保存优化器，要么重新预热学习率；刚开始不久的训练，差别不大。还有一点：保存的状态里带着学习率。这个程序加载之后，会重新设成命令里给的值。
+# %% [markdown] lang="zh" of="185256dd"
+# 不管之前训练了多久，新优化器的第一步都是这个数。所以：训练了一段时间之后，要么保存优化器，要么重新预热学习率；如果之前只训练了很短时间，差别不大。还有一点：保存的状态里带着学习率。这个程序加载之后，会重新设成命令里给的值。
 
 # %%
 source(resume_lora.load_optimizer)
@@ -203,9 +203,9 @@ source(resume_lora.load_optimizer)
 # %% [markdown] lang="en"
 # ## The related errors
 #
-# The report adds that the cure settles two more errors, and any that has to do with gradients while resuming. One message does belong to it. Whoever gives the optimizer only what can be trained is stopped a little earlier:
+# The report adds that the cure settles two more errors, and any that has to do with gradients while resuming. One message does belong to it. Whoever gives the optimizer only what is trainable is stopped a little earlier:
 
-# %% [markdown] lang="zh" of="07dba8fd"
+# %% [markdown] lang="zh" of="b7a370bb"
 # ## “相关的错误”
 #
 # 报告还说，这个修复能顺带解决另外两种错误，以及续训时一切与梯度有关的错误。有一条报错信息确实属于它：如果只把可训练的参数交给优化器，会停得更早一点：
@@ -218,10 +218,10 @@ except ValueError as error:
     print(f"ValueError: {error}")
 
 # %% [markdown] lang="en"
-# The two that are named are faults of their own. Here they are, with the adapter loaded in the right way; see the trainable parameters:
+# The two errors that it names are faults of their own. Here they are, although the adapter is loaded in the right way (see the line of trainable parameters):
 
-# %% [markdown] lang="zh" of="9b8ce093"
-# 报告点名的那两种，则是另外的毛病。下面两个程序都已经用正确的方式加载了适配器（看可训练参数那一行），它们照样出现：
+# %% [markdown] lang="zh" of="847e97da"
+# 报告点名的那两种，则另有毛病。下面两个程序都已经用正确的方式加载了适配器（看可训练参数那一行），它们照样出现：
 
 # %%
 run("--program", "loss_per_token")
@@ -230,9 +230,9 @@ run("--program", "loss_per_token")
 run("--program", "running_loss")
 
 # %% [markdown] lang="en"
-# The first keeps a loss for every token and never takes their mean. The second smooths the loss over the steps, with a graph in it that has been used up. gradkit names each by its line (the second one shows at its second step, so the first is taken before):
+# The first keeps a loss for every token and never takes their mean. The second smooths the loss over the steps, with a graph in it that has been used up. gradkit names the line of each (the second program fails only at its second step, so one step is taken first):
 
-# %% [markdown] lang="zh" of="d672c19b"
+# %% [markdown] lang="zh" of="c72c634e"
 # 第一个程序给每个词元都留了一个损失，始终没有取平均。第二个程序在各步之间平滑损失，把已经用掉的计算图也带了过来。gradkit 分别指出了那一行（第二个程序到第二步才出错，所以先走一步）：
 
 # %%
@@ -245,7 +245,7 @@ step().backward()
 gradkit.diagnose(step, model=model)
 
 # %% [markdown] lang="en"
-# ## What to keep of it
+# ## What to take away
 #
 # | said | seen here |
 # | --- | --- |
@@ -267,16 +267,16 @@ gradkit.diagnose(step, model=model)
 # gradkit guide adapter_inference_mode
 # ```
 
-# %% [markdown] lang="zh" of="49918d03"
-# ## 留下什么
+# %% [markdown] lang="zh" of="bead5f65"
+# ## 小结
 #
 # | 说法 | 这里看到的 |
 # | --- | --- |
 # | `PeftModel.from_pretrained` 默认以推理方式加载适配器，`is_trainable=True` 可以修复。 | 对，而且这就是全部的修复。 |
-# | 看可训练参数那一行，不能是 0。 | 对，而且毫不费事：每次启动都打印它。 |
-# | 还要调用 `model.train()`。 | 为了 dropout，要。它不解冻任何参数。 |
-# | 这个修复也能解决“标量输出”和“第二次反向传播”的报错。 | 不能：它们各有自己的那一行。 |
-# | 有 CUDA 就用半精度。 | 用 `float16` 训练还需要梯度缩放器；这个程序用的是 `bfloat16`。详见笔记本 `device_aware_amp`。 |
+# | 看可训练参数那一行，不能是 0。 | 对，而且毫不费事：每次启动都打印出来。 |
+# | 还要调用 `model.train()`。 | 要，但那是为了 dropout，并不解冻任何参数。 |
+# | 这个修复也能解决“标量输出”和“第二次反向传播”的报错。 | 不能：它们各有出错的那一行。 |
+# | 有 CUDA 就用半精度。 | 用 `float16` 训练还需要梯度缩放器；这个程序用的是 `bfloat16`。详见 `device_aware_amp` 这份 notebook。 |
 #
 # 在终端里：
 #

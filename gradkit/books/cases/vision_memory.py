@@ -24,7 +24,7 @@
 #                          （图像）   （冻结）     （训练）
 # ```
 #
-# 只训练 `proj`。可是第一步就报 `element 0 of tensors does not require grad and does not have a grad_fn`。当时认真试了三次：去掉编码器外面的 `no_grad`，去掉填充张量的 `requires_grad=False`，不再对冻结的部分调用 `eval()`。这个笔记本会重现最初的程序、每一次尝试和真正的修复，并且量一量这些尝试究竟改变了什么。
+# 只训练 `proj`。可是第一步就报 `element 0 of tensors does not require grad and does not have a grad_fn`。当时认真试了三次：去掉编码器外面的 `no_grad`，去掉填充张量的 `requires_grad=False`，不再对冻结的部分调用 `eval()`。这个 notebook 会重现最初的程序、每一次尝试和真正的修复，并且量一量这些尝试究竟改变了什么。
 
 # %%
 import inspect
@@ -79,7 +79,7 @@ verify_gradient_flow(programs.build(attempts.Attempt1), first)
 # The same error. Look at what the encoder hands out with the block, and without it, and at how many tensors autograd keeps for backward when there is no block:
 
 # %% [markdown] lang="zh" of="f87c135d"
-# 还是同样的错误。看看有、没有这个块时，编码器的输出各是什么样；再看看没有这个块时，自动求导为反向传播留下了多少张量：
+# 还是同样的错误。比较一下有这个块和没有这个块时编码器的输出；再看看没有这个块时，自动求导为反向传播留下了多少张量：
 
 # %%
 page = render(batches(NOTES)[-1][0], 64, 4)
@@ -92,7 +92,7 @@ torch.equal(with_block, without), with_block.requires_grad, without.requires_gra
 # The same numbers, and no gradient either way: the image requires none, and no weight of a frozen encoder does. There is nothing for `no_grad` to switch off, and nothing that it saves. The graph begins *behind* it, at the weights of `proj`:
 
 # %% [markdown] lang="zh" of="709a4648"
-# 数值相同，而且两种情形都不带梯度：图像不需要梯度，冻结的编码器也没有哪个权重需要梯度。这里没有东西可供 `no_grad` 关掉，它也省不下什么。计算图从它*之后*、从 `proj` 的权重开始：
+# 数值相同，而且两种情形都不带梯度：图像不需要梯度，冻结的编码器里也没有哪个权重需要梯度。`no_grad` 在这里没有什么可关，也省不下什么。计算图是从它*之后*、从 `proj` 的权重才开始的：
 
 # %%
 memory = reported.proj(with_block)
@@ -137,14 +137,14 @@ print_modes(third)
 verify_gradient_flow(third, first)
 
 # %% [markdown] lang="en"
-# All the switches are as they were wanted, and the error has stayed. `train()` and `eval()` tell layers such as dropout and batch norm how to behave; whether a graph is recorded is none of their business. (A library may look at `self.training` for a purpose of its own: cuDNN's recurrent layers refuse to run backward after `eval()`, and say so.)
+# All the switches are set as intended, and the error is still there. `train()` and `eval()` tell layers such as dropout and batch norm how to behave; whether a graph is recorded is none of their business. (A library may look at `self.training` for a purpose of its own: cuDNN's recurrent layers refuse to run backward after `eval()`, and say so.)
 #
 # ## What did the attempts change?
 #
 # Give every version a batch that does reach `proj`: all eight texts at once, four of which are long enough for an image, and four of which are padded. Then compare the loss and all gradients of `proj` with those of the program as reported, bit by bit.
 
-# %% [markdown] lang="zh" of="1d012345"
-# 所有开关都如愿以偿，错误却还在。`train()` 和 `eval()` 只是告诉 dropout、batch norm 这类层该怎么工作；是否记录计算图，与它们无关。（有的库会为自己的目的查看 `self.training`：cuDNN 的循环层在 `eval()` 之后拒绝反向传播，并且会明说。）
+# %% [markdown] lang="zh" of="c6e24e2f"
+# 所有开关都拨到了想要的位置，错误却还在。`train()` 和 `eval()` 只是告诉 dropout、batch norm 这类层该怎么工作；是否记录计算图，与它们无关。（有的库会拿 `self.training` 另作他用：cuDNN 的循环层在 `eval()` 之后拒绝反向传播，并且会明确报错。）
 #
 # ## 这些尝试改变了什么？
 #
@@ -161,7 +161,7 @@ before = programs.gradients(MEMModel)
 # Not one bit, and the gradients are not zero. The base model here has no dropout, as Qwen3 has none. With dropout in its attention, attempt 3 does change something: the frozen model becomes noisy, and the same batch no longer gives the same loss. The gradient was there before and is there after. That is why `eval()` on frozen parts is often the better choice, as in the report's first version.
 
 # %% [markdown] lang="zh" of="99033158"
-# 一位都没有变，而且梯度并不是零。这里的基座模型没有 dropout，Qwen3 本来也没有。如果注意力里有 dropout，尝试三倒是会改变一些东西：冻结的模型变得有噪声，同一批数据不再给出同样的损失。梯度则是原来就有，后来也有。所以，像报告最初那样对冻结部分调用 `eval()`，往往是更好的选择。
+# 一个比特都没有变，而且梯度并不是零。这里的基座模型没有 dropout，Qwen3 本来也没有。如果注意力里有 dropout，尝试三倒是会改变一些东西：冻结的模型会带上噪声，同一批数据不再给出同样的损失。梯度则是改之前就有，改之后也有。所以，像报告最初那样对冻结部分调用 `eval()`，往往是更好的选择。
 
 # %%
 everything = batches(NOTES, len(NOTES))[0]
@@ -171,9 +171,9 @@ still, noisy = (programs.build(kind, dropout=0.1) for kind in (MEMModel, attempt
 # %% [markdown] lang="en"
 # ## The diagnosis
 #
-# gradkit names the same thing for the report's version and for every attempt. None of them was near it:
+# gradkit names the same thing for the report's version and for every attempt. None of the attempts came near it:
 
-# %% [markdown] lang="zh" of="ce88339b"
+# %% [markdown] lang="zh" of="74cda230"
 # ## 诊断
 #
 # 无论是最初的版本还是任何一次尝试，gradkit 指出的都是同一件事，三次尝试都没有碰到它：
@@ -203,7 +203,7 @@ needed, [[len(tokens) for tokens in batch] for batch in batches(NOTES)]
 # None of the first batch is long enough. So the step runs the frozen embedding and the frozen base model and nothing else. A frozen embedding hands out numbers without a history, and nothing trainable comes in later:
 
 # %% [markdown] lang="zh" of="f5093a9b"
-# 第一批没有一段够长。于是这一步只运行了冻结的词嵌入和冻结的基座模型。冻结的词嵌入给出的数没有计算历史，后面也没有任何可训练的东西加入：
+# 第一批没有一段够长。于是这一步只运行了冻结的词嵌入和冻结的基座模型。冻结的词嵌入给出的数值没有计算历史，后面也没有任何可训练的部分参与进来：
 
 # %%
 [reported.embed(tokens)[0].requires_grad for batch in batches(NOTES) for tokens in batch]
@@ -211,12 +211,12 @@ needed, [[len(tokens) for tokens in batch] for batch in batches(NOTES)]
 # %% [markdown] lang="en"
 # ## The cure
 #
-# From a text without an image `proj` cannot learn anything. So leave such texts out, and leave the model alone: `no_grad`, padding and `eval()` are all still there.
+# From a text without an image, `proj` cannot learn anything. So leave such texts out, and leave the model as it is: `no_grad`, padding and `eval()` are all still there.
 
-# %% [markdown] lang="zh" of="e3e28d77"
+# %% [markdown] lang="zh" of="941404b8"
 # ## 真正的修复
 #
-# 没有图像的文本教不了 `proj` 任何东西。所以只要去掉这样的文本，模型一行都不用改：`no_grad`、填充和 `eval()` 都原样保留。
+# 没有图像的文本，`proj` 从中什么也学不到。所以只要去掉这样的文本，模型一行都不用改：`no_grad`、填充和 `eval()` 都原样保留。
 
 # %%
 from gradkit.cases.vision_memory.adapter_only_trainer import worth_an_image
@@ -241,10 +241,10 @@ report = gradkit.diagnose(lambda: fixed(everything).loss, model=fixed)
 report
 
 # %% [markdown] lang="en"
-# The report checks its code with `grep`: no `torch.no_grad`, and `requires_grad=False` nowhere but where parameters are frozen. A search can tell where such a line stands, and not whether it does harm. `gradkit.scan` lists them too, and, given a step, says of each what the diagnosis knows:
+# The original report checks its code with `grep`: no `torch.no_grad`, and `requires_grad=False` nowhere but where parameters are frozen. A search can tell where such a line stands, but not whether it does harm. `gradkit.scan` lists them too, and, given a step, says of each what the diagnosis knows:
 
-# %% [markdown] lang="zh" of="374bb1f8"
-# 报告用 `grep` 检查代码：不该再有 `torch.no_grad`，`requires_grad=False` 只许出现在冻结参数的地方。搜索能告诉你这些写法在哪里，却不知道是否有害。`gradkit.scan` 同样会逐一列出；再给它一个 step，它就会说明诊断对每一处了解到什么：
+# %% [markdown] lang="zh" of="ed3546d4"
+# 最初的报告用 `grep` 检查代码：不该再有 `torch.no_grad`，`requires_grad=False` 只许出现在冻结参数的地方。搜索能告诉你这些写法在哪里，却不知道是否有害。`gradkit.scan` 同样会逐一列出；再给它一个 step，它就会按诊断的结果说明每一处有没有害：
 
 # %%
 gradkit.scan(inspect.getsourcefile(MEMModel), lambda: fixed(everything).loss, model=fixed)
@@ -252,12 +252,12 @@ gradkit.scan(inspect.getsourcefile(MEMModel), lambda: fixed(everything).loss, mo
 # %% [markdown] lang="en"
 # ## Where `no_grad` and `detach` do cut
 #
-# The suspicion was not foolish. Three small changes to the program that trains, and each one breaks it: the block takes in one line more; the block stands round the base model, which is just as frozen as the encoder, but stands *behind* `proj`; the store hands back the copy that it keeps.
+# The suspicion was not foolish. Three small changes to the program that trains, and each one breaks it: the block takes in one more line; the block is put around the base model, which is just as frozen as the encoder, but stands *behind* `proj`; the store hands back the copy that it keeps.
 
-# %% [markdown] lang="zh" of="0e95a196"
+# %% [markdown] lang="zh" of="8c30f805"
 # ## `no_grad` 和 `detach` 真正会切断梯度的地方
 #
-# 这样怀疑并不离谱。在能训练的程序上做三处小改动，每一处都会弄坏它：`no_grad` 块多包进一行；块套在基座模型外面，基座模型和编码器一样是冻结的，但它位于 `proj` *之后*；存储把自己留的那份副本交了回来。
+# 这样怀疑并不离谱。对能训练的程序做三处小改动，每一处都会弄坏它：`no_grad` 块多包进一行；块套在基座模型外面，基座模型和编码器一样是冻结的，但它位于 `proj` *之后*；存储交回来的，是它自己留下的那份副本。
 
 # %%
 source(attempts.NoGradTooWide, attempts.NoGradRoundLLM, attempts.DetachingStore)
@@ -273,11 +273,11 @@ model, step = programs.make("no_grad_round_llm")
 gradkit.diagnose(step, model=model)
 
 # %% [markdown] lang="en"
-# So ask of every `no_grad` and `detach` on the way: **does anything that should train stand before it, or inside it?** Frozen says that a weight does not change. It does not say that no gradient has to pass.
+# So ask of every `no_grad` and `detach` on the way: **does anything that should train stand before it, or inside it?** Frozen means that a weight does not change. It does not mean that no gradient has to pass through.
 #
 # ## What the parameter count can tell, and what it cannot
 
-# %% [markdown] lang="zh" of="31547532"
+# %% [markdown] lang="zh" of="2917c1ac"
 # 所以，对途中的每一个 `no_grad` 和 `detach` 都要问：**它之前，或者它里面，有没有应当训练的东西？** 冻结是说权重不变，并不是说梯度不必从这里经过。
 #
 # ## 参数统计能说明什么，不能说明什么
@@ -298,10 +298,10 @@ careless.proj.requires_grad_(False)
 careless.print_trainable_parameters()
 
 # %% [markdown] lang="en"
-# The run in the report was larger, and its numbers are printed there. On the `meta` device tensors have a shape and no memory, so the same program can be built in that size: Qwen3-8B, SAM's encoder of base size, the blocks of CLIP's large one, and a projection of two layers. The report does not say what its parts were; this make-up gives its numbers to the last parameter.
+# The run in the report was larger, and its numbers are printed there. On the `meta` device tensors have a shape and no memory, so the same program can be built in that size: Qwen3-8B, SAM's encoder of base size, the blocks of CLIP's large one, and a projection of two layers. The report does not say what its parts were; this combination matches its numbers to the last parameter.
 
-# %% [markdown] lang="zh" of="884f123a"
-# 报告中的那次训练规模更大，并且给出了参数量。`meta` 设备上的张量只有形状、不占内存，因此同一个程序可以按那个规模搭出来：Qwen3-8B、SAM 的 base 规格编码器、CLIP 的 large 规格编码块，以及两层的投影。报告没有说明各部分用的是什么；这样的组合给出的参数量与报告分毫不差。
+# %% [markdown] lang="zh" of="18ba4829"
+# 报告中的那次训练规模更大，并且给出了参数量。`meta` 设备上的张量只有形状、不占内存，因此同一个程序可以按那个规模搭出来：Qwen3-8B、SAM 的 base 规格编码器、CLIP 的 large 规格编码块，以及两层的投影。报告没有说明各部分用的是什么；这样组合起来，参数量与报告分毫不差。
 
 # %%
 with torch.device("meta"):
@@ -312,16 +312,16 @@ large.print_trainable_parameters()
 {name: f"{sum(p.numel() for p in part.parameters()):,}" for name, part in large.named_children()}
 
 # %% [markdown] lang="en"
-# A gradient that has no way to go is the same in every size. The diagnosis needs no weights either:
+# A gradient that has no way to go is the same at any size. The diagnosis needs no weights either:
 
-# %% [markdown] lang="zh" of="15eeb0d5"
-# 梯度无路可走，这与规模无关。诊断也用不着权重：
+# %% [markdown] lang="zh" of="913c217d"
+# 梯度无路可走，与规模大小无关。诊断也用不着权重：
 
 # %%
 print(gradkit.diagnose(lambda: large(first).loss, model=large).verdict())
 
 # %% [markdown] lang="en"
-# ## What to keep of it
+# ## What to take away
 #
 # | said | seen here |
 # | --- | --- |
@@ -343,14 +343,14 @@ print(gradkit.diagnose(lambda: large(first).loss, model=large).verdict())
 # python -m gradkit.cases.vision_memory --counts
 # ```
 
-# %% [markdown] lang="zh" of="9ded0a07"
-# ## 留下什么
+# %% [markdown] lang="zh" of="bd0e3f3a"
+# ## 小结
 #
 # | 说法 | 这里看到的 |
 # | --- | --- |
-# | 用参数的 `requires_grad=False` 来冻结。 | 对；再用分项统计核对一遍。 |
+# | 要冻结，就把参数设成 `requires_grad=False`。 | 对；再用分项统计核对一遍。 |
 # | 长时间训练之前，先检查损失、`grad_fn`、反向传播和 `proj` 的梯度。 | 对：这里每个坏掉的程序都会被它拦下。但要用真正训练的那批数据！ |
-# | 用 `grep` 搜索 `no_grad` 和 `requires_grad=False`，就能确认代码没有问题。 | 它只找得到这些行，无害的也包括在内。给 `gradkit.scan` 一个 step，才分得出哪些有害。 |
+# | 用 `grep` 搜索 `no_grad` 和 `requires_grad=False`，就能确认代码没有问题。 | 它只找得到这些行，无害的也包括在内。给 `gradkit.scan` 一个 step，才分得清哪些有害。 |
 # | 前向传播里绝不要用 `no_grad`。 | 不要放在应当训练的部分之后，也不要把它包进去。放在它之前则无妨。 |
 # | 拼接时只要有一个张量是 `requires_grad=False`，其余张量的梯度也会丢。 | 不会：有一个输入需要梯度就够了。 |
 # | 冻结的部分必须处于 `train()`，`eval()` 会断开计算图。 | 不会。`eval()` 让冻结的部分没有噪声。 |

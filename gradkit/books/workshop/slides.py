@@ -6,7 +6,7 @@
 # %% [markdown] lang="zh" of="5bbb17c6"
 # # 谁没在学习？
 #
-# 九十分钟，找回丢失的梯度
+# 九十分钟，说说丢失的梯度
 
 # %% [markdown] lang="en" slideshow={"slide_type": "slide"}
 # ## What you can do afterwards
@@ -32,7 +32,7 @@
 # %% [markdown] lang="zh" of="1b9da692"
 # ## 每个运算都留下一条记录
 #
-# 前向计算时，自动求导记下什么由什么算出；反向时，它沿着这些记录一直走到权重。
+# 前向计算时，自动求导记下每个值是由什么算出来的；反向传播时，它沿着这些记录一直走到权重。
 
 # %% slideshow={"slide_type": "fragment"}
 import torch
@@ -78,18 +78,18 @@ both = nn.ModuleDict({"encoder": encoder, "head": head})
 # %% [markdown] lang="en" slideshow={"slide_type": "slide"}
 # ## It raises only if nothing is left
 #
-# PyTorch complains when the loss has no history *at all*. As soon as one layer takes part, it is content, and the others go without. Most lost gradients are silent.
+# PyTorch complains when the loss has no history *at all*. As soon as one layer takes part, it is content, and the other layers get no gradient. Most lost gradients are silent.
 
-# %% [markdown] lang="zh" of="0b13c48f"
+# %% [markdown] lang="zh" of="94835332"
 # ## 什么都不剩时才会报错
 #
-# 只有损失*完全*没有历史，PyTorch 才会报错。只要有一层参与，它就满意了，其余的层拿不到梯度也没人说。丢失的梯度大多是无声的。
+# 只有损失*完全*没有历史，PyTorch 才会报错。只要有一层参与，它就满意了，其余的层拿不到梯度也不会报错。梯度丢失，大多悄无声息。
 
 # %% [markdown] lang="en" slideshow={"slide_type": "slide"}
-# ## A fix that is none
+# ## A fix that fixes nothing
 
-# %% [markdown] lang="zh" of="23092105"
-# ## 不算修复的“修复”
+# %% [markdown] lang="zh" of="3a1023c2"
+# ## 什么也没修好的“修复”
 
 # %% slideshow={"slide_type": "fragment"}
 with torch.no_grad():
@@ -104,13 +104,13 @@ loss.is_leaf, encoder.weight.grad, head.weight.grad
 # The error is gone, and nothing learns. Whoever reports "fixed" after this has made it worse: now nobody is told.
 
 # %% [markdown] lang="zh" of="c935687f"
-# 报错没了，什么也没学到。这时候宣布“修好了”，其实更糟：再也没有人知道它坏了。
+# 报错没了，却什么也学不到。这时候宣布“修好了”，反而更糟：从此再也没有人会得到提醒。
 
 # %% [markdown] lang="en" slideshow={"slide_type": "slide"}
-# ## Let it be named
+# ## Let gradkit name it
 
-# %% [markdown] lang="zh" of="fc7bdac9"
-# ## 让它指出来
+# %% [markdown] lang="zh" of="a6ab3dce"
+# ## 让 gradkit 指出来
 
 # %% slideshow={"slide_type": "fragment"}
 import gradkit
@@ -134,7 +134,7 @@ gradkit.diagnose(lambda: model[2](model[:2](x).detach()).mean(), model=model)
 # 2. 一次 `backward()` 之后，谁有 `.grad`？
 # 3. 走一步之后，谁动了？
 #
-# 每一步都能发现前一步看不到的错误。
+# 每一次都能发现前面看不到的错误。
 
 # %% [markdown] lang="en" slideshow={"slide_type": "slide"}
 # ## Your turn
@@ -148,7 +148,7 @@ gradkit.diagnose(lambda: model[2](model[:2](x).detach()).mean(), model=model)
 #
 # 打开 `01_forgotten_no_grad.ipynb`。两人一组：一人敲代码，一人先预测。
 #
-# 最后的检查会用新的权重运行*你的*函数。它要看到正确的损失、正确的梯度，而且原来有的都还在。
+# 最后的检查会用新的权重运行*你的*函数。它要求损失正确、梯度正确，而且原来有的一样也不能少。
 
 # %% [markdown] lang="en" slideshow={"slide_type": "slide"}
 # ## What is not the cause
@@ -156,15 +156,15 @@ gradkit.diagnose(lambda: model[2](model[:2](x).detach()).mean(), model=model)
 # - `eval()` switches no gradient off, `train()` switches none on
 # - a frozen layer in the middle lets the gradient through
 # - `no_grad` round something frozen costs nobody a gradient
-# - a constant beside a value takes nothing from it
+# - a constant joined to a value takes no gradient from it
 
-# %% [markdown] lang="zh" of="ca6b2958"
+# %% [markdown] lang="zh" of="c992e9e3"
 # ## 这些不是原因
 #
 # - `eval()` 不会关掉梯度，`train()` 也不会打开
 # - 中间有冻结的层，梯度照样穿过去
 # - 把冻结的部分放进 `no_grad`，谁也不会因此丢掉梯度
-# - 旁边拼上一个常量，不会夺走什么
+# - 旁边拼上一个常量，不会夺走谁的梯度
 
 # %% slideshow={"slide_type": "fragment"}
 encoder.eval(), head.requires_grad_(False), encoder.zero_grad()

@@ -6,7 +6,7 @@
 # %% [markdown] lang="zh" of="6b9bcdac"
 # # 完成情况
 #
-# 八个练习，由易到难。每个练习都是一个小程序，其中有什么东西没在学习；你在它自己的单元格里修好，检查会用新的权重来运行。解决了哪些，记在你自己的一个小文件里，不会发送到任何地方。
+# 八个练习，由易到难。每个练习都是一个小程序，里面总有什么没在学习；你在程序所在的单元格里把它修好，检查会用新的权重来运行。解决了哪些，都记在你自己的一个小文件里，不会发送到任何地方。
 
 # %%
 import gradkit.testing
@@ -25,14 +25,14 @@ gradkit.testing.progress()
 # | [7. Weights that do not move](07_still_weights.ipynb) | gradients are there, and nothing moves | 3 |
 # | [8. The clinic](08_clinic.ipynb) | 150 lines with three faults | 6 |
 #
-# The solutions lie beside them in the folder [solutions](solutions), one notebook each, with the reasons why other ways do not do. Look only when your check says "Solved".
+# The solutions lie beside them in the folder [solutions](solutions), one notebook each, with the reasons why other ways do not work. Look only when your check says "Solved".
 #
 # To begin anew, run `gradkit.testing.progress(forget=True)`.
 
-# %% [markdown] lang="zh" of="4e7a1939"
-# | 笔记本 | 什么没在学习 | 分值 |
+# %% [markdown] lang="zh" of="d4d64143"
+# | notebook | 什么没在学习 | 分值 |
 # |---|---|---|
-# | [1. 忘了拿掉的 `no_grad`](01_forgotten_no_grad.ipynb) | 全部都不学，PyTorch 会报错 | 2 |
+# | [1. 忘了拿掉的 `no_grad`](01_forgotten_no_grad.ipynb) | 所有的层，而且 PyTorch 会报错 | 2 |
 # | [2. 不肯学习的适配器](02_sleeping_adapter.ipynb) | 重新加载的 LoRA 适配器 | 2 |
 # | [3. 绕道 NumPy](03_numpy_roundtrip.ipynb) | 第一层，而且不报任何错 | 2 |
 # | [4. 等于零的损失](04_zero_loss.ipynb) | 遇到没有标签的批次，训练中断 | 2 |
@@ -41,6 +41,6 @@ gradkit.testing.progress()
 # | [7. 纹丝不动的权重](07_still_weights.ipynb) | 梯度都在，什么也不动 | 3 |
 # | [8. 综合诊室](08_clinic.ipynb) | 150 行程序，三处错误 | 6 |
 #
-# 解答放在旁边的 [solutions](solutions) 文件夹里，每个练习一个笔记本，并说明为什么别的办法不行。等检查显示“已解决”之后再看。
+# 解答放在旁边的 [solutions](solutions) 文件夹里，每个练习一份 notebook，并说明为什么别的办法不行。等检查显示“已解决”之后再看。
 #
 # 想重新开始，运行 `gradkit.testing.progress(forget=True)`。

@@ -6,7 +6,7 @@
 # %% [markdown] lang="zh" of="1a09c16b"
 # # 练习 1 的解答：忘了拿掉的 `no_grad`
 #
-# 去掉这个块，从第一层起，前向计算就全部记录下来了。
+# 去掉这个块，前向计算从第一层起就都有记录了。
 
 # %% tags=["given"]
 import torch
@@ -45,18 +45,18 @@ def loss_of(model, batch):
 gradkit.testing.judged("forgotten_no_grad", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
-# Why other ways do not do:
+# Why other ways do not work:
 #
 # - `loss.requires_grad_()` silences the error. The loss becomes a leaf, `backward()` ends in it, and no weight learns.
-# - The block around the encoder alone lets the head learn and the encoder not. No error says so.
-# - `torch.set_grad_enabled(True)` before the block changes nothing: the block switches off again.
+# - The block around the encoder alone lets the head learn, but not the encoder, and no error says so.
+# - `torch.set_grad_enabled(True)` before the block changes nothing: the block switches recording off again.
 
-# %% [markdown] lang="zh" of="90c25352"
+# %% [markdown] lang="zh" of="da155e1c"
 # 为什么别的办法不行：
 #
-# - `loss.requires_grad_()` 只是让报错消失。损失成了叶子张量，`backward()` 到它为止，没有权重在学习。
+# - `loss.requires_grad_()` 只是让报错消失。损失成了叶子张量，`backward()` 到它为止，没有一个权重在学习。
 # - 只把块套在编码器外面，分类头能学习，编码器不能，而且不会报错。
-# - 在块之前写 `torch.set_grad_enabled(True)` 没有用：进入块时又关掉了。
+# - 在块之前写 `torch.set_grad_enabled(True)` 没有用：一进入块，又关掉了。
 
 # %%
 def head_only(model, batch):

@@ -6,7 +6,7 @@
 # %% [markdown] lang="zh" of="e1525960"
 # # 练习 2 的解答：不肯学习的适配器
 #
-# 没有特别说明时，`PeftModel.from_pretrained` 加载的适配器是拿来用的：它的权重全部是 `requires_grad=False`。
+# 除非另有要求，`PeftModel.from_pretrained` 加载的适配器只供使用：所有权重都是 `requires_grad=False`。
 
 # %% tags=["given"]
 import tempfile
@@ -72,16 +72,16 @@ def loss_of(model, batch):
 gradkit.testing.judged("sleeping_adapter", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
-# Why other ways do not do:
+# Why other ways do not work:
 #
 # - Switching `requires_grad` on for all parameters makes the error go away, and trains the base as well: the frozen base is what the method rests on, and what keeps the memory small.
-# - A new adapter from `get_peft_model` learns, and has forgotten what the first run learned.
+# - A new adapter from `get_peft_model` learns, but what the first run learned is lost.
 
-# %% [markdown] lang="zh" of="8e128636"
+# %% [markdown] lang="zh" of="8f167d75"
 # 为什么别的办法不行：
 #
-# - 把所有参数的 `requires_grad` 都打开，报错是没了，基座却也跟着训练：冻结基座正是这种方法的立足点，也是它省显存的原因。
-# - 用 `get_peft_model` 新建的适配器可以学习，但第一次训练学到的东西都没了。
+# - 把所有参数的 `requires_grad` 都打开，报错是没了，基座却也跟着训练：这种方法正是靠冻结基座才成立，省内存也靠这一点。
+# - 用 `get_peft_model` 新建的适配器能学习，但第一次训练学到的都丢了。
 
 # %%
 def build_open():

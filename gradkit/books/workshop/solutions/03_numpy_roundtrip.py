@@ -6,7 +6,7 @@
 # %% [markdown] lang="zh" of="b0d0495c"
 # # 练习 3 的解答：绕道 NumPy
 #
-# 同样的两步运算，改用 torch 来做。不再有值离开 torch，也就用不着把它接回来。
+# 同样的两步运算，改用 torch 来做。既然没有值离开 torch，也就用不着再接回来。
 
 # %% tags=["given"]
 import numpy as np
@@ -52,16 +52,16 @@ def loss_of(model, batch):
 gradkit.testing.judged("numpy_roundtrip", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
-# Why other ways do not do:
+# Why other ways do not work:
 #
 # - `torch.from_numpy(level).requires_grad_()` makes a new leaf. It looks as if there were a gradient again, and it ends there.
-# - With the logarithm in torch and the mean still in NumPy, the filters get a gradient, and a wrong one: it knows nothing of the mean.
+# - With the logarithm in torch and the mean still in NumPy, the filters do get a gradient, but a wrong one: it knows nothing of the mean.
 
-# %% [markdown] lang="zh" of="142708d6"
+# %% [markdown] lang="zh" of="62924156"
 # 为什么别的办法不行：
 #
-# - `torch.from_numpy(level).requires_grad_()` 造出一个新的叶子。看起来又有梯度了，其实到它为止。
-# - 对数放进 torch、均值留在 NumPy，滤波器能拿到梯度，却是错的：它不知道有均值这回事。
+# - `torch.from_numpy(level).requires_grad_()` 造出的是新的叶子张量。看起来又有梯度了，其实到它为止。
+# - 对数改用 torch、均值还留在 NumPy，滤波器能拿到梯度，却是错的：这个梯度没有算上均值。
 
 # %%
 class HalfNet(BirdNet):

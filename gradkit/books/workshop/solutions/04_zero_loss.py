@@ -1,12 +1,12 @@
 # %% [markdown] lang="en"
 # # Solution 4: a zero loss
 #
-# A sum over no label is zero, and has a history. Divided by a count that is at least one, it is the same mean as before.
+# A sum over no labels is zero, and still has a history. Divided by a count that is at least one, it gives the same mean as before.
 
-# %% [markdown] lang="zh" of="73a63d35"
+# %% [markdown] lang="zh" of="09f769fb"
 # # 练习 4 的解答：等于零的损失
 #
-# 对零个标签求和，结果是零，而且有历史。除以至少为一的个数，就是和原来一样的均值。
+# 一个标签也没有时，求和得到零，而且有历史。除数至少取一，得到的均值就和原来一样。
 
 # %% tags=["given"]
 import torch
@@ -53,12 +53,12 @@ def loss_of(model, batch):
 gradkit.testing.judged("zero_loss", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
-# Another right way is `return model(photo).sum() * 0.0` where nothing is known. Why other ways do not do:
+# Another right way is `return model(photo).sum() * 0.0` where no label is known. Why other ways do not work:
 #
 # - `torch.tensor(0.0, requires_grad=True)` silences the error, and `backward()` ends in it. Where several processes train together, each waits for the gradients of all, and this one never sends any.
-# - The mean of cross-entropy over no label is `nan`.
+# - The mean of cross-entropy over no labels is `nan`.
 
-# %% [markdown] lang="zh" of="9c997593"
+# %% [markdown] lang="zh" of="e02c2c35"
 # 另一种正确写法：没有标签时返回 `model(photo).sum() * 0.0`。为什么别的办法不行：
 #
 # - `torch.tensor(0.0, requires_grad=True)` 让报错消失，`backward()` 却到它为止。多进程一起训练时，每个进程都要等齐所有梯度，而这一个永远不会送来。

@@ -59,18 +59,18 @@ def loss_of(model, batch):
 gradkit.testing.judged("two_cuts", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
-# Half of it, three times:
+# Three ways to mend only half of it:
 #
-# - with `.data` gone only, nothing gets better, because the block behind it stops the gradient first;
-# - with the block gone only, the mixer learns and the encoder does not;
-# - with the division outside of the block and the length inside, all learn, by a wrong gradient.
+# - with only `.data` gone, nothing gets better, because the block behind it stops the gradient first;
+# - with only the block gone, the mixer learns and the encoder does not;
+# - with the division outside the block and the length inside, all three learn, but from a wrong gradient.
 
-# %% [markdown] lang="zh" of="286b0303"
-# 三种只改对一半的情形：
+# %% [markdown] lang="zh" of="2527cb3f"
+# 三种只改了一半的情形：
 #
 # - 只去掉 `.data`，没有任何好转，因为后面的块先把梯度挡住了；
 # - 只去掉那个块，混合层能学习，编码器不能；
-# - 除法放到块外、长度留在块内，大家都在学习，用的却是错误的梯度。
+# - 除法移到块外、长度留在块内，三层都在学习，用的却是错误的梯度。
 
 # %%
 class FirstOnly(Reader):

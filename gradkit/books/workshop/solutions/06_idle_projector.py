@@ -1,9 +1,9 @@
 # %% [markdown] lang="en"
 # # Solution 6: a projector that nobody calls
 #
-# `forward` takes the image through `memory`, which calls the projector. The `no_grad` block stays: the eye is frozen, nothing before it learns.
+# `forward` takes the image through `memory`, which calls the projector. The `no_grad` block stays: the eye is frozen, and nothing before it is to learn.
 
-# %% [markdown] lang="zh" of="6bbdb804"
+# %% [markdown] lang="zh" of="e0bfe325"
 # # 练习 6 的解答：没有人调用的投影层
 #
 # `forward` 让图片经过 `memory`，由它调用 projector。`no_grad` 块保留：eye 是冻结的，它之前没有要学习的东西。
@@ -55,18 +55,18 @@ def loss_of(model, batch):
 gradkit.testing.judged("idle_projector", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
-# Why other ways do not do:
+# Why other ways do not work:
 #
 # - Calling the projector and dropping its result changes nothing.
-# - Adding its result times zero to the loss connects it, and its gradient is exactly zero: some checks for unused parameters fall silent, and it learns no more than before.
+# - Adding its result times zero to the loss connects it, but its gradient is exactly zero: some checks for unused parameters fall silent, and it learns no more than before.
 # - Freezing or deleting the projector makes the complaint go away, and with it the purpose.
 
-# %% [markdown] lang="zh" of="47f074d7"
+# %% [markdown] lang="zh" of="599daba6"
 # 为什么别的办法不行：
 #
 # - 调用 projector 却把结果丢掉，什么也没变。
-# - 把它的结果乘以零加进损失，是连上了，梯度却恰好是零：有些针对未使用参数的检查会因此沉默，而它并没有多学到什么。
-# - 冻结或删除 projector，抱怨没了，它的意义也没了。
+# - 把它的结果乘以零加进损失，连是连上了，梯度却恰好是零：有些检查未使用参数的工具从此不再提醒，而它还是什么也没学到。
+# - 冻结或删除 projector，提醒没了，它的用处也没了。
 
 # %%
 def times_zero(model, batch):

@@ -6,7 +6,7 @@
 # %% [markdown] lang="zh" of="0d9b230b"
 # # 练习 8 的解答：综合诊室
 #
-# 三处改动：去掉 `pool` 的装饰器；`days_loss` 留在 torch 里；不论叫什么名字，所有向量都交给优化器。
+# 三处改动：去掉 `pool` 的装饰器；`days_loss` 全程留在 torch 里；所有向量，不论叫什么名字，都交给优化器。
 
 # %% tags=["given"]
 from dataclasses import dataclass
@@ -169,10 +169,10 @@ def run(steps=160, every=40):
 gradkit.testing.judged("clinic", build=build, loss_of=loss_of, train_step=train_step)
 
 # %% [markdown] lang="en"
-# What it is worth, on the same seed as in the exercise (look at the days):
+# What it is worth, with the same seed as in the exercise (look at the days):
 
-# %% [markdown] lang="zh" of="f3be40ee"
-# 值不值得改？和练习里用同一个随机种子，看看天数：
+# %% [markdown] lang="zh" of="42b67443"
+# 改得值不值？随机种子和练习里相同，看看天数：
 
 # %%
 run()

@@ -32,7 +32,7 @@ gradkit.diagnose(from_builtin("vision_memory_detached"))
 # Your own model, with a batch and a loss: replace the ones below with yours. If you have a function that runs one forward pass and returns the loss, use `gradkit.diagnose(step, model=model)`.
 
 # %% [markdown] lang="zh" of="15dfec2a"
-# 把下面的模型、批次和损失函数换成自己的即可。如果手头的函数做一次前向计算并返回损失，就用 `gradkit.diagnose(step, model=model)`。
+# 把下面的模型、批次和损失函数换成自己的即可。如果手头的函数做一次前向传播并返回损失，就用 `gradkit.diagnose(step, model=model)`。
 
 # %%
 import torch

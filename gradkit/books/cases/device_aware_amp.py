@@ -247,7 +247,7 @@ kept["branches_that_were_told_no"]
 # Two more suspicions were put to the test there. A pass under `no_grad` in the same autocast block, before the one that counts: how many parameters get a gradient, of how many? And an LSTM in `eval()`: cuDNN does not run its backward, and says so in its own words. Here `eval()` does stop a gradient, although the graph is whole.
 
 # %% [markdown] lang="zh" of="4d5edbef"
-# 还有两个怀疑也在 GPU 上检验过。在同一个 autocast 块里，正式的前向计算之前先在 `no_grad` 下做一次前向：一共多少个参数，其中多少个得到梯度？还有处于 `eval()` 的 LSTM：cuDNN 不为它做反向传播，并且用自己的报错说明了这一点。这里 `eval()` 确实挡住了梯度，尽管计算图是完整的。
+# 还有两个怀疑也在 GPU 上检验过。在同一个 autocast 块里，正式的前向传播之前先在 `no_grad` 下做一次前向传播：一共多少个参数，其中多少个得到梯度？还有处于 `eval()` 的 LSTM：cuDNN 不为它做反向传播，并且用自己的报错说明了这一点。这里 `eval()` 确实挡住了梯度，尽管计算图是完整的。
 
 # %%
 kept["reached_after_a_pass_without_grad"], kept["lstm_backward"]

@@ -118,7 +118,7 @@ moved(build, loss_of)
 #
 # <details><summary>提示一：往哪里看</summary>
 #
-# NumPy 数组只有数值，没有历史。`from_numpy` 由它做出的张量没有来历。这个程序里，哪些值曾经待在 NumPy 里？
+# NumPy 数组只有数值，没有计算历史。`from_numpy` 由它做出的张量也没有计算历史。这个程序里，哪些值曾经待在 NumPy 里？
 #
 # </details>
 #

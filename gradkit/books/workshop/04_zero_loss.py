@@ -81,7 +81,7 @@ loss_of(model, make_unlabelled_batch()).backward()
 # The first line of `backward()` runs, the second raises. Both losses are numbers; compare where they come from:
 
 # %% [markdown] lang="zh" of="76d2200c"
-# 第一个 `backward()` 能运行，第二个报错。两个损失都是数，比较一下它们的来历：
+# 第一个 `backward()` 能运行，第二个报错。两个损失都是数，比较一下它们的计算历史：
 
 # %%
 loss_of(model, make_batch()), loss_of(model, make_unlabelled_batch())

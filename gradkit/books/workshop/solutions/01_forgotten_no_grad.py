@@ -6,7 +6,7 @@
 # %% [markdown] lang="zh" of="1a09c16b"
 # # 练习 1 的解答：忘了拿掉的 `no_grad`
 #
-# 去掉这个块，前向计算从第一层起就都有记录了。
+# 去掉这个块，前向传播从第一层起就都有记录了。
 
 # %% tags=["given"]
 import torch

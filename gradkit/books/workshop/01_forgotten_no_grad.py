@@ -1,20 +1,20 @@
 # %% [markdown] lang="en"
 # # 1. A forgotten `no_grad`
 #
-# A net tells three kinds of trees by eight measurements of a leaf. Last week somebody only wanted to look at its scores; since then not a single training step gets through.
+# A net tells three kinds of trees apart by eight measurements of a leaf. Last week somebody just wanted to look at its scores; since then, not a single training step gets through.
 #
 # **Your goal:** `loss_of` returns the same loss as before, and `backward()` reaches every weight, in the encoder and in the head.
 #
-# Run the cells from top to bottom (Shift + Enter). The second cell of code is yours: there you make your change, and run it again.
+# Run the cells from top to bottom (Shift + Enter). The second code cell is yours: make your change there, and run it again.
 
-# %% [markdown] lang="zh" of="053bd790"
+# %% [markdown] lang="zh" of="712ea53c"
 # # 1. 忘了拿掉的 `no_grad`
 #
-# 一个网络根据叶片的八项测量值区分三种树。上周有人只是想看看它的打分，从那以后，一步训练也跑不通了。
+# 一个网络根据叶片的八项测量值区分三种树。上周有人只是想看看它给出的分数，从那以后，训练一步也跑不通了。
 #
 # **目标：**`loss_of` 返回的损失和原来一样，并且 `backward()` 能到达编码器和分类头的每一个权重。
 #
-# 从上到下依次运行单元格（Shift + Enter）。第二个代码单元格归你：在那里修改，然后重新运行。
+# 从上到下依次运行单元格（Shift + Enter）。第二个代码单元格是你的：在那里修改，然后重新运行。
 
 # %% tags=["given"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "given", "locked": true, "schema_version": 3, "solution": false, "task": false}
 import torch
@@ -96,39 +96,39 @@ loss, loss.requires_grad, loss.grad_fn
 #
 # <details><summary>Hint 3: nearly there</summary>
 #
-# Nothing in `loss_of` has a reason to run without a record. Whoever only wants to look at scores can put the block around the call of `loss_of`, outside.
+# Nothing in `loss_of` has any reason to run unrecorded. Whoever only wants to look at scores can put the block around the call of `loss_of`, outside.
 #
 # </details>
 
-# %% [markdown] lang="zh" of="46e2a675"
+# %% [markdown] lang="zh" of="c2b69787"
 # ## 轮到你了
 #
 # 修改你的程序，运行那个单元格，再把“看它怎样失败”里的单元格重新运行一遍。卡住了就展开提示，一次只看一条。
 #
 # <details><summary>提示一：往哪里看</summary>
 #
-# 在 `with torch.no_grad():` 块里，运算的数值不变，但一个也不会被记录。这个程序里有哪些运算处在这样的块中？
+# 在 `with torch.no_grad():` 块里，运算结果的数值不变，但一步也不会记录。这个程序里有哪些运算处在这样的块中？
 #
 # </details>
 #
 # <details><summary>提示二：要注意什么</summary>
 #
-# 两个层都要学习。只记录前向传播的一部分是不够的：梯度从损失出发一步步往回走，记录到哪里，它就只能走到哪里。
+# 两层都要学习。只记录前向传播的一部分是不够的：梯度从损失出发一步步往回走，记录到哪里，它就只能走到哪里。
 #
 # </details>
 #
 # <details><summary>提示三：只差一步</summary>
 #
-# `loss_of` 里没有哪一步非得不留记录。只想看打分的人，可以在外面、在调用 `loss_of` 的地方套上这个块。
+# `loss_of` 里没有哪一步有理由不留记录。只想看分数的人，可以在外面调用 `loss_of` 的地方套上这个块。
 #
 # </details>
 
 # %% [markdown] lang="en"
 # ## Ask gradkit
 #
-# Say first which line you suspect. Then let gradkit look. Where it can prove a change, it shows the finished one; so this comes after the hints:
+# Say first which line you suspect. Then let gradkit look. Where it can prove that a change works, it shows that change, finished; so this comes after the hints:
 
-# %% [markdown] lang="zh" of="c89b49c0"
+# %% [markdown] lang="zh" of="7750cfc1"
 # ## 问问 gradkit
 #
 # 先说出你怀疑哪一行，再让 gradkit 看一看。凡是能证明有效的改法，它会直接给出来，所以放在提示之后：

@@ -1,14 +1,14 @@
 # %% [markdown] lang="en"
 # # 2. An adapter that will not learn
 #
-# A small net sorts messages into four tags. It was adapted with LoRA: the net itself (the base) is frozen, and beside two of its layers an adapter learns, a pair of small matrices `lora_A` and `lora_B`. The first run saved its adapter. Today the run is to go on from there, and the first step fails.
+# A small net sorts messages into four tags. It was adapted with LoRA: the net itself (the base) is frozen, and beside two of its layers an adapter learns, a pair of small matrices `lora_A` and `lora_B`. The first run saved its adapter. Today's run is to go on from there, and its first step fails.
 #
 # **Your goal:** the saved adapter goes on learning, with the values that it was saved with. The base stays frozen.
 
-# %% [markdown] lang="zh" of="e88b90dc"
+# %% [markdown] lang="zh" of="9ca6a10b"
 # # 2. 不肯学习的适配器
 #
-# 一个小网络把消息分到四个标签。它用 LoRA 做过微调：网络本身（基座）冻结，在其中两层旁边各有一个适配器在学习，也就是一对小矩阵 `lora_A` 和 `lora_B`。第一次训练保存了适配器，今天要接着练，第一步就失败了。
+# 一个小网络把消息归到四个标签。它用 LoRA 做过微调：网络本身（基座）冻结，在其中两层旁边各有一个适配器在学习，也就是一对小矩阵 `lora_A` 和 `lora_B`。第一次训练保存了适配器，今天要接着训练，第一步就失败了。
 #
 # **目标：**保存下来的适配器从保存时的数值继续学习，基座保持冻结。
 
@@ -90,10 +90,10 @@ loss = loss_of(model, batch)
 loss.backward()
 
 # %% [markdown] lang="en"
-# `model.train()` is there, and the model says that it trains. What do the weights say?
+# `model.train()` is there, and the model says that it is in training mode. What do the weights say?
 
-# %% [markdown] lang="zh" of="3f01ad7d"
-# `model.train()` 写了，模型也说自己处于训练模式。那权重怎么说？
+# %% [markdown] lang="zh" of="34547d11"
+# `model.train()` 已经写了，模型也说自己处于训练模式。那么权重怎么说？
 
 # %%
 print(model.training)
@@ -107,7 +107,7 @@ for name, parameter in model.named_parameters():
 #
 # <details><summary>Hint 1: where to look</summary>
 #
-# `train()` and `eval()` choose how layers such as dropout behave. Whether a weight may learn is another switch: its `requires_grad`. Look at the table above: which weights may learn? Which should?
+# `train()` and `eval()` choose how layers such as dropout behave. Whether a weight may learn is another switch: its `requires_grad`. Look at the list above: which weights may learn? Which should?
 #
 # </details>
 #
@@ -123,7 +123,7 @@ for name, parameter in model.named_parameters():
 #
 # </details>
 
-# %% [markdown] lang="zh" of="dd50e21f"
+# %% [markdown] lang="zh" of="1839ec7f"
 # ## 轮到你了
 #
 # 修改你的程序，运行那个单元格，再把“看它怎样失败”里的单元格重新运行一遍。卡住了就展开提示，一次只看一条。
@@ -136,13 +136,13 @@ for name, parameter in model.named_parameters():
 #
 # <details><summary>提示二：要注意什么</summary>
 #
-# 加载适配器，可能是为了使用，也可能是为了训练，peft 只能假定其中一种。是哪一种、怎样要求另一种，`help(PeftModel.from_pretrained)` 里都有。基座必须保持原样。
+# 加载适配器，有人为了使用，有人为了训练，peft 只能假定其中一种。是哪一种、怎样要求另一种，`help(PeftModel.from_pretrained)` 里都有。基座必须保持原样。
 #
 # </details>
 #
 # <details><summary>提示三：只差一步</summary>
 #
-# 有两条路：在加载时就要求可训练的适配器，`from_pretrained` 有一个参数管这件事；或者加载之后再打开 `requires_grad`，但只对名字里带 `lora_` 的权重这样做。
+# 有两种办法：加载时就要求适配器可训练，`from_pretrained` 有一个参数管这件事；或者加载之后再打开 `requires_grad`，但只对名字里带 `lora_` 的权重这样做。
 #
 # </details>
 

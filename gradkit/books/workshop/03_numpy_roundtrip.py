@@ -1,11 +1,11 @@
 # %% [markdown] lang="en"
 # # 3. The NumPy round trip
 #
-# A net tells four birds by their song. Twelve filters measure the energy in a recording, the levels are taken as a logarithm and centred, and a classifier decides. Training runs without any error, the loss falls, and yet the result is poor. A colleague says: "The filters look as random as on the first day."
+# A net tells four kinds of birds apart by their song. Twelve filters measure the energy in a recording, the levels are taken as a logarithm and centred, and a classifier decides. Training runs without any error, the loss falls, and yet the result is poor. A colleague says: "The filters look as random as on the first day."
 #
 # **Your goal:** filters and classifier both learn, and the levels are the very same numbers as before.
 
-# %% [markdown] lang="zh" of="29bb5722"
+# %% [markdown] lang="zh" of="f9ef2c00"
 # # 3. 绕道 NumPy
 #
 # 一个网络根据鸣声分辨四种鸟。十二个滤波器测量录音的能量，取对数得到电平，再减去均值，最后由分类器判断。训练不报任何错误，损失也在下降，结果却很差。同事说：“这些滤波器看起来还和第一天一样随机。”
@@ -89,7 +89,7 @@ moved(build, loss_of)
 #
 # Change your program and run its cell. Then run the cells of *See it fail* again. If you get stuck, open the hints, one at a time.
 #
-# Almost every function that NumPy has, torch has too, often under the same name. A sum or a mean along an axis is asked for with `dim=` in place of `axis=`, and with `keepdim=` in place of `keepdims=`.
+# Almost every function that NumPy has, torch has too, often under the same name. For a sum or a mean along an axis, write `dim=` instead of `axis=`, and `keepdim=` instead of `keepdims=`.
 #
 # <details><summary>Hint 1: where to look</summary>
 #
@@ -99,7 +99,7 @@ moved(build, loss_of)
 #
 # <details><summary>Hint 2: what to keep in mind</summary>
 #
-# Taking `detach()` away alone makes `numpy()` raise, and rightly so. It is not enough either to bring only the logarithm over to torch: the mean is a part of the way as well, and the gradient goes through both.
+# If you only take `detach()` away, `numpy()` raises, and rightly so. Nor is it enough to bring only the logarithm over to torch: the mean lies on the way as well, and the gradient goes through both.
 #
 # </details>
 #
@@ -109,7 +109,7 @@ moved(build, loss_of)
 #
 # </details>
 
-# %% [markdown] lang="zh" of="8c8700d4"
+# %% [markdown] lang="zh" of="7707fb44"
 # ## 轮到你了
 #
 # 修改你的程序，运行那个单元格，再把“看它怎样失败”里的单元格重新运行一遍。卡住了就展开提示，一次只看一条。
@@ -118,19 +118,19 @@ moved(build, loss_of)
 #
 # <details><summary>提示一：往哪里看</summary>
 #
-# NumPy 数组只有数值，没有计算历史。`from_numpy` 由它做出的张量也没有计算历史。这个程序里，哪些值曾经待在 NumPy 里？
+# NumPy 数组只有数值，没有计算历史。`from_numpy` 由它做出的张量也没有计算历史。这个程序里，哪些值曾经在 NumPy 里待过？
 #
 # </details>
 #
 # <details><summary>提示二：要注意什么</summary>
 #
-# 只去掉 `detach()`，`numpy()` 就会报错，这是对的。只把对数搬到 torch 也不够：均值也是这段路的一部分，梯度要从两者都经过。
+# 只去掉 `detach()`，`numpy()` 就会报错，而且报得有理。只把对数搬到 torch 也不够：均值也在这段路上，梯度两处都要经过。
 #
 # </details>
 #
 # <details><summary>提示三：只差一步</summary>
 #
-# `levels` 的三行都可以用 torch 的方法和函数来写，这样一来最后一行就用不着了。用 `torch.allclose` 在同一组能量上比较新旧两个 `levels` 的数值。
+# `levels` 的三行都可以改用 torch 的方法和函数，这样最后一行就用不着了。用 `torch.allclose` 在同一组能量上比较新旧两个 `levels` 的数值。
 #
 # </details>
 
@@ -142,7 +142,7 @@ moved(build, loss_of)
 # %% [markdown] lang="zh" of="2f1e0775"
 # ## 问问 gradkit
 #
-# 损失有计算历史：分类器在里面，所以 PyTorch 没有什么可抱怨的。问问 gradkit，在图里看看历史断在哪里：
+# 损失有计算历史，因为分类器在里面，所以 PyTorch 不会报错。问问 gradkit，在图里看看历史断在哪里：
 
 # %%
 model, batch = build(), make_batch()

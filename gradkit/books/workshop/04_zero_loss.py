@@ -1,16 +1,16 @@
 # %% [markdown] lang="en"
 # # 4. A zero loss
 #
-# A net tells three crops on photographs of fields. Only some of the fields carry a label; the others have `-100` in its place and do not count. Now and then a whole batch has no label at all. Then there is nothing to learn, the program returns a loss of zero, and `backward()` raises.
+# A net tells three crops apart on photographs of fields. Only some of the fields carry a label; the others have `-100` in its place and do not count. Now and then a whole batch has no label at all. Then there is nothing to learn, the program returns a loss of zero, and `backward()` raises.
 #
-# The loop round it belongs to a library: it calls `backward()` on every loss, and no batch can be skipped.
+# The loop around it belongs to a library: it calls `backward()` on every loss, and no batch can be skipped.
 #
 # **Your goal:** on a batch with labels the loss stays as it is. On a batch without any label it is zero, `backward()` runs, and every gradient is zero.
 
-# %% [markdown] lang="zh" of="c097c82a"
+# %% [markdown] lang="zh" of="11977c20"
 # # 4. 等于零的损失
 #
-# 一个网络从农田照片识别三种作物。只有部分农田有标签，其余的用 `-100` 占位，不计入损失。偶尔整个批次一个标签也没有：这时没有可学的，程序返回零损失，`backward()` 却报错。
+# 一个网络从农田照片识别三种作物。只有部分农田有标签，其余的用 `-100` 占位，不计入损失。偶尔整个批次一个标签也没有：这时没有可学的内容，程序返回零损失，`backward()` 却报错。
 #
 # 外面的训练循环属于一个库：它对每个损失都调用 `backward()`，不能跳过任何批次。
 #
@@ -78,19 +78,19 @@ loss_of(model, make_batch()).backward()
 loss_of(model, make_unlabelled_batch()).backward()
 
 # %% [markdown] lang="en"
-# The first line of `backward()` runs, the second raises. Both losses are numbers; compare where they come from:
+# The first `backward()` runs, the second raises. Both losses are numbers; compare where they come from:
 
-# %% [markdown] lang="zh" of="76d2200c"
+# %% [markdown] lang="zh" of="8142cc4d"
 # 第一个 `backward()` 能运行，第二个报错。两个损失都是数，比较一下它们的计算历史：
 
 # %%
 loss_of(model, make_batch()), loss_of(model, make_unlabelled_batch())
 
 # %% [markdown] lang="en"
-# PyTorch's cross-entropy has its own way with labels that do not count: `ignore_index=-100` is its default. Look at what it makes of a batch without labels, once as a mean and once as a sum:
+# PyTorch's cross-entropy has its own way with labels that do not count: `ignore_index=-100` is its default. Look at what it makes of a batch without labels, first as a mean, then as a sum:
 
-# %% [markdown] lang="zh" of="b4ead70c"
-# 对不计入损失的标签，PyTorch 的交叉熵自有办法：`ignore_index` 默认就是 `-100`。看看它怎样对待没有标签的批次，一次取均值，一次求和：
+# %% [markdown] lang="zh" of="969d28fd"
+# 对不计入损失的标签，PyTorch 的交叉熵自有处理办法：`ignore_index` 默认就是 `-100`。看看它怎样处理没有标签的批次，先取均值，再求和：
 
 # %%
 photo, label = make_unlabelled_batch()
@@ -110,30 +110,30 @@ F.cross_entropy(scores, label), F.cross_entropy(scores, label, reduction="sum")
 #
 # <details><summary>Hint 2: what to keep in mind</summary>
 #
-# The mean over no label is zero divided by zero, that is `nan`, and so would be every gradient. And a constant with `requires_grad=True` stays a constant: `backward()` runs, and reaches nothing.
+# The mean over no labels is zero divided by zero: a loss of `nan`, not of zero. And a constant with `requires_grad=True` stays a constant: `backward()` runs, and reaches nothing.
 #
 # </details>
 #
 # <details><summary>Hint 3: nearly there</summary>
 #
-# A mean is a sum divided by a count. Take the sum that you saw above; it is zero where nothing counts, and has a history. Then see to it that the count by which you divide is never less than one (`clamp`). With that, the question `if not known.any()` is not needed any more.
+# A mean is a sum divided by a count. Take the sum that you saw above; it is zero where nothing counts, and has a history. Then make sure that the count you divide by is never less than one (`clamp`). With that, the question `if not known.any()` is not needed any more.
 #
 # </details>
 
-# %% [markdown] lang="zh" of="669b9644"
+# %% [markdown] lang="zh" of="40606756"
 # ## 轮到你了
 #
 # 修改你的程序，运行那个单元格，再把“看它怎样失败”里的单元格重新运行一遍。卡住了就展开提示，一次只看一条。
 #
 # <details><summary>提示一：往哪里看</summary>
 #
-# 直接写出来的零是常量，与任何权重无关。由打分*计算*出来的零，数值一样，却有历史。
+# 直接写出来的零是常量，与任何权重无关。由模型的输出*计算*出来的零，数值一样，却有历史。
 #
 # </details>
 #
 # <details><summary>提示二：要注意什么</summary>
 #
-# 一个标签也没有时，均值是零除以零，也就是 `nan`，所有梯度也会跟着变成 `nan`。另外，常量加上 `requires_grad=True` 还是常量：`backward()` 能运行，却到不了任何地方。
+# 一个标签也没有时，均值是零除以零，损失就成了 `nan`，而不是零。另外，常量加上 `requires_grad=True` 还是常量：`backward()` 能运行，却到不了任何地方。
 #
 # </details>
 #

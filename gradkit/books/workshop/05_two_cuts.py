@@ -1,14 +1,14 @@
 # %% [markdown] lang="en"
 # # 5. Two cuts, one behind the other
 #
-# A reader for handwritten notes: an encoder turns a page into features, a mixer combines them, a head names one of five writers. Training runs, only the head learns. Someone has already tried three times: every time one line was changed, nothing got better, and the line was put back.
+# A reader for handwritten notes: an encoder turns a page into features, a mixer combines them, a head names one of five writers. Training runs, but only the head learns. Someone has already tried three times: each time one line was changed, nothing got better, and the line was put back.
 #
 # **Your goal:** encoder, mixer and head learn, and the loss is the same as before.
 
-# %% [markdown] lang="zh" of="cd681ce5"
+# %% [markdown] lang="zh" of="e257bbd9"
 # # 5. 一前一后两处切断
 #
-# 一个识别手写笔记的程序：编码器把页面变成特征，混合层把特征组合起来，分类头说出是五位作者中的哪一位。训练能跑，可是只有分类头在学习。有人已经试过三次：每次改一行，没有好转，又改了回去。
+# 一个识别手写笔记的程序：编码器把页面变成特征，混合层把特征组合起来，分类头判断出自五位作者中的哪一位。训练能跑，可是只有分类头在学习。有人已经试过三次：每次改一行，没有好转，又改了回去。
 #
 # **目标：**编码器、混合层和分类头都在学习，损失和原来一样。
 
@@ -90,7 +90,7 @@ loss_of(model, batch).backward()
 #
 # <details><summary>Hint 1: where to look</summary>
 #
-# The gradient comes from the loss and goes back. A cut near the loss hides every cut that lies further back: as long as it is there, mending the other one changes nothing that you could measure. That is why whoever changes one line and puts it back finds neither.
+# The gradient comes from the loss and goes back. A cut near the loss hides every cut that lies further back: as long as it is there, mending the other one changes nothing that you could measure. That is why someone who changes one line, sees nothing and puts it back finds neither.
 #
 # </details>
 #
@@ -106,26 +106,26 @@ loss_of(model, batch).backward()
 #
 # </details>
 
-# %% [markdown] lang="zh" of="80a0e432"
+# %% [markdown] lang="zh" of="54df7c21"
 # ## 轮到你了
 #
 # 每次只改一处，运行程序那个单元格，再重新运行上面列出结果的单元格。哪些改动其实是对的，结果却没有变化？卡住了就展开提示，一次只看一条。
 #
 # <details><summary>提示一：往哪里看</summary>
 #
-# 梯度从损失出发往回走。靠近损失的切断会遮住更靠前的切断：只要它还在，修好另一处也看不出任何变化。改一行、没起色就改回去的人，两处都找不到，原因就在这里。
+# 梯度从损失出发往回走。靠近损失的切断处会遮住更靠前的切断处：只要它还在，修好另一处也测不出任何变化。改一行、没起色就改回去，两处都找不到，原因就在这里。
 #
 # </details>
 #
 # <details><summary>提示二：要注意什么</summary>
 #
-# 看着像切断的，不一定是切断。只为了日志而 detach、不再流向别处的值，不会让谁丢掉梯度，gradkit 的报告会把它列为无害。其余的两处，都修好之后再测量。
+# 看着像切断处的，不一定真是。只为写日志而 detach、不再流向别处的值，不会让谁丢掉梯度，gradkit 的报告会把它列为无害。其余的两处，都修好之后再测量。
 #
 # </details>
 #
 # <details><summary>提示三：只差一步</summary>
 #
-# `centre` 用的是参数的裸数值，`rescale` 的运算没有被记录：两者都可以直接对张量做同样的事。`rescale` 里的长度也取决于权重：如果只把除法移出这个块，梯度是有了，却不正确。
+# `centre` 只取了传入张量的数值，`rescale` 的运算没有记录：两者都可以直接在张量上做同样的事。`rescale` 里的长度也取决于权重：如果只把除法移出这个块，梯度是有了，却不正确。
 #
 # </details>
 

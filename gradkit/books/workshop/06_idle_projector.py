@@ -9,11 +9,11 @@
 # text ----------------------------------+
 # ```
 #
-# The eye is a large trained model and stays frozen. The projector is to learn to turn what the eye sees into something that the decoder can use. The loss falls a little; the projector has the same weights after a week as on the first day.
+# The eye is a large trained model and stays frozen. The projector is to learn to turn what the eye sees into something that the decoder can use. The loss falls a little, but after a week the projector has the same weights as on the first day.
 #
 # **Your goal:** the program computes what the drawing says, projector and decoder learn, and the eye stays frozen.
 
-# %% [markdown] lang="zh" of="52899ab7"
+# %% [markdown] lang="zh" of="3db6e9fd"
 # # 6. 没有人调用的投影层
 #
 # 一个补全图片说明的网络，输入是一张图片和已有文字的几项特征：
@@ -95,13 +95,13 @@ loss_of(model, batch).backward()
 #
 # <details><summary>Hint 1: where to look</summary>
 #
-# A layer in `__init__` is there, counts among the parameters and is saved. Whether it takes part is decided in `forward`. Follow the way of the image through `forward` with a finger, and compare with the drawing.
+# A layer made in `__init__` is there, its parameters count, and it is saved. Whether it takes part is decided in `forward`. Follow the way of the image through `forward` with a finger, and compare with the drawing.
 #
 # </details>
 #
 # <details><summary>Hint 2: what to keep in mind</summary>
 #
-# The `no_grad` block only saves memory: nothing that should learn lies before it or in it. And it is of no use to call the projector beside the way, or to add its result times zero: the gradient would be missing, or zero.
+# The `no_grad` block only saves memory: nothing that should learn lies before it or in it. And it is no use to call the projector off to the side, or to add its result times zero: the gradient would be missing, or zero.
 #
 # </details>
 #
@@ -111,26 +111,26 @@ loss_of(model, batch).backward()
 #
 # </details>
 
-# %% [markdown] lang="zh" of="7e6edeb9"
+# %% [markdown] lang="zh" of="0c2587d6"
 # ## 轮到你了
 #
 # 修改你的程序，运行那个单元格，再把“看它怎样失败”里的单元格重新运行一遍。卡住了就展开提示，一次只看一条。
 #
 # <details><summary>提示一：往哪里看</summary>
 #
-# 写在 `__init__` 里的层确实存在，算在参数里，也会保存下来。它是否参与计算，由 `forward` 决定。用手指沿着图片在 `forward` 里走过的路画一遍，和上面的图对照。
+# 写在 `__init__` 里的层确实存在，算在参数里，也会保存下来。它是否参与计算，由 `forward` 决定。用手指顺着图片在 `forward` 里走的路走一遍，和上面的图对照。
 #
 # </details>
 #
 # <details><summary>提示二：要注意什么</summary>
 #
-# 这个 `no_grad` 块只是省显存：它里面和它之前都没有应当学习的东西。把 projector 放在路旁调用一下，或者把它的结果乘以零再加上去，都没有用：梯度要么没有，要么是零。
+# 这个 `no_grad` 块只是节省内存：它里面和它之前都没有应当学习的东西。把 projector 另外调用一下、结果不用，或者把它的结果乘以零再加上去，都没有用：梯度要么没有，要么是零。
 #
 # </details>
 #
 # <details><summary>提示三：只差一步</summary>
 #
-# eye 和 projector 的输出宽度相同，少了其中一个，什么都不会报错。对图片来说，程序里已经有一个方法在做图上画的事，找找看谁在调用它。
+# eye 和 projector 的输出宽度相同，漏掉其中一个，也不会报错。对图片该做的事，程序里已经有一个方法和图上画的一样，找找看谁在调用它。
 #
 # </details>
 

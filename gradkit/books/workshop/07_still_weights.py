@@ -1,14 +1,14 @@
 # %% [markdown] lang="en"
 # # 7. Weights that do not move
 #
-# A net was trained to tell two kinds of weather from measurements, and gets a new head for four. The loss has a history, `backward()` runs, every parameter has a gradient. And after a hundred steps every weight is exactly where it was.
+# A net was trained to tell two kinds of weather apart from measurements, and gets a new head for four. The loss has a history, `backward()` runs, every parameter gets a gradient. And yet, after a hundred steps, every weight is exactly where it was.
 #
 # **Your goal:** `train_step` makes one step of gradient descent with every parameter: each moves against its gradient, by the learning rate times the gradient of *this* batch. The optimizer stays what it is: SGD with a learning rate of 0.1.
 
-# %% [markdown] lang="zh" of="0b8e78e4"
+# %% [markdown] lang="zh" of="c41d911e"
 # # 7. 纹丝不动的权重
 #
-# 一个网络原来根据测量值区分两种天气，现在换上新的分类头来区分四种。损失有计算历史，`backward()` 能运行，每个参数都有梯度。可是一百步之后，所有权重都还在原处。
+# 一个网络原来根据测量值区分两种天气，现在换上新的分类头来区分四种。损失有计算历史，`backward()` 能运行，每个参数都有梯度。可是一百步之后，所有权重都原地未动。
 #
 # **目标：**`train_step` 让每个参数走一步梯度下降：逆着梯度移动，步长是学习率乘以*这个*批次的梯度。优化器不变：SGD，学习率 0.1。
 
@@ -87,7 +87,7 @@ moved(build, train_step, 100)
 #
 # <details><summary>Hint 1: where to look</summary>
 #
-# An optimizer holds a list of tensors, made at the moment when it was built. What happens to the model afterwards, it does not learn of. And: which tensors does `optimizer.zero_grad()` empty, and what does `optimizer.step()` read?
+# An optimizer holds a list of tensors, made at the moment when it was built. It does not hear of what happens to the model afterwards. And: which tensors does `optimizer.zero_grad()` empty, and what does `optimizer.step()` read?
 #
 # </details>
 #
@@ -103,20 +103,20 @@ moved(build, train_step, 100)
 #
 # </details>
 
-# %% [markdown] lang="zh" of="c69c4c37"
+# %% [markdown] lang="zh" of="7260717c"
 # ## 轮到你了
 #
 # 修改你的程序，运行那个单元格，再重新运行“看它怎样失败”里的那张表，1 步和 100 步都试一试。卡住了就展开提示，一次只看一条。
 #
 # <details><summary>提示一：往哪里看</summary>
 #
-# 优化器保存着一份张量列表，是创建它的那一刻定下来的。之后模型发生了什么，它并不知道。另外想一想：`optimizer.zero_grad()` 清空的是哪些张量，`optimizer.step()` 读取的又是什么？
+# 优化器保存着一份张量列表，在创建的那一刻就定下来了。之后模型有什么变化，它并不知道。另外想一想：`optimizer.zero_grad()` 清空的是哪些张量，`optimizer.step()` 读取的又是什么？
 #
 # </details>
 #
 # <details><summary>提示二：要注意什么</summary>
 #
-# 错误有两处。只要第二处还在，修好第一处也不会有任何移动。干脆去掉 `zero_grad()` 也不是办法：`backward()` 会把梯度*累加*到原有的上面，从第二步起，旧的梯度就会重复计算。
+# 错误有两处。只要第二处还在，修好第一处，权重也不会动。干脆去掉 `zero_grad()` 也不是办法：`backward()` 会把梯度*累加*到原有的上面，从第二步起，旧的梯度就会重复计算。
 #
 # </details>
 #
@@ -129,9 +129,9 @@ moved(build, train_step, 100)
 # %% [markdown] lang="en"
 # ## Ask gradkit
 #
-# For gradkit to look at the optimizer as well, hand it over. It looks at one forward pass and one backward; in which order *your* step then calls the optimizer, it does not see. For that, the table of what has moved is the measure.
+# To have gradkit look at the optimizer as well, hand it over. gradkit looks at one forward and one backward pass; it does not see in which order *your* step then calls the optimizer. For that, go by the table of what has moved.
 
-# %% [markdown] lang="zh" of="853117fd"
+# %% [markdown] lang="zh" of="bdf3c76e"
 # ## 问问 gradkit
 #
 # 想让 gradkit 把优化器也一起检查，就把它交给 gradkit。它看的是一次前向和一次反向；*你的*训练步接下来按什么顺序调用优化器，它看不到，这要靠上面那张移动量的表来判断。

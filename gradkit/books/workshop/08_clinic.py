@@ -1,16 +1,16 @@
 # %% [markdown] lang="en"
 # # 8. The clinic
 #
-# A whole program, as it comes in: 150 lines, written by three people. From the vital signs and the notes of an admission it tells how urgent a case is (one of three levels) and how many days it will take. It runs, it logs, the loss falls. It has **three faults**. Each keeps a part of the model from learning, and no two are of the same kind.
+# A whole program, as it comes in: 150 lines, written by three people. From the vital signs and the notes taken at admission it tells how urgent a case is (one of three levels) and how many days it will take. It runs, it logs, and its loss falls. It has **three faults**. Each keeps a part of the model from learning, and no two are of the same kind.
 #
 # **Your goal:** every parameter gets the gradient that it should, and `train_step` moves every parameter. Loss, weights and settings stay as they are.
 #
-# There is no cell this time that shows it fail: how to see that something does not learn is a part of the exercise. You have met all that you need in the exercises before.
+# This time no cell shows it fail: finding a way to see that something does not learn is part of the exercise. You have met all that you need in the exercises before.
 
-# %% [markdown] lang="zh" of="4d2ddb36"
+# %% [markdown] lang="zh" of="fcbdf7a2"
 # # 8. 综合诊室
 #
-# 这次是一个完整的程序，原样送来：150 行，出自三个人之手。它根据入院时的生命体征和病历记录判断病情有多紧急（三级之一），并预计需要住院几天。它能运行，会写日志，损失也在下降。程序里有**三处错误**，每一处都让模型的一部分学不到东西，而且三处各不相同。
+# 这次是一个完整的程序，原样送来：150 行，出自三个人之手。它根据入院时的生命体征和病历记录判断病情有多紧急（共三级），并预计要住院几天。它能运行，会写日志，损失也在下降。程序里有**三处错误**，每一处都让模型的一部分学不到东西，而且三处各不相同。
 #
 # **目标：**每个参数都拿到应有的梯度，`train_step` 让每个参数都移动。损失、权重和各项设置保持不变。
 #
@@ -205,7 +205,7 @@ batch = make_batch()
 # %% [markdown] lang="en"
 # <details><summary>Hint 1: where to look</summary>
 #
-# Two questions find all three. Who gets no gradient, after one `backward()`? And who gets one and does not move, after one `train_step`? Exercises 5 and 7 have a table for each. `evaluate` and the copy for the log are innocent.
+# Two questions find all three. Which parameters get no gradient after one `backward()`? And which get one, but do not move in one `train_step`? Exercises 5 and 7 have a table for each. `evaluate` and the copy for the log are innocent.
 #
 # </details>
 #
@@ -217,20 +217,20 @@ batch = make_batch()
 #
 # <details><summary>Hint 3: nearly there</summary>
 #
-# Averaging the words is a part of what is learned. The days can be compared as tensors: `abs()`, `clamp(min=...)` and `mean()` do what the loop does. And not every vector in this model is called a bias: the scale of a `LayerNorm` is called `weight`, and has one dimension only. It is to go without weight decay, as the other vectors do.
+# Averaging the words is a part of what is learned. The days can be compared as tensors: `abs()`, `clamp(min=...)` and `mean()` do what the loop does. And not every vector in this model is called a bias: the scale of a `LayerNorm` is called `weight`, and has one dimension only. It should have no weight decay, like the other vectors.
 #
 # </details>
 
-# %% [markdown] lang="zh" of="950576e8"
+# %% [markdown] lang="zh" of="2fcddd67"
 # <details><summary>提示一：往哪里看</summary>
 #
-# 两个问题就能找出全部三处：一次 `backward()` 之后，谁没有梯度？一次 `train_step` 之后，谁有梯度却没有移动？练习 5 和练习 7 里各有一张这样的表。`evaluate` 和为日志留的那份拷贝是无辜的。
+# 两个问题就能找出全部三处：一次 `backward()` 之后，哪些参数没有梯度？一次 `train_step` 之后，哪些参数有梯度却没有动？练习 5 和练习 7 里各有一张这样的表。`evaluate` 和为日志留的那份副本是无辜的。
 #
 # </details>
 #
 # <details><summary>提示二：要注意什么</summary>
 #
-# 一处让运算躲开了自动求导，一处离开 torch 变成了普通的数，还有一处是一份漏了人的名单。要找出最后这处，请把优化器也交给 gradkit。看到用循环逐个处理张量里的数，就想一想哪个运算能一次处理全部。
+# 一处让运算躲开了自动求导，一处离开 torch 变成了普通的数，还有一处是一份有遗漏的名单。要找出最后这处，请把优化器也交给 gradkit。看到用循环逐个处理张量里的数，就想一想哪个运算能一次处理全部。
 #
 # </details>
 #

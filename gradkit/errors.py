@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from gradkit import i18n
+
+WIDTH = 96
 
 
 class GradkitError(Exception):
@@ -31,3 +35,22 @@ class GradkitError(Exception):
     def text(self, language: str | None = None) -> str:
         """The sentence in ``language`` (``"en"``, ``"zh"``, or None for the one in use)."""
         return i18n.words(f"error.{self.key}", language, **self.facts)
+
+    def _render_traceback_(self) -> list[str]:
+        return in_place_of_a_traceback(f"{type(self).__name__}: {self}")
+
+
+def in_place_of_a_traceback(text: str) -> list[str]:
+    """The lines that a notebook shows for an error whose sentences say it all, where the error's class hands them
+    to IPython. They are broken between words; JupyterLab would break them anywhere.
+
+    Example:
+        >>> [len(line) for line in in_place_of_a_traceback("a line\\n" + "word " * 30)]
+        [6, 94, 56]
+    """
+    return [part for line in text.splitlines() for part in _folded(line)]
+
+
+def _folded(line: str) -> list[str]:
+    inside = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(line, WIDTH, subsequent_indent=inside, break_long_words=False, break_on_hyphens=False) or [""]

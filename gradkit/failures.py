@@ -10,6 +10,7 @@ from types import FrameType
 import torch
 from torch import nn
 
+from gradkit import cells
 from gradkit.errors import GradkitError
 from gradkit.frames import is_user_file, line_of, locate
 from gradkit.signatures import expectation
@@ -110,5 +111,7 @@ def _layer(error: BaseException, model: nn.Module) -> list[str]:
 
 
 def _short(file: str) -> str:
+    if cells.is_cell(file):
+        return cells.name(file)
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -72,7 +72,8 @@ class _Round:
         try:
             return self.answers[function](*arguments)
         except Exception as error:  # a learner's program may raise anything
-            raise _Stop(Remark("raises", WRONG, {"function": function, "error": failures.cause_of(error)})) from error
+            facts = {"error": _words(error), "place": failures.where(error)}
+            raise _Stop(Remark("raises", WRONG, {"function": function, **facts})) from error
 
     # -- the model ----------------------------------------------------------------------------------------------
 
@@ -152,12 +153,12 @@ class _Round:
         try:
             loss.backward()  # type: ignore[no-untyped-call]
         except Exception as error:  # hooks and Functions of the learner's may raise, too
-            facts = {"error": failures.cause_of(error)}
+            facts = {"error": _words(error)}
             raise _Stop(Remark("backward_raises", WRONG, facts, self._report(batch))) from error
         grads = {n: p.grad for n, p in self.model.named_parameters()}
-        due = {n: slope for n in self.open if (slope := slopes.get(n)) is not None and slope.any()}
+        due = {n: slope for n in self.open if (slope := slopes.get(n)) is not None}
         absent = tuple(n for n in due if grads[n] is None)
-        zero = tuple(n for n in due if (g := grads[n]) is not None and not g.any())
+        zero = tuple(n for n, slope in due.items() if slope.any() and (g := grads[n]) is not None and not g.any())
         self.dead |= {*absent, *zero}
         if absent:
             yield Remark("starved", WRONG, {"names": absent, "n": len(absent)}, self._report(batch))
@@ -210,11 +211,17 @@ class _Round:
                 yield Remark("still", WRONG, facts, self._report(batch, self.optimizer), ("optimizer_mismatch",))
                 if moved := tuple(n for n in due if n not in still):
                     yield Remark("move", ASIDE, {"names": moved})
+                elif self._all_held(due):
+                    yield Remark("held", ASIDE)
             elif other and self.sound:
                 yield Remark("other_step" if number == 1 else "second_step", WRONG, {"names": other})
             if still or other:
                 return
         yield Remark("steps", RIGHT, {"n": len(self.trains)})
+
+    def _all_held(self, names: tuple[str, ...]) -> bool:
+        held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        return all(id(p) in held for n, p in self.model.named_parameters() if n in names)
 
     def _moved(self, function: str, batch: Any) -> dict[str, torch.Tensor]:
         """How far one step moves each of the learner's weights."""
@@ -228,12 +235,17 @@ class _Round:
         return {n: w - before[n] for n, w in weights_of(self.sample).items()}
 
 
+def _words(error: Exception) -> str:
+    """An exception's words, to stand inside a sentence."""
+    return failures.cause_of(error).rstrip(".")
+
+
 def _value(loss: Any, wanted: torch.Tensor) -> Remark:
     if not isinstance(loss, torch.Tensor):
         raise _Stop(Remark("no_tensor", WRONG, {"kind": type(loss).__name__}))
     if loss.numel() != 1:
         raise _Stop(Remark("not_scalar", WRONG, {"shape": tuple(loss.shape).__repr__()}))
-    mine, right = float(loss.detach()), float(wanted)
+    mine, right = (round(float(one.detach()), 4) + 0.0 for one in (loss, wanted))  # no -0.0
     if torch.isfinite(loss).all() and near(loss.detach().reshape(()), wanted.reshape(())):
         return Remark("loss", RIGHT, {"value": f"{mine:.4f}"})
     return Remark("other_loss", WRONG, {"mine": f"{mine:.4f}", "right": f"{right:.4f}"})

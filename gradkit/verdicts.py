@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gradkit import i18n
+from gradkit.errors import in_place_of_a_traceback
 from gradkit.report import Report
 
 RIGHT, WRONG, ASIDE = "right", "wrong", "aside"
@@ -86,7 +87,7 @@ class NotYet(AssertionError):  # noqa: N818  no error of the program's: it is sa
         return self.verdict.text()
 
     def _render_traceback_(self) -> list[str]:
-        return self.verdict.text().splitlines()
+        return in_place_of_a_traceback(self.verdict.text())
 
 
 def _shown(fact: object, language: str | None) -> object:

@@ -286,6 +286,18 @@ def test_a_notebook_cell_is_called_by_the_number_of_its_last_run() -> None:
     assert (first, again) == ("notebook cell [1]", "notebook 单元格 [3]")
 
 
+def test_code_of_a_cell_that_raises_is_told_by_the_cell_and_not_by_a_traceback() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        shell = InteractiveShell()
+        patch.setattr(cells, "shell", lambda: shell)
+        shell.run_cell("import torch, gradkit\nmodel = torch.nn.Linear(3, 2)\ndef step():\n    return model(3)\n", True)
+        failed = shell.run_cell("gradkit.diagnose(step, model=model)", True).error_in_exec
+    assert "--> notebook cell [1]:4: return model(3)" in str(failed)
+    shown = failed._render_traceback_()
+    assert shown[0].startswith("GradkitError: ")
+    assert " ".join(shown).split()[1:] == str(failed).split()
+
+
 # -- verdicts ---------------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from gradkit import bookshelf, exercises, i18n, logbook, testing
-from gradkit.errors import GradkitError
+from gradkit.errors import WIDTH, GradkitError
 from gradkit.userfiles import load_file
 from gradkit.verdicts import Verdict
 from tests.workshop_answers import ANSWERS, Answer
@@ -185,7 +185,16 @@ def test_what_is_no_model_is_named(built: str, wrong: str, tmp_path: Path) -> No
 def test_a_failed_check_shows_its_sentences_in_the_place_of_a_traceback(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="Not yet") as caught:
         testing.check("forgotten_no_grad", **functions(ANSWERS[0].source(), "forgotten_no_grad", tmp_path))
-    assert "\n".join(caught.value._render_traceback_()) == str(caught.value)
+    assert " ".join(caught.value._render_traceback_()).split() == str(caught.value).split()
+
+
+def test_a_long_sentence_of_a_failed_check_is_broken_between_words(tmp_path: Path) -> None:
+    untouched = next(one for one in ANSWERS if one.name == "sleeping_adapter")
+    with pytest.raises(testing.NotYet) as caught:
+        testing.check("sleeping_adapter", **functions(untouched.source(), "sleeping_adapter", tmp_path))
+    lines = caught.value._render_traceback_()
+    assert max(map(len, str(caught.value).splitlines())) > WIDTH >= max(map(len, lines))
+    assert "base_model.model.head.lora_A.default.weight," in " ".join(lines).split()
 
 
 def test_a_check_says_which_functions_it_takes() -> None:

@@ -144,7 +144,7 @@ ANSWERS = [
     ),
     # ----
     Answer("numpy_roundtrip", "untouched", (), ("starved",), "leaves torch for NumPy"),
-    Answer("numpy_roundtrip", "wrong: numpy() without detach()", ((".detach()", ""),), ("raises",), "RuntimeError"),
+    Answer("numpy_roundtrip", "wrong: numpy() without detach()", ((".detach()", ""),), ("raises",), ":28: level = np.log1p(energy.numpy())"),
     Answer("numpy_roundtrip", "wrong: .data in its place", ((".detach()", ".data"),), ("starved",)),
     Answer(
         "numpy_roundtrip", "half right: the mean stays in NumPy",
@@ -181,6 +181,7 @@ ANSWERS = [
     Answer("zero_loss", "wrong: no loss at all", (("torch.tensor(0.0)", "None"),), ("no_tensor",)),
     Answer("zero_loss", "half right: a mean over nothing", ((EMPTY, ""), ("scores[known], label[known]", "scores, label")), ("other_loss",), "nan"),
     Answer("zero_loss", "half right: a sum in place of the mean", ((EMPTY, ""), ("scores[known], label[known])", 'scores, label, reduction="sum")')), ("other_loss",)),
+    Answer("zero_loss", "half right: a zero of the head alone", (("torch.tensor(0.0)", "model.head.weight.sum() * 0.0"),), ("starved",), "body.weight"),
     Answer("zero_loss", "cheat: a constant that requires grad", (("torch.tensor(0.0)", "torch.tensor(0.0, requires_grad=True)"),), ("decreed",)),
     Answer("zero_loss", "cheat: always zero", (("    return F.cross_entropy(scores[known], label[known])", "    return scores.sum() * 0.0"), ("torch.tensor(0.0)", "model(photo).sum() * 0.0")), ("other_loss", "zero")),
     Answer("zero_loss", "cheat: labels are made up", ((EMPTY, "    if not known.any():\n        label = torch.zeros_like(label)\n        known = label == 0\n"),), ("other_loss",)),
@@ -215,7 +216,7 @@ ANSWERS = [
     Answer("still_weights", "wrong: a larger learning rate", (("lr=0.1", "lr=10.0"),), ("still",)),
     Answer("still_weights", "wrong: train mode", (("    loss = loss_of", "    model.train()\n    loss = loss_of"),), ("still",)),
     Answer("still_weights", "half right: the order of the step", ((EMPTIED, "    optimizer.step()\n    optimizer.zero_grad()\n"),), ("still",), "These do move: encoder.weight, encoder.bias"),
-    Answer("still_weights", "half right: the optimizer", ((EARLY, LATE),), ("still",), "4 parameters"),
+    Answer("still_weights", "half right: the optimizer", ((EARLY, LATE),), ("still",), "the optimizer holds all of them"),
     Answer("still_weights", "half right: the optimizer holds the head alone", ((EARLY, LATE.replace("model.parameters", "model.head.parameters")), (EMPTIED, "    optimizer.step()\n    optimizer.zero_grad()\n")), ("still",), "These do move: head.weight"),
     Answer("still_weights", "half right: nothing is emptied", ((EARLY, LATE), (EMPTIED, "    optimizer.step()\n")), ("second_step",)),
     Answer("still_weights", "cheat: noise", (("    return loss.item()", "    for p in model.parameters():\n        p.data += 0.01 * torch.randn_like(p)\n    return loss.item()"),), ("other_step",)),

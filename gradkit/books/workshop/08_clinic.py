@@ -194,9 +194,13 @@ run()
 
 # %% [markdown] lang="en"
 # ## Your examination
+#
+# Room for your own measurements, before and after your changes. Esc, then B, makes a new cell below.
 
-# %% [markdown] lang="zh" of="f64b6225"
-# ## 你的检查
+# %% [markdown] lang="zh" of="b995dc1e"
+# ## 由你来诊断
+#
+# 修改之前和之后，都可以在这里自己测量。先按 Esc 再按 B，就会在下面新建一个单元格。
 
 # %%
 model, optimizer = build()

@@ -337,6 +337,7 @@ class Tracer(TorchFunctionMode):
             self.joined(name, targets, leaves(read))
             index = len(self._calls)
             outputs = tuple(self.ledger.made(x, index, True) for x in targets)
+            self._frame = frame  # calls that were heard in between, of torch 2.6, have let go of it
             self._append(name, inputs, outputs, begin, state)
         finally:
             self._frame = None

@@ -60,10 +60,15 @@ class End:
         """Where its venv is."""
         return VENVS / self.name
 
+    @property
+    def constraints(self) -> Path:
+        """Where constraints.txt lies without the torch that is developed with."""
+        return self.venv.with_suffix(".txt")
+
     def commands(self, interpreter: str) -> list[list[str]]:
         """What makes the venv: each a command line."""
         inside = str(self.venv / ("Scripts" if os.name == "nt" else "bin") / "python")
-        pins = ["-c", "constraints.txt"] if self.pinned else ["--upgrade", "--upgrade-strategy", "eager"]
+        pins = ["-c", str(self.constraints)] if self.pinned else ["--upgrade", "--upgrade-strategy", "eager"]
         return [
             [interpreter, "-m", "venv", "--clear", str(self.venv)],
             [inside, "-m", "pip", "install", "-q", *pins, self.torch, "-e", ".[test]"],
@@ -85,6 +90,17 @@ def ends(project: dict[str, object]) -> tuple[End, End]:
     (torch,) = (one for one in wanted if canonicalize_name(one.name) == "torch")
     (oldest,) = (one.version for one in torch.specifier if one.operator == ">=")
     return End("oldest", pythons[0], f"torch=={oldest}.*", True), End("newest", pythons[-1], "torch", False)
+
+
+def constraints_but_torch() -> str:
+    """constraints.txt, with no word about torch.
+
+    Example:
+        >>> "torchviz==" in constraints_but_torch(), "torch==" in constraints_but_torch()
+        (True, False)
+    """
+    lines = (REPO / "constraints.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("torch=="))
 
 
 def interpreter(version: str) -> str | None:
@@ -111,6 +127,8 @@ def run(end: End, arguments: list[str], *, fresh: bool) -> int:
     making, installing = end.commands(python)
     inside, done = installing[0], end.venv / ".installed"
     if fresh or not done.exists():
+        VENVS.mkdir(exist_ok=True)
+        end.constraints.write_text(constraints_but_torch(), encoding="utf-8")
         for command in (making, installing):
             print("+", *command, flush=True)
             if status := subprocess.run(command, cwd=REPO, check=False).returncode:

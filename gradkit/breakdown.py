@@ -149,15 +149,22 @@ def name(share: Share, language: str | None = None) -> str:
     return share.path.rpartition(".")[2] if share.level else share.path or words("breakdown.whole", language)
 
 
-def write(found: Sequence[Share], language: str | None = None) -> str:
-    """A table for a terminal; names are indented by how far down they are."""
+def table(found: Sequence[Share], language: str | None = None) -> list[list[str]]:
+    """The head, then a row for each share: name (indented by how far down it is), counts, mode and remarks."""
     head = [words(f"breakdown.{column}", language) for column in ("module", *COUNTS, "mode")]
     lines = [[*head, ""]]
     for share in found:
         counts = [f"{getattr(share, column):,}" for column in COUNTS]
         mode = words(f"breakdown.{share.mode}", language)
         lines.append(["  " * share.level + name(share, language), *counts, mode, remarks(share, language)])
-    widths = [max(columns(line[at]) for line in lines) for at in range(len(head))]
+    return lines
+
+
+def write(found: Sequence[Share], language: str | None = None) -> str:
+    """The table for a terminal."""
+    lines = table(found, language)
+    last = len(lines[0]) - 1  # remarks are as long as they are
+    widths = [max(columns(line[at]) for line in lines) for at in range(last)]
     return "".join(f"{line}\n" for line in [words("breakdown.title", language), *(_line(one, widths) for one in lines)])
 
 

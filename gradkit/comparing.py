@@ -6,10 +6,13 @@ import torch
 from torch import nn
 
 RELATIVE, ABSOLUTE, STEP = 1e-3, 1e-5, 1e-6
-"""How far a loss or a gradient, and one step of a weight, may be from the other's: float32, in another order."""
+"""How far a gradient, and one step of a weight, may be from the other's: float32, in another order."""
+
+LOSS = 1e-5
+"""As :data:`RELATIVE`, for a loss: of one number alone, a wrong one comes this close once in many thousand draws."""
 
 
-def near(one: torch.Tensor | None, other: torch.Tensor, absolute: float = ABSOLUTE) -> bool:
+def near(one: torch.Tensor | None, other: torch.Tensor, absolute: float = ABSOLUTE, relative: float = RELATIVE) -> bool:
     """Whether two losses or gradients are the same but for rounding; None is a gradient of nothing but zeros.
 
     Example:
@@ -18,7 +21,7 @@ def near(one: torch.Tensor | None, other: torch.Tensor, absolute: float = ABSOLU
     """
     if one is None:
         return not other.any()
-    return torch.allclose(one.to(other.dtype), other, RELATIVE, absolute)
+    return torch.allclose(one.to(other.dtype), other, relative, absolute)
 
 
 def take_weights(source: nn.Module, target: nn.Module) -> None:

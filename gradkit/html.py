@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib import resources
 
@@ -24,12 +24,12 @@ def write(
     drawing: str = "",
     language: str | None = None,
     asides: Sequence[tuple[str, str]] = (),
-    breakdown: str = "",
+    breakdown: Sequence[Sequence[str]] = (),
 ) -> str:
     """A fragment that stands on its own: style, verdict, a card for each finding, and the picture (SVG) if given.
 
     What was looked at and found harmless (``asides``: place and sentence) is folded away, and so is the table of
-    ``breakdown``.
+    ``breakdown``: its head, then its rows.
 
     Example:
         >>> "gk-verdict ok" in write((), "Sound.", "4 of 4", healthy=True)
@@ -43,7 +43,9 @@ def write(
     if drawing:
         name = escape(i18n.words("picture.title", language))
         parts.append(f'<div class="gk-paper" role="group" aria-label="{name}" tabindex="0">{drawing}</div>')
-    parts.append(f'<p class="gk-summary">{escape(summary)}</p>{_folded(asides, language)}{_table(breakdown)}</div>')
+    parts.append(
+        f'<p class="gk-summary">{escape(summary)}</p>{_folded(asides, language)}{_table(breakdown, language)}</div>'
+    )
     return "\n".join(parts)
 
 
@@ -54,10 +56,20 @@ def _folded(asides: Sequence[tuple[str, str]], language: str | None) -> str:
     return f'<details class="gk-more"><summary>{_word("harmless", language)}</summary><ul>{rows}</ul></details>'
 
 
-def _table(breakdown: str) -> str:
-    title, _, table = breakdown.partition("\n")
-    pre = f'<pre class="gk-code" tabindex="0">{escape(table)}</pre>'
-    return f'<details class="gk-more"><summary>{escape(title)}</summary>{pre}</details>' if table else ""
+def _table(breakdown: Sequence[Sequence[str]], language: str | None) -> str:
+    if not breakdown:
+        return ""
+    head, *rows = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) for tag, row in _tagged(breakdown))
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    title = escape(i18n.words("breakdown.title", language))
+    within = f'<div class="gk-table" role="group" aria-label="{title}" tabindex="0">{table}</div>'
+    return f'<details class="gk-more"><summary>{title}</summary>{within}</details>'
+
+
+def _tagged(breakdown: Sequence[Sequence[str]]) -> Iterator[tuple[str, Sequence[str]]]:
+    yield "th", breakdown[0]
+    yield from (("td", row) for row in breakdown[1:])
 
 
 def page(fragment: str, title: str, language: str | None = None) -> str:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from gradkit import exercises, failures, trial
-from gradkit.comparing import STEP, clear_grads, near, take_weights, weights_of
+from gradkit.comparing import LOSS, STEP, clear_grads, near, take_weights, weights_of
 from gradkit.diagnose import diagnose
 from gradkit.errors import GradkitError
 from gradkit.exercises import Exercise
@@ -245,7 +245,12 @@ def _value(loss: Any, wanted: torch.Tensor) -> Remark:
         raise _Stop(Remark("no_tensor", WRONG, {"kind": type(loss).__name__}))
     if loss.numel() != 1:
         raise _Stop(Remark("not_scalar", WRONG, {"shape": tuple(loss.shape).__repr__()}))
-    mine, right = (round(float(one.detach()), 4) + 0.0 for one in (loss, wanted))  # no -0.0
-    if torch.isfinite(loss).all() and near(loss.detach().reshape(()), wanted.reshape(())):
-        return Remark("loss", RIGHT, {"value": f"{mine:.4f}"})
-    return Remark("other_loss", WRONG, {"mine": f"{mine:.4f}", "right": f"{right:.4f}"})
+    mine, right = float(loss.detach()), float(wanted)
+    if torch.isfinite(loss).all() and near(loss.detach().reshape(()), wanted.reshape(()), relative=LOSS):
+        return Remark("loss", RIGHT, {"value": _digits(mine, 4)})
+    places = 4 if _digits(mine, 4) != _digits(right, 4) else 7
+    return Remark("other_loss", WRONG, {"mine": _digits(mine, places), "right": _digits(right, places)})
+
+
+def _digits(value: float, places: int) -> str:
+    return f"{round(value, places) + 0.0:.{places}f}"  # + 0.0: no -0.0000

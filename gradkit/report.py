@@ -125,7 +125,7 @@ class Report:
         return html.write(
             self.sections(language), self.verdict(language), self.summary(language), healthy=self.healthy,
             drawing=shown, language=language, asides=self.asides(language),
-            breakdown=self.breakdown(language=language),
+            breakdown=breakdown.table(breakdown.shares(self.parameters, self.picture.modules), language),
         )  # fmt: skip
 
     def _drawing(self, language: str | None) -> str:

@@ -97,6 +97,10 @@ ANSWERS = [
         ("other_loss",),
     ),
     Answer(
+        "forgotten_no_grad", "cheat: nearly the same loss",
+        ((SCORES, "    scores = model(leaf)\n"), ("return F.cross", "return 1.0004 * F.cross")), ("other_loss",),
+    ),
+    Answer(
         "forgotten_no_grad", "cheat: the layer is gone",
         ((SCORES, "    scores = model(leaf)\n"), ("        self.encoder = nn.Linear(8, 16)\n", ""),
          ("torch.tanh(self.encoder(leaf))", "torch.cat([leaf, leaf], 1)")),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
+from markdown_it import MarkdownIt
 
 from gradkit import bookshelf, pages
 from gradkit.errors import GradkitError
@@ -70,6 +72,25 @@ def test_a_notebook_is_sound_and_carries_no_outputs(name: str, language: str) ->
     code = [cell for cell in book.cells if cell.cell_type == "code"]
     assert [cell.source for cell in code if cell.outputs or cell.execution_count is not None] == []
     assert "widgets" not in book.metadata
+
+
+def written(language: str) -> Iterator[tuple[str, str]]:
+    """Where a text stands, and the text: cells of the notebooks, and the guides."""
+    for path in sorted((REPO / "notebooks" / language).rglob("*.ipynb")):
+        cells = nbformat.read(path, 4).cells
+        yield from ((path.name, cell.source) for cell in cells if cell.cell_type == "markdown")
+    for path in sorted((REPO / "gradkit" / "guides").glob(f"*/{language}.md")):
+        yield path.parent.name, path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_no_text_shows_the_asterisks_of_its_emphasis(language: str) -> None:
+    """``**目标：**程序`` is no emphasis: such a mark must not close right after punctuation and before a word."""
+    parser = MarkdownIt("commonmark")
+    blocks = [(place, block) for place, text in written(language) for block in parser.parse(text)]
+    assert len(blocks) > 1000
+    parts = [(place, part) for place, block in blocks for part in block.children or ()]
+    assert [(place, part.content) for place, part in parts if part.type == "text" and "*" in part.content] == []
 
 
 def test_a_fresh_book_has_no_faults() -> None:

@@ -143,7 +143,7 @@ gradkit.diagnose(step, model=model)
 # %% [markdown] lang="zh" of="ab9954fb"
 # ## 两种让它不再报错的办法
 #
-# *缩放器非要用一下不可，那就用它放大损失，写进日志。*或者反过来：*处处放大损失，更新时绕过缩放器。*
+# *缩放器非要用一下不可，那就用它放大损失，写进日志*。或者反过来：*处处放大损失，更新时绕过缩放器*。
 
 # %%
 source(amp.ScaledLossLogged, amp.PastTheScaler)

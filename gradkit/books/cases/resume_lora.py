@@ -107,7 +107,7 @@ for mode in (True, False):
 # *Make the error go away.* Two pieces of advice do so. One lets the embeddings hand out tensors that require grad, the other puts the flag on the loss:
 
 # %% [markdown] lang="zh" of="0bf39f6d"
-# *想办法让报错消失。*有两条建议做得到。一条让词嵌入的输出需要梯度，另一条直接给损失加上标志：
+# *想办法让报错消失*。有两条建议做得到。一条让词嵌入的输出需要梯度，另一条直接给损失加上标志：
 
 # %%
 source(resume_lora.load_checkpoint_input_grads, resume_lora.compute_loss_with_flag)

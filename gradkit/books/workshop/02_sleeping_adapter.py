@@ -10,7 +10,7 @@
 #
 # 一个小网络把消息归到四个标签。它用 LoRA 做过微调：网络本身（基座）冻结，在其中两层旁边各有一个适配器在学习，也就是一对小矩阵 `lora_A` 和 `lora_B`。第一次训练保存了适配器，今天要接着训练，第一步就失败了。
 #
-# **目标：**保存下来的适配器从保存时的数值继续学习，基座保持冻结。
+# **目标**：保存下来的适配器从保存时的数值继续学习，基座保持冻结。
 
 # %% tags=["given"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "given", "locked": true, "schema_version": 3, "solution": false, "task": false}
 import tempfile

@@ -10,7 +10,7 @@
 #
 # 一个网络根据鸣声分辨四种鸟。十二个滤波器测量录音的能量，取对数得到电平，再减去均值，最后由分类器判断。训练不报任何错误，损失也在下降，结果却很差。同事说：“这些滤波器看起来还和第一天一样随机。”
 #
-# **目标：**滤波器和分类器都在学习，并且电平的数值和原来完全一样。
+# **目标**：滤波器和分类器都在学习，并且电平的数值和原来完全一样。
 
 # %% tags=["given"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "given", "locked": true, "schema_version": 3, "solution": false, "task": false}
 import numpy as np

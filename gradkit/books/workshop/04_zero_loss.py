@@ -14,7 +14,7 @@
 #
 # 外面的训练循环属于一个库：它对每个损失都调用 `backward()`，不能跳过任何批次。
 #
-# **目标：**有标签的批次，损失和原来一样；完全没有标签的批次，损失是零，`backward()` 能运行，所有梯度都是零。
+# **目标**：有标签的批次，损失和原来一样；完全没有标签的批次，损失是零，`backward()` 能运行，所有梯度都是零。
 
 # %% tags=["given"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "given", "locked": true, "schema_version": 3, "solution": false, "task": false}
 import torch

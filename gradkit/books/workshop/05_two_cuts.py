@@ -10,7 +10,7 @@
 #
 # 一个识别手写笔记的程序：编码器把页面变成特征，混合层把特征组合起来，分类头判断出自五位作者中的哪一位。训练能跑，可是只有分类头在学习。有人已经试过三次：每次改一行，没有好转，又改了回去。
 #
-# **目标：**编码器、混合层和分类头都在学习，损失和原来一样。
+# **目标**：编码器、混合层和分类头都在学习，损失和原来一样。
 
 # %% tags=["given"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "given", "locked": true, "schema_version": 3, "solution": false, "task": false}
 import torch

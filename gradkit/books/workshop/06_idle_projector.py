@@ -19,14 +19,14 @@
 # 一个补全图片说明的网络，输入是一张图片和已有文字的几项特征：
 #
 # ```text
-# 图片 --> eye（冻结） --> projector --+
-#                                      +--> 拼接 --> decoder --> 下一个词
-# 文字 --------------------------------+
+# image --> eye --> projector --+
+#                               +--> 拼接 --> decoder --> 下一个词
+# text -------------------------+
 # ```
 #
 # eye 是训练好的大模型，保持冻结。projector 要学会把 eye 看到的内容变成 decoder 用得上的东西。损失略有下降，可是一个星期过去，projector 的权重和第一天一样。
 #
-# **目标：**程序按这张图来计算，projector 和 decoder 都在学习，eye 保持冻结。
+# **目标**：程序按这张图来计算，projector 和 decoder 都在学习，eye 保持冻结。
 
 # %% tags=["given"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "given", "locked": true, "schema_version": 3, "solution": false, "task": false}
 import torch

@@ -10,7 +10,7 @@
 #
 # 一个网络原来根据测量值区分两种天气，现在换上新的分类头来区分四种。损失有计算历史，`backward()` 能运行，每个参数都有梯度。可是一百步之后，所有权重都原地未动。
 #
-# **目标：**`train_step` 让每个参数走一步梯度下降：逆着梯度移动，步长是学习率乘以*这个*批次的梯度。优化器不变：SGD，学习率 0.1。
+# **目标**：`train_step` 让每个参数走一步梯度下降：逆着梯度移动，步长是学习率乘以*这个*批次的梯度。优化器不变：SGD，学习率 0.1。
 
 # %% tags=["given"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "given", "locked": true, "schema_version": 3, "solution": false, "task": false}
 import torch

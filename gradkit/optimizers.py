@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradkit.holders import attributes
 from gradkit.preserve import Preserved
 
 NEW, STALE, LEFT_OUT = "new", "stale", "left_out"
@@ -96,19 +97,11 @@ def orphaned(parameter: torch.Tensor) -> bool:
 
 def _names(holder: Any, parameter: torch.Tensor) -> bool:
     """Whether a holder is a dictionary, or an object with attributes, of anybody's but gradkit's own."""
-    kept = holder if isinstance(holder, dict) else _attributes(holder)
+    kept = holder if isinstance(holder, dict) else attributes(holder)
     if not any(value is parameter for value in kept.values()):
         return False
     owners = gc.get_referrers(kept) if kept is holder else [holder]  # up to Python 3.10, attributes are a dictionary
     return not any(type(one).__module__ == Preserved.__module__ for one in owners)
-
-
-def _attributes(thing: Any) -> dict[str, Any]:
-    try:
-        found = object.__getattribute__(thing, "__dict__")
-    except AttributeError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _copies(optimizer: Optimizer, parameters: Iterable[Any], ran: Callable[[torch.Tensor], bool]) -> bool:

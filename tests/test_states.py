@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 import gradkit
+from gradkit import optimizers
 from tests import state_programs
 
 
@@ -64,3 +66,21 @@ def test_of_a_line_that_ran_for_other_layers_it_is_not_said_that_it_did_not_run(
     report = gradkit.diagnose(lambda: model(levels), model=model)
     told = {name: f.notes[0].kind for f in report.findings for name in f.parameters if name.endswith("weight")}
     assert told == {"lateral.2.weight": "left_out", "spare.weight": "not_run"}
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda parameter: nn.ParameterList([parameter]),
+        lambda parameter: types.SimpleNamespace(temperature=parameter),
+        lambda parameter: {"temperature": parameter},
+    ],
+    ids=["a module", "an object", "a dictionary"],
+)
+def test_a_parameter_is_not_orphaned_while_something_holds_it_by_a_name(hold: Callable[[nn.Parameter], Any]) -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    holder = hold(parameter)
+    assert not optimizers.orphaned(parameter)
+    del holder
+    assert optimizers.orphaned(parameter), optimizer

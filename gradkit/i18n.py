@@ -1,7 +1,7 @@
 """Every sentence that a user reads, by key, in English and Chinese.
 
 The catalogues are the files ``locales/en/*.toml`` and ``locales/zh/*.toml``, one a subject. A key may have two forms,
-``key.one`` and ``key.many``: the fact ``n`` chooses between them.
+``key.one`` and ``key.many``, and ``key.none`` where it is needed: the fact ``n`` chooses between them.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ def words(key: str, lang: str | None = None, /, **facts: object) -> str:
     Args:
         key: dotted key of the catalogue.
         lang: language code; None for the one in use.
-        **facts: values for the braces. An ``n`` of 1 picks ``key.one``, any other ``key.many``.
+        **facts: values for the braces. An ``n`` of 1 picks ``key.one``, any other ``key.many``; 0 picks ``key.none`` where
+            there is such a sentence.
 
     Raises:
         KeyError: no such sentence.
@@ -142,5 +143,6 @@ def words(key: str, lang: str | None = None, /, **facts: object) -> str:
     """
     table = catalogue(lang or language())
     if key not in table and "n" in facts:
-        key = f"{key}.one" if facts["n"] == 1 else f"{key}.many"
+        count = "none" if facts["n"] == 0 else "one" if facts["n"] == 1 else "many"
+        key = f"{key}.{count}" if f"{key}.{count}" in table else f"{key}.many"
     return table[key].format(**facts)

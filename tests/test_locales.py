@@ -42,7 +42,7 @@ def _facts(sentence: str) -> set[str]:
 
 def _stem(key: str) -> str:
     """The key that the code asks for: the plural forms are chosen by the catalogue."""
-    return re.sub(r"\.(one|many)$", "", key)
+    return re.sub(r"\.(none|one|many)$", "", key)
 
 
 EN, ZH = i18n.catalogue("en"), i18n.catalogue("zh")

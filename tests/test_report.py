@@ -298,6 +298,12 @@ def test_code_of_a_cell_that_raises_is_told_by_the_cell_and_not_by_a_traceback()
     assert " ".join(shown).split()[1:] == str(failed).split()
 
 
+def test_a_value_that_numpy_refuses_does_not_count_no_parameters() -> None:
+    model, x = pair(), batch()
+    report = gradkit.diagnose(lambda: torch.from_numpy(model["inner"](x).numpy()).sum(), model=model)
+    assert report.sections("en")[0].title.startswith("the value is to leave torch for NumPy")
+
+
 # -- verdicts ---------------------------------------------------------------------------------------------------------
 
 

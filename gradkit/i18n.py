@@ -131,8 +131,8 @@ def words(key: str, lang: str | None = None, /, **facts: object) -> str:
     Args:
         key: dotted key of the catalogue.
         lang: language code; None for the one in use.
-        **facts: values for the braces. An ``n`` of 1 picks ``key.one``, any other ``key.many``; 0 picks ``key.none`` where
-            there is such a sentence.
+        **facts: values for the braces. An ``n`` of 1 picks ``key.one``, any other ``key.many``; 0 picks ``key.none``
+            where there is such a sentence.
 
     Raises:
         KeyError: no such sentence.

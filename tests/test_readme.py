@@ -85,3 +85,14 @@ def test_the_picture_of_how_it_works_has_the_same_arrows_in_both_languages() -> 
     arrows = [re.findall(r"\w+ -> [\w> -]+", (pictures / f"how.{one}.dot").read_text("utf-8")) for one in ("en", "zh")]
     assert arrows[0] == arrows[1]
     assert all((pictures / f"how.{one}.png").stat().st_size > 10_000 for one in ("en", "zh"))
+
+
+def test_every_change_stands_in_both_changelogs() -> None:
+    english, chinese = (
+        (readme.REPO / name).read_text(encoding="utf-8") for name in ("CHANGELOG.md", "CHANGELOG.zh.md")
+    )
+    assert re.findall(r"^(## [0-9.]+|- )", english, re.MULTILINE) == re.findall(
+        r"^(## [0-9.]+|- )", chinese, re.MULTILINE
+    )
+    names = [set(re.findall(r"`[^`]+`", text)) for text in (english, chinese)]
+    assert {name for name in names[0] ^ names[1] if "cell" not in name and "单元格" not in name} == set()

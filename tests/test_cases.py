@@ -17,6 +17,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
+from packaging.version import Version
 
 import gradkit
 from gradkit.report import Report
@@ -31,6 +33,9 @@ SHORT_OF_LINE = {
     "a_half_cast_cache_survives_validation": "names the line that fills the cache, one above the marked one",
 }
 SHORT_OF_CAUSE: dict[str, str] = {}
+
+# What older releases of torch get wrong themselves: there a finding is right.
+FAULTY_BEFORE = {"b_autocast_bf16_cpu_with_earlier_no_grad": "2.10"}
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +105,8 @@ def test_a_clean_bill_for_the_cure_of(name: str) -> None:
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_clean_bill_for(name: str) -> None:
-    assert diagnosed(case("healthy", name), "make").findings == ()
+    sound = Version(torch.__version__) >= Version(FAULTY_BEFORE.get(name, "0"))
+    assert (diagnosed(case("healthy", name), "make").findings == ()) is sound
 
 
 def test_there_are_cases_of_both_kinds_and_none_of_them_is_marked_for_nothing() -> None:

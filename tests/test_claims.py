@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 
 import gradkit
 from gradkit import beliefs, guide, paired, trial
@@ -27,11 +28,15 @@ def text(name: str, language: str) -> str:
     return (FOLDER / name / f"{language}.md").read_text(encoding="utf-8")
 
 
+WAS_TRUE_BEFORE = {"no_grad_spoils_autocast": "2.10"}
+
+
 @each_claim
 def test_the_verdict_still_holds_on_this_torch(name: str) -> None:
     claim = beliefs.claim(name, "en")
     seen = claim.run()
-    assert seen.verdict == claim.verdict, seen
+    older = Version(torch.__version__) < Version(WAS_TRUE_BEFORE.get(name, "0"))
+    assert seen.verdict == ("true" if older else claim.verdict), seen
     if claim.verdict == "depends":
         assert set(seen.holds) == set(claim.holds), seen
 

@@ -246,9 +246,13 @@ batch = make_batch()
 
 # %% [markdown] lang="en"
 # ## Check
+#
+# Write down your three suspects before you run it: the check says what it finds, on a program that nobody has touched as well.
 
-# %% [markdown] lang="zh" of="dd464e41"
+# %% [markdown] lang="zh" of="436196ce"
 # ## 检查
+#
+# 先把你怀疑的三处写下来再运行：检查会直接说出发现了什么，程序一处没改也一样。
 
 # %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 6, "schema_version": 3, "solution": false, "task": false}
 gradkit.testing.check("clinic", build=build, loss_of=loss_of, train_step=train_step)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gradkit import bookshelf
+from gradkit import bookshelf, i18n
 from gradkit.errors import GradkitError
 
 FORMS = ("ipynb", "py")
@@ -40,7 +40,7 @@ def hand_out(
             files[path] = _text(name, language, form)
             files |= {path.with_name(other): text for other, text in bookshelf.beside(name, language).items()}
     wanted = {path: text for path, text in files.items() if not _holds(path, text)}
-    if not force and (there := [path for path in wanted if path.exists() and path.suffix == f".{form}"]):
+    if not force and (there := [path for path in wanted if path.exists() and path.name != i18n.MARKER]):
         raise GradkitError("notebook_there", path=there[0], n=len(there))
     for path, text in wanted.items():
         try:

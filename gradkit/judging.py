@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradkit import exercises, failures, trial
+from gradkit import exercises, failures, optimizers, trial
 from gradkit.comparing import LOSS, STEP, clear_grads, near, take_weights, weights_of
 from gradkit.diagnose import diagnose
 from gradkit.errors import GradkitError
@@ -220,7 +220,7 @@ class _Round:
         yield Remark("steps", RIGHT, {"n": len(self.trains)})
 
     def _all_held(self, names: tuple[str, ...]) -> bool:
-        held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        held = optimizers.holding([self.optimizer])
         return all(id(p) in held for n, p in self.model.named_parameters() if n in names)
 
     def _moved(self, function: str, batch: Any) -> dict[str, torch.Tensor]:

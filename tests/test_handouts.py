@@ -93,3 +93,11 @@ def test_without_a_folder_they_are_listed_with_their_titles(capsys: pytest.Captu
     listed = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     assert ["guides/detach", "detach() 挡在了通往损失的路上"] in listed
     assert len(listed) == len(bookshelf.names())
+
+
+def test_a_look_of_the_slides_that_was_changed_is_not_written_over(tmp_path: Path) -> None:
+    assert main(["notebooks", str(tmp_path), "workshop/slides"]) == HEALTHY
+    looks = tmp_path / "en" / "workshop" / "slides.css"
+    looks.write_text("mine", encoding="utf-8")
+    assert main(["notebooks", str(tmp_path), "workshop/slides"]) == COULD_NOT_RUN
+    assert looks.read_text(encoding="utf-8") == "mine"

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from gradkit import calls, frames
+from gradkit import calls, frames, patches
 from gradkit.autograd import AutogradGraph, graph
 from gradkit.ledger import Ledger
 from gradkit.preserve import Preserved
@@ -87,16 +87,18 @@ class OwnBackwards:
         self.passes: list[Pass] = []
         self.heard: Callable[[list[torch.Tensor], FrameType], None] = lambda losses, frame: None
         self.threads: set[int] = set()
+        self._patched = patches.undone()
 
     def __enter__(self) -> OwnBackwards:
         self._thread = threading.get_ident()
         self.threads.add(self._thread)
         self._original: Callable[..., None] = torch.autograd.backward
-        torch.autograd.backward = self._backward
+        self._patched.__enter__()
+        patches.replace(torch.autograd, "backward", self._backward)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        torch.autograd.backward = self._original
+    def __exit__(self, *error: object) -> None:
+        self._patched.__exit__(*error)
 
     def of(self, number: int | None, sequence: int = -1) -> OwnBackward | None:
         """The step's own backward of a value, or the last one that walked over the node ``sequence``.

@@ -17,6 +17,8 @@ from torch import nn
 from torch.autograd import Variable
 from torch.nn import parameter as parameters
 
+from gradkit import patches
+
 PARAMETER, COPY, VARIABLE = "Parameter", "deepcopy", "Variable"
 NAMES = frozenset((PARAMETER, VARIABLE))
 
@@ -42,14 +44,7 @@ def heard(tell: Heard) -> Iterator[None]:
 
     # Their classes are left alone: a class that is changed is slow from then on, and every call reads parameters.
     makers: tuple[Any, ...] = (type(nn.Parameter), type(Variable))
-    before = [vars(maker).get("__call__") for maker in makers]
-    for maker in makers:
-        maker.__call__ = make
-    try:
+    with patches.undone():
+        for maker in makers:
+            patches.replace(maker, "__call__", make)
         yield
-    finally:
-        for maker, call in zip(makers, before, strict=True):
-            if call is None:
-                del maker.__call__
-            else:
-                maker.__call__ = call

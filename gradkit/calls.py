@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
+
+from gradkit import patches
 
 PROPERTIES = frozenset("data T mT H mH real imag".split())
 ESCAPES = frozenset("item tolist numpy __array__ __float__ __complex__ __int__ __index__".split())
@@ -73,12 +77,17 @@ def may_write(args: Any, kwargs: Any) -> bool:
     return "out" in kwargs or "inplace" in kwargs or any(arg is True for arg in args)
 
 
-def eager() -> contextlib.AbstractContextManager[object]:
+@contextlib.contextmanager
+def eager() -> Iterator[None]:
     """Run what ``torch.compile`` compiled as it was written: the user's lines are not in compiled code."""
-    if "torch._dynamo" not in sys.modules:
-        return contextlib.nullcontext()
-    stance: contextlib.AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
-    return stance
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    if compiler is None:
+        yield
+        return
+    with patches.undone():
+        patches.later(partial(compiler._set_stance, compiler._stance))  # noqa: SLF001  set_stance() sets it as it is made
+        torch.compiler.set_stance("force_eager")
+        yield
 
 
 def raised_from(error: BaseException | None) -> list[BaseException]:

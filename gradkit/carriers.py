@@ -12,10 +12,13 @@ import functools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+
+from gradkit import patches
 
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 _UNARY = ("neg", "pos", "abs")
@@ -154,17 +157,19 @@ def kept() -> Iterator[None]:
     """
     before = [(vars(np), {name: getattr(np, name) for name in _MAKERS}, _with_origins)]
     before += [(vars(math), {name: getattr(math, name) for name in _FUNCTIONS}, _of_numbers)]
-    for names, functions, wrap in before:
-        names.update({name: wrap(function) for name, function in functions.items()})
-    try:
+    with patches.undone():
+        patches.later(_forget)
+        for names, functions, wrap in before:
+            patches.later(partial(names.update, functions))
+            names.update({name: wrap(function) for name, function in functions.items()})
         yield
-    finally:
-        for names, functions, _ in before:
-            names.update(functions)
-        _kept.clear()
-        _values.clear()
-        _lists.clear()
-        _arrays.clear()  # one that the step has kept bears numbers of this run only
+
+
+def _forget() -> None:
+    _kept.clear()
+    _values.clear()
+    _lists.clear()
+    _arrays.clear()  # one that the step has kept bears numbers of this run only
 
 
 @functools.lru_cache(maxsize=16)

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from gradkit import patches
+
 Carried = Callable[[], Any]
 Heard = Callable[[str, list[Any], list[Any], Carried, FrameType], Any]
 
@@ -40,15 +42,11 @@ def heard(tell: Heard) -> Iterator[None]:
     if group is None or not torch.distributed.is_initialized():
         yield
         return
-    # As they lie in the class: what getattr() returns would not bind to an object any more.
-    originals = {name: vars(group)[name] for name in (*_FILLING, *_IN_PLACE) if name in vars(group)}
-    for name in originals:
-        setattr(group, name, _wrapped(name, getattr(group, name), tell))
-    try:
+    with patches.undone():
+        for name in (*_FILLING, *_IN_PLACE):
+            if name in vars(group):
+                patches.replace(group, name, _wrapped(name, getattr(group, name), tell))
         yield
-    finally:
-        for name, original in originals.items():
-            setattr(group, name, original)
 
 
 def _wrapped(name: str, original: Any, tell: Heard) -> Any:

@@ -88,24 +88,33 @@ def diagnose(
         ('detach', ('0.weight', '0.bias'), 'proven')
     """
     step = step_of(model_or_step, batch, model, loss)
+    callers = frames.chain(sys._getframe(1), Preserved.__init__.__code__)
+    options = _Options(optimizer, replay, should_train, callers)
+    preserved = Preserved(step.model, step.run, progress)
+    report = preserved.during(lambda: _diagnosis(step, preserved, options, progress or (lambda stage: None)))
+    return replace(report, left=tuple(map(_in_words, preserved.left)))
+
+
+def _diagnosis(step: load.Step, preserved: Preserved, options: _Options, tell: Callable[[str], None]) -> Report:
     lazy = next((n for n, p in [*step.model.named_parameters(), *step.model.named_buffers()] if is_lazy(p)), None)
     if lazy is not None:
         raise GradkitError("lazy_model", name=lazy)
-    tell = progress or (lambda stage: None)
-    want = inventory.wanted(step.model, should_train)
-    callers = frames.chain(sys._getframe(1), Preserved.__init__.__code__)
-    options = _Options(optimizer, replay, should_train, callers)
+    want = inventory.wanted(step.model, options.should_train)
     found = owners.optimizers_of(step.run, step.model)
-    with Preserved(step.model, step.run) as preserved:
-        for one in found if optimizer is None else (optimizer, *found):
-            preserved.optimizer(one)
-        tell("trace")
-        tracer = Tracer(step.model, preserved)
-        run = _run(step, tracer, preserved, tell)
-        run = replace(run, gap=gap(step.model, preserved.parameters, optimizer, found, tracer.took_part()))
-        run = replace(run, hooks=unhooked.seen(tracer, preserved))
-        preserved.rewind()
-        return _conclude(step, run, want, preserved, options, tell, tracer.ledger)
+    optimizer = options.optimizer
+    for one in found if optimizer is None else (optimizer, *found):
+        preserved.optimizer(one)
+    tell("trace")
+    tracer = Tracer(step.model, preserved)
+    run = _run(step, tracer, preserved, tell)
+    run = replace(run, gap=gap(step.model, preserved.parameters, optimizer, found, tracer.took_part()))
+    run = replace(run, hooks=unhooked.seen(tracer, preserved))
+    preserved.rewind()
+    return _conclude(step, run, want, preserved, options, tell, tracer.ledger)
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".strip()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from gradkit import holders
+from gradkit import holders, patches
 from gradkit.holders import ATTRIBUTE, ELEMENT, GLOBAL, ITEM, MEMO, PART, VARIABLE, Edge
 
 Undo = Callable[[], object]
@@ -28,12 +28,10 @@ def steps(edge: Edge, memos: dict[int, list[Edge]]) -> list[Edge]:
 @contextlib.contextmanager
 def restored(edges: Iterable[Edge]) -> Iterator[None]:
     """Whatever the block does to what holds the last of these steps is undone when it ends."""
-    undo = [back for edge in edges for one in edge.way()[-3:] for back in _snapshot(one)]
-    try:
+    with patches.undone():
+        for back in [back for edge in edges for one in edge.way()[-3:] for back in _snapshot(one)]:
+            patches.later(back)
         yield
-    finally:
-        for back in reversed(undo):
-            back()
 
 
 def empty(edges: Iterable[Edge], bare: bool) -> None:

@@ -7,6 +7,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from gradkit import frames
+from gradkit import frames, patches
 from gradkit.standins import Hook, Tampered
 from gradkit.trace import Tracer
 from gradkit.traces import Chain, Key
@@ -89,14 +90,14 @@ class Transparent:
     @contextlib.contextmanager
     def listening(self) -> Iterator[Transparent]:
         """While the block runs, the hooks are transparent; afterwards all tables of hooks are as they were."""
-        with contextlib.ExitStack() as back:
+        with patches.undone():
             for name in ("register_hook", _FILLED):
-                _patch(back, torch.Tensor, name, self._registering)
+                patches.replace(torch.Tensor, name, self._registering(vars(torch.Tensor)[name]))
             for name in ("_get_backward_hooks", "_get_backward_pre_hooks"):
-                _patch(back, nn.Module, name, self._asked)
+                patches.replace(nn.Module, name, self._asked(vars(nn.Module)[name]))
             for parameter in self._parameters.values():
                 for name, filled in _TABLES.items():
-                    self._replace(back, parameter, _table(parameter, name), filled=filled)
+                    self._replace(parameter, _table(parameter, name), filled=filled)
             yield self
 
     def _registering(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -124,15 +125,13 @@ class Transparent:
         found = [(hook, self._hook(hook)) for hook in hooks]
         return [hook if one is None else self._known(one.on_module) for hook, one in found]
 
-    def _replace(
-        self, back: contextlib.ExitStack, parameter: torch.Tensor, table: dict[Any, Any], *, filled: bool
-    ) -> None:
+    def _replace(self, parameter: torch.Tensor, table: dict[Any, Any], *, filled: bool) -> None:
         """Hooks that a parameter has had all along: autograd reads them from this very dictionary at every call."""
         for key, hook in list(table.items()):
             found = self._hook(hook, self._names[id(parameter)])
             if found is not None:
+                patches.later(partial(_put_back, table, key, hook))
                 table[key] = self._put(found, filled=filled)
-                back.callback(_put_back, table, key, hook)
 
     def _hook(self, hook: Any, owner: str = "", chain: Chain = ()) -> Hook | None:
         """The hook as something to stand in for; None if it is none of the user's, or one that acts."""
@@ -155,12 +154,6 @@ class Transparent:
 
 
 _BUILT_IN = (type(torch.zeros_like), type(torch.ones(1).sum), type(torch.Tensor.sum))
-
-
-def _patch(back: contextlib.ExitStack, cls: type, name: str, around: Callable[..., Any]) -> None:
-    original = vars(cls)[name]
-    setattr(cls, name, around(original))
-    back.callback(setattr, cls, name, original)
 
 
 def _put_back(table: dict[Any, Any], key: Any, hook: Any) -> None:

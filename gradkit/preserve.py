@@ -11,15 +11,17 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from gradkit import belongings, surroundings, tapes, undo
+from gradkit import belongings, interrupts, patches, surroundings, tapes, turns, undo
 from gradkit.contents import Back
-from gradkit.unreal import has_no_numbers
+from gradkit.unreal import has_no_numbers, inner, is_hollow
+
+T = TypeVar("T")
 
 
 class Preserved:
@@ -32,9 +34,11 @@ class Preserved:
     Args:
         model: the model.
         step: the step that is going to be run; None if only the model is to be put back.
+        tell: called with ``"waiting"`` if another diagnosis has to come to its end first.
 
     Attributes:
         parameters: the model's parameters by name, as they were: a step may put others in their place.
+        left: what was raised by what could not be put back.
 
     Example:
         >>> model = nn.Sequential(nn.BatchNorm1d(2), nn.Dropout())
@@ -44,18 +48,47 @@ class Preserved:
         ([0.0, 0.0], None)
     """
 
-    def __init__(self, model: nn.Module, step: object = None) -> None:
+    def __init__(self, model: nn.Module, step: object = None, tell: Callable[[str], None] | None = None) -> None:
         self.model, self.step = model, step
-        self.parameters = dict(model.named_parameters(remove_duplicate=False))
-        self._memory: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.parameters: dict[str, nn.Parameter] = {}
+        self.left: list[Exception] = []
+        self._tell = tell
+        self._around: list[Back] = []
+        self._tapes: tapes.Tapes | None = None
+        self._mark, self._over = -1, False
+        self._memory: dict[int, _Memory] = {}
         self._contents: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._leaves: dict[int, _Leaf] = {}
         self._cleared: set[int] = set()
         self._modules: dict[int, nn.Module] = {}
         self._reached: dict[int, tuple[Any, Back | None]] = {}
 
+    def during(self, body: Callable[[], T]) -> T:
+        """Call ``body`` and put everything back, whatever it raises, and whenever Ctrl-C comes.
+
+        A ``with`` block does the same but for an interrupt in the very moment at which it ends.
+
+        Example:
+            >>> model = nn.Linear(2, 1)
+            >>> Preserved(model).during(lambda: model(torch.ones(1, 2)).sum().backward())
+            >>> model.weight.grad is None
+            True
+        """
+        try:
+            try:
+                self.__enter__()
+                return body()
+            finally:
+                interrupts.insist(self._end)
+        finally:
+            if not self._over or interrupts.are_held():
+                interrupts.insist(self._end)
+
     def __enter__(self) -> Preserved:
+        turns.take(self, self._tell)
+        self._mark = patches.depth()
         self._around = surroundings.remember()
+        self.parameters = dict(self.model.named_parameters(remove_duplicate=False))
         self.reach(self.step, self.model)
         self.watch(self.model)
         self._tapes = tapes.Tapes((thing for thing, _ in list(self._reached.values())), self.reach)
@@ -69,12 +102,20 @@ class Preserved:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        errors = self._put_back()
-        _attempt(self._tapes.end, errors)
-        for leaf in self._leaves.values():
-            _attempt(leaf.restore_grad, errors)
-        if errors and error is None:
-            raise errors[0]
+        interrupts.insist(self._end)
+
+    def _end(self) -> None:
+        if self._over:
+            return
+        if self._mark >= 0:
+            errors = patches.undo(self._mark) + self._put_back()
+            if self._tapes is not None:
+                _attempt(self._tapes.end, errors)
+            for leaf in self._leaves.values():
+                _attempt(leaf.restore_grad, errors)
+            self.left = errors
+        turns.give(self)
+        self._over = True
 
     @property
     def modules(self) -> list[nn.Module]:
@@ -115,13 +156,20 @@ class Preserved:
         """Remember a leaf's memory, ``.grad``, flag and hooks."""
         if id(tensor) not in self._leaves and not is_lazy(tensor):
             self._leaves[id(tensor)] = _Leaf(tensor)
-            self._memory.setdefault(id(tensor), (tensor, tensor.detach()))
+            self._remember_memory(tensor)
 
     def before_write(self, tensor: torch.Tensor) -> None:
         """Copy a tensor that is about to be written in place, unless already copied."""
-        if id(tensor) not in self._contents:
-            self._memory.setdefault(id(tensor), (tensor, tensor.detach()))
-            self._contents[id(tensor)] = (tensor, tensor.detach().clone())
+        for part in inner(tensor):
+            self.before_write(part)
+        if id(tensor) not in self._contents and not inner(tensor):
+            self._remember_memory(tensor)
+            copy = tensor.detach() if is_hollow(tensor) else tensor.detach().clone()
+            self._contents[id(tensor)] = (tensor, copy)
+
+    def _remember_memory(self, tensor: torch.Tensor) -> None:
+        if id(tensor) not in self._memory and not inner(tensor):
+            self._memory[id(tensor)] = _Memory(tensor)
 
     def optimizer(self, optimizer: Any) -> None:
         """Remember an optimizer's state and settings, before it steps; of one that wraps others, theirs."""
@@ -133,18 +181,21 @@ class Preserved:
     def rewind(self) -> list[Exception]:
         """Put back all but the model's gradients, for another run of the same step. Returns what could not be."""
         errors = self._put_back()
-        self._tapes.start()
+        if self._tapes is not None:
+            self._tapes.start()
         return errors
 
     def _put_back(self) -> list[Exception]:
         errors: list[Exception] = []
         for back in self._around[1:]:
             _attempt(back, errors)
+        for memory in self._memory.values():
+            _attempt(memory.restore_size, errors)
         for _, known in self._reached.values():
             if known is not None:
                 _attempt(known, errors)
-        for tensor, memory in self._memory.values():
-            _attempt(partial(_restore_memory, tensor, memory), errors)
+        for memory in self._memory.values():
+            _attempt(memory.restore, errors)
         for tensor, copy in reversed(self._contents.values()):
             _attempt(partial(_restore_contents, tensor, copy), errors)
         own = {id(parameter) for parameter in self.parameters.values()}
@@ -152,7 +203,8 @@ class Preserved:
             _attempt(leaf.restore_flags, errors)
             if key not in own:
                 _attempt(leaf.restore_grad, errors)
-        _attempt(self._around[0], errors)
+        for back in self._around[:1]:
+            _attempt(back, errors)
         return errors
 
     def clear_grads(self, *, only_old: bool = False) -> None:
@@ -200,12 +252,36 @@ def _attempt(back: Callable[[], object], errors: list[Exception]) -> None:
         errors.append(error)
 
 
-def _restore_memory(tensor: torch.Tensor, memory: torch.Tensor) -> None:
-    """Undo ``p.data = ...``, ``.to(dtype)``, ``set_`` and ``resize_``: the tensor gets its own memory back."""
-    if has_no_numbers(tensor) or tensor.layout is not torch.strided or memory.layout is not torch.strided:
-        return
-    if tensor.dtype != memory.dtype or tensor.shape != memory.shape or tensor.data_ptr() != memory.data_ptr():
-        tensor.data = memory
+class _Memory:
+    """The memory of a tensor as it was: which, and how much of it."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.alias = tensor, tensor.detach()
+        self._storage = _storage(self.alias)
+        self._size = self._storage.nbytes() if self._storage is not None else 0
+
+    def restore_size(self) -> None:
+        """Undo ``storage.resize_()``."""
+        if self._storage is not None and self._storage.nbytes() != self._size:
+            self._storage.resize_(self._size)
+
+    def restore(self) -> None:
+        """Undo ``p.data = ...``, ``.to(dtype)``, ``set_`` and ``resize_``: the tensor gets its own memory back."""
+        now, alias = self.tensor, self.alias
+        if self._storage is None or now.is_meta or now.layout is not torch.strided:
+            return
+        alike = now.dtype == alias.dtype and now.shape == alias.shape and now.stride() == alias.stride()
+        if not alike or now.data_ptr() != alias.data_ptr():
+            now.data = alias
+
+
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    if tensor.layout is not torch.strided or (has_no_numbers(tensor) and not is_hollow(tensor)):
+        return None
+    try:
+        return tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError):
+        return None
 
 
 def _restore_contents(tensor: torch.Tensor, copy: torch.Tensor) -> None:
@@ -219,5 +295,16 @@ def _same(tensor: torch.Tensor, copy: torch.Tensor) -> bool:
         return True
     if tensor.shape != copy.shape or tensor.layout is not torch.strided or tensor.is_quantized:
         return False
-    with torch.no_grad():
-        return bool(((tensor == copy) | ((tensor != tensor) & (copy != copy))).all())
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        return torch.equal(_bits(tensor.detach()), _bits(copy))
+
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The bits of its numbers: 0.0 and -0.0 are not the same, and one nan is the same as itself."""
+    plain = tensor.resolve_conj().resolve_neg()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
+    return plain.view(_BITS[plain.itemsize]) if plain.is_floating_point() else plain

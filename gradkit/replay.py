@@ -18,7 +18,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.utils import checkpoint as checkpoints
 
-from gradkit import births, frames
+from gradkit import births, frames, patches
 from gradkit.autograd import AutogradGraph
 from gradkit.calls import GRAD, UNSEEN
 from gradkit.cuts import DATA, DETACH, REGION, UNDECLARED, Cut
@@ -70,14 +70,11 @@ class Replayer(Tracer):
     def run(self, step: Callable[[], Any]) -> Any:
         """Run the step with the cuts undone; what torch's modules hold is put back afterwards."""
         original, applied = checkpoints.CheckpointFunction, Function.__dict__["apply"]
-        checkpoints.CheckpointFunction = _plain(original, self.switches.skip)  # type: ignore[misc]
-        Function.apply = _without_function(applied, self.switches.skip)  # type: ignore[method-assign]
-        try:
+        with patches.undone():
+            patches.replace(checkpoints, "CheckpointFunction", _plain(original, self.switches.skip))
+            patches.replace(Function, "apply", _without_function(applied, self.switches.skip))
             with torch.set_grad_enabled(torch.is_grad_enabled() or (PRESET,) in self.switches.skip):
                 return super().run(step)
-        finally:
-            checkpoints.CheckpointFunction = original  # type: ignore[misc]
-            Function.apply = applied  # type: ignore[method-assign]
 
     def changed(self, name: str, inputs: tuple[int, ...], found: list[Any], result: Any) -> Any:
         """Undo the cut if this call is one; else join on what an earlier one lost."""

@@ -34,6 +34,7 @@ class Report:
         runs: how many times the step was run.
         harmless: stop-gradients that were looked at and starve nobody.
         grad_fn: autograd's name of the node that made the loss, ``""`` if none did.
+        left: what was raised where something could not be put back as it was; ``()`` as a rule.
     """
 
     findings: tuple[Finding, ...]
@@ -46,6 +47,7 @@ class Report:
     runs: int = 1
     harmless: tuple[Harmless, ...] = ()
     grad_fn: str = ""
+    left: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -75,7 +77,8 @@ class Report:
         rows = self.parameters
         wanted = [row for row in rows if row.should_train]
         facts = {"all": len(rows), "wanted": len(wanted), "reached": sum(r.reached for r in wanted), "runs": self.runs}
-        return i18n.words("report.summary_raised" if self.error else "report.summary", language, **facts)
+        said = i18n.words("report.summary_raised" if self.error else "report.summary", language, **facts)
+        return "\n".join([said, *(i18n.words("report.left", language, error=one) for one in self.left)])
 
     def sections(self, language: str | None = None) -> tuple[layout.Section, ...]:
         """The findings laid out for text or HTML."""
@@ -184,7 +187,7 @@ class Report:
             "healthy": self.healthy, "label": self.label, "loss": self.loss, "backward": self.backward,
             "error": self.error, "runs": self.runs, "findings": [dataclasses.asdict(f) for f in self.findings],
             "parameters": [_plain(dataclasses.asdict(p)) for p in self.parameters],
-            "harmless": [dataclasses.asdict(one) for one in self.harmless],
+            "harmless": [dataclasses.asdict(one) for one in self.harmless], "left": list(self.left),
         }  # fmt: skip
 
     def __str__(self) -> str:

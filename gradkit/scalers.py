@@ -16,7 +16,7 @@ import torch
 from torch.amp import GradScaler
 from torch.nn.utils import clip_grad
 
-from gradkit import frames
+from gradkit import frames, patches
 from gradkit.reach import nodes_of
 from gradkit.traces import Chain
 
@@ -60,15 +60,11 @@ class Scalers:
     @contextlib.contextmanager
     def heard(self) -> Iterator[None]:
         """While the block runs, every ``GradScaler`` reports to this object."""
-        originals = {name: GradScaler.__dict__[name] for name in ("scale", "unscale_", "step", "update")}
-        for name, original in originals.items():
-            setattr(GradScaler, name, self._wrapped(name, original))
-        try:
+        with patches.undone():
+            patches.later(self._scaled.clear)
+            for name in ("scale", "unscale_", "step", "update"):
+                patches.replace(GradScaler, name, self._wrapped(name, vars(GradScaler)[name]))
             yield
-        finally:
-            for name, original in originals.items():
-                setattr(GradScaler, name, original)
-            self._scaled.clear()
 
     def backward(self, losses: Sequence[torch.Tensor], frame: FrameType) -> None:
         """A backward of the step's own begins."""

@@ -8,6 +8,7 @@ Source: https://pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gr
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -19,7 +20,7 @@ import torch
 from torch.autograd import Function, function, grad_mode
 from torch.utils import _contextlib, checkpoint, hooks
 
-from gradkit import frames, scopes
+from gradkit import frames, patches, scopes
 from gradkit.forwards import Forward, Forwards
 from gradkit.records import Location
 from gradkit.traces import (
@@ -78,21 +79,28 @@ class Switches:
         self._known: dict[Region, int] = {}
         self._forwards = Forwards()
         self._places: dict[tuple[str, CodeType], Location] = {}
+        self._patched = patches.undone()
 
     def __enter__(self) -> Switches:
         self.threads.add(threading.get_ident())
         self._began_on = torch.is_grad_enabled()
-        self._enter, self._exit = grad_mode.inference_mode.__enter__, grad_mode.inference_mode.__exit__
-        grad_mode.inference_mode.__enter__ = self._wrap_enter(self._enter)  # type: ignore[method-assign]
-        grad_mode.inference_mode.__exit__ = self._wrap_exit(self._exit)  # type: ignore[method-assign]
+        mode = grad_mode.inference_mode
+        self._exit = mode.__exit__
+        self._patched.__enter__()
+        patches.replace(mode, "__enter__", self._wrap_enter(mode.__enter__))
+        patches.replace(mode, "__exit__", self._wrap_exit(mode.__exit__))
+        patches.later(self._leave)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
+        self._patched.__exit__(*error)
+
+    def _leave(self) -> None:
+        """Leave the inference modes that the step has entered and not left."""
         for entry in reversed(self._held.inference):
-            self._exit(entry.owner, None, None, None)
+            with contextlib.suppress(AttributeError):  # it was about to be entered
+                self._exit(entry.owner, None, None, None)
         self._held.inference.clear()
-        grad_mode.inference_mode.__enter__ = self._enter  # type: ignore[method-assign]
-        grad_mode.inference_mode.__exit__ = self._exit  # type: ignore[method-assign]
 
     # -- grad mode ----------------------------------------------------------------------------------------------
 

@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
+from gradkit import patches
+
 Fork = Callable[[FrameType], AbstractContextManager[None] | None]
 
 
@@ -59,13 +61,10 @@ def heard(fork: Fork) -> Iterator[None]:
         finally:
             pooling.on = False
 
-    thread_class.start = start_heard
-    pool_class.submit = submit_heard
-    try:
+    with patches.undone():
+        patches.replace(thread_class, "start", start_heard)
+        patches.replace(pool_class, "submit", submit_heard)
         yield
-    finally:
-        thread_class.start = start
-        pool_class.submit = submit
 
 
 def _surround(thread: threading.Thread, around: AbstractContextManager[None]) -> None:

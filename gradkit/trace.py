@@ -25,7 +25,7 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from gradkit import births, calls, carriers, collectives, frames, threads, transforms, variables
+from gradkit import births, calls, carriers, collectives, frames, patches, surroundings, threads, transforms, turns, variables
 from gradkit.backwards import Asked, OwnBackward, OwnBackwards
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
@@ -112,34 +112,47 @@ class Tracer(TorchFunctionMode):
         A ``backward()`` inside the step is carried out, and what it reached is kept in ``backwards``. Where it
         would raise because nothing requires grad, the run ends there, and the tensor it was called on is returned.
         """
-        before = module_hooks.register_module_forward_pre_hook(self._enter_module)
-        after = module_hooks.register_module_forward_hook(self._leave_module, always_call=True)
-        stepping = register_optimizer_step_pre_hook(self._before_step)
         self.begin, self._thread = _sequence(), threading.get_ident()
         try:
-            with (
-                calls.eager(),
-                carriers.kept(),
-                self.scalers.heard(),
-                births.heard(self._born),
-                transforms.heard(self._wrapped),
-                collectives.heard(self._filled),
-                threads.heard(self._fork),
-                self.backwards,
-                self.switches,
-                self,
-            ):
-                return step()
+            with patches.undone():
+                patches.later(self._end)
+                patches.later(surroundings.modes())
+                self._listen()
+                return self._inside(step)
         except Exception as error:
             self.asked = self.backwards.asked(error)
             if self.asked is None or not self.asked.refused:
                 raise
             return self.asked.tensor
-        finally:
-            self._over.append(True)
-            self.running.clear()
-            for handle in (stepping, after, before):
-                handle.remove()
+
+    def _listen(self) -> None:
+        """Hear modules and optimizers of the whole process; each kind of hook is undone by its handle."""
+        for register, hear in (
+            (register_optimizer_step_pre_hook, self._before_step),
+            (module_hooks.register_module_forward_hook, self._leave_module),
+            (module_hooks.register_module_forward_pre_hook, self._enter_module),
+        ):
+            always = {"always_call": True} if hear == self._leave_module else {}
+            patches.later(register(hear, **always).remove)  # type: ignore[operator]
+
+    def _inside(self, step: Callable[[], Any]) -> Any:
+        with (
+            calls.eager(),
+            carriers.kept(),
+            self.scalers.heard(),
+            births.heard(self._born),
+            transforms.heard(self._wrapped),
+            collectives.heard(self._filled),
+            threads.heard(self._fork),
+            self.backwards,
+            self.switches,
+            self,
+        ):
+            return step()
+
+    def _end(self) -> None:
+        self._over.append(True)
+        self.running.clear()
 
     def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         if self._here() is None:
@@ -173,10 +186,12 @@ class Tracer(TorchFunctionMode):
         thread = threading.get_ident()
         self._branches[thread] = branch
         self.switches.threads.add(thread)
+        turns.enter(thread)
         try:
             with branch:
                 yield
         finally:
+            turns.leave(thread)
             self.switches.threads.discard(thread)
             del self._branches[thread]
 

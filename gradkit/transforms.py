@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from gradkit import patches
+
 NAME = "vmap"
 _HELPERS = (
     ("torch._functorch.vmap", "_add_batch_dim"),
@@ -42,13 +44,10 @@ def heard(tell: Callable[[torch.Tensor, torch.Tensor, FrameType], None]) -> Iter
 
         return helper
 
-    for module, name, original in originals:
-        setattr(module, name, hearing(original))
-    try:
-        yield
-    finally:
+    with patches.undone():
         for module, name, original in originals:
-            setattr(module, name, original)
+            patches.replace(module, name, hearing(original))
+        yield
 
 
 def requires_grad(tensor: torch.Tensor) -> bool:

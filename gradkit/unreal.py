@@ -1,10 +1,11 @@
-"""Tensors that have a shape and no numbers: on the meta device, and the fake ones that compilers trace with."""
+"""Tensors that have a shape and no numbers: on the meta device, fake ones of compilers, and those whose memory is freed."""
 
 from __future__ import annotations
 
 import sys
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
 def has_no_numbers(tensor: torch.Tensor) -> bool:
@@ -15,4 +16,49 @@ def has_no_numbers(tensor: torch.Tensor) -> bool:
         (True, False)
     """
     fake = sys.modules.get("torch._subclasses.fake_tensor")
-    return tensor.is_meta or (fake is not None and isinstance(tensor, fake.FakeTensor))
+    return tensor.is_meta or (fake is not None and isinstance(tensor, fake.FakeTensor)) or is_hollow(tensor)
+
+
+def is_hollow(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's memory was freed or made smaller than its shape needs: who reads it then, crashes.
+
+    Sharded models free what they have gathered by ``storage.resize_(0)``.
+
+    Example:
+        >>> freed = torch.ones(2)
+        >>> _ = freed.untyped_storage().resize_(0)
+        >>> is_hollow(freed), is_hollow(torch.ones(2))
+        (True, False)
+    """
+    if tensor.layout is not torch.strided or inner(tensor):
+        return False
+    try:
+        with torch._C.DisableTorchFunction():
+            held = tensor.untyped_storage().nbytes()
+            if held >= tensor.nbytes and tensor.is_contiguous():  # the usual case, and quick
+                end = tensor.storage_offset() + tensor.numel()
+            else:
+                end = _end(tensor)
+            return end * tensor.itemsize > held
+    except (RuntimeError, NotImplementedError):  # functorch's and other wrappers have no storage of their own
+        return False
+
+
+def _end(tensor: torch.Tensor) -> int:
+    """One past the last element of a storage that a tensor reads."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.storage_offset() + last + 1
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def inner(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors that one consists of that has no memory of its own: the local part of a ``DTensor``, for example."""
+    if type(tensor) in _PLAIN or not is_traceable_wrapper_subclass(tensor):
+        return []
+    names, _ = tensor.__tensor_flatten__()
+    parts = (getattr(tensor, name) for name in names)
+    return [part for part in parts if isinstance(part, torch.Tensor)]

@@ -38,6 +38,7 @@ COPIES = frozenset("detach data cpu clone float double to".split())
 INTO = "(out=)"
 UNSEEN = "from_numpy"  # of a tensor that turned up: from_numpy() and torch.Tensor() are not heard
 GRAD, GRAD_KEPT = "grad", "grad(create_graph=True)"
+RAW = frozenset("untyped_storage storage _typed_storage".split())  # hand out the memory, to be written or freed
 QUIET = frozenset("batch_norm instance_norm embedding embedding_bag numpy __array__".split())
 
 
@@ -66,7 +67,7 @@ def written_unseen(name: str, args: Any, kwargs: Any) -> list[Any]:
         return [*args[1:2], kwargs.get("weight")]
     if name == "_amp_update_scale_":  # a gradient scaler's scale, and how long it has been good
         return list(args[:2])
-    return list(args[:1]) if name in ("numpy", "__array__") else []
+    return list(args[:1]) if name in ("numpy", "__array__") or name in RAW else []
 
 
 def may_write(args: Any, kwargs: Any) -> bool:

@@ -25,7 +25,7 @@ Back = Callable[[], None]
 
 _autograd: Any = torch._C._autograd
 _TABLES: tuple[dict[Any, Any], ...] = (
-    *(vars(module_hooks)[name] for name in vars(module_hooks) if name.startswith("_global_") and name.endswith("hooks")),
+    *(table for name, table in vars(module_hooks).items() if name.startswith("_global_") and name.endswith("hooks")),
     optimizers._global_optimizer_pre_hooks,  # noqa: SLF001
     optimizers._global_optimizer_post_hooks,  # noqa: SLF001
 )
@@ -121,7 +121,7 @@ def modes() -> Back:
 
 def _hearing() -> Back:
     """Whether function modes are asked at all: ``DisableTorchFunction``."""
-    get, put = (getattr(torch._C, f"_{verb}_torch_function_state", None) for verb in ("get", "set"))  # noqa: SLF001
+    get, put = (getattr(torch._C, f"_{verb}_torch_function_state", None) for verb in ("get", "set"))
     if get is None or put is None:
         return lambda: None
     state = get()
@@ -194,19 +194,20 @@ def _settings() -> list[tuple[Callable[[], Any], Callable[[Any], object]]]:
         (gc.get_threshold, lambda three: gc.set_threshold(*three)),
         (_cwd, lambda path: os.chdir(path or ".")),
         *(
-            (lambda kind=kind: getattr(backends.cuda, f"{kind}_sdp_enabled")(), getattr(backends.cuda, f"enable_{kind}_sdp"))
+            (getattr(backends.cuda, f"{kind}_sdp_enabled"), getattr(backends.cuda, f"enable_{kind}_sdp"))
             for kind in ("flash", "math", "mem_efficient", "cudnn")
             if hasattr(backends.cuda, f"enable_{kind}_sdp")
         ),
         *(_attribute(backends.cudnn, name) for name in ("enabled", "benchmark", "deterministic")),
         _attribute(backends.mkldnn, "enabled"),
         _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
-        *(_attribute(sys, name) for name in ("stdout", "stderr", "stdin", "excepthook", "displayhook", "dont_write_bytecode")),
+        *(_attribute(sys, name) for name in ("stdout", "stderr", "stdin", "excepthook", "displayhook")),
+        _attribute(sys, "dont_write_bytecode"),
         _attribute(threading, "excepthook"),
         _attribute(warnings, "showwarning"),
     ]
-    if hasattr(torch.autograd.grad_mode, "is_multithreading_enabled"):
-        found.append((torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled))  # type: ignore[attr-defined]
+    mode: Any = torch._C
+    found.append((mode._is_multithreading_enabled, mode._set_multithreading_enabled))  # noqa: SLF001
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         found.append((numpy.geterr, lambda how: numpy.seterr(**how)))
@@ -268,7 +269,7 @@ def _environment() -> Back:
 
 
 def _traced() -> Back:
-    """A trace function that the step has set and left; one that was there before is a debugger's, which may change it."""
+    """A trace function that the step has set and left; one from before is a debugger's, which may change it."""
     traced, profiled = sys.gettrace(), sys.getprofile()
 
     def back() -> None:

@@ -25,7 +25,19 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from gradkit import births, calls, carriers, collectives, frames, patches, surroundings, threads, transforms, turns, variables
+from gradkit import (
+    births,
+    calls,
+    carriers,
+    collectives,
+    frames,
+    patches,
+    surroundings,
+    threads,
+    transforms,
+    turns,
+    variables,
+)
 from gradkit.backwards import Asked, OwnBackward, OwnBackwards
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
@@ -127,13 +139,10 @@ class Tracer(TorchFunctionMode):
 
     def _listen(self) -> None:
         """Hear modules and optimizers of the whole process; each kind of hook is undone by its handle."""
-        for register, hear in (
-            (register_optimizer_step_pre_hook, self._before_step),
-            (module_hooks.register_module_forward_hook, self._leave_module),
-            (module_hooks.register_module_forward_pre_hook, self._enter_module),
-        ):
-            always = {"always_call": True} if hear == self._leave_module else {}
-            patches.later(register(hear, **always).remove)  # type: ignore[operator]
+        patches.later(register_optimizer_step_pre_hook(self._before_step).remove)
+        after = module_hooks.register_module_forward_hook(self._leave_module, always_call=True)
+        patches.later(after.remove)
+        patches.later(module_hooks.register_module_forward_pre_hook(self._enter_module).remove)
 
     def _inside(self, step: Callable[[], Any]) -> Any:
         with (
@@ -387,7 +396,7 @@ class Tracer(TorchFunctionMode):
             if name in ("numpy", "__array__") and not self.ledger.is_held(target):
                 continue
             if self.ledger.is_old(target):
-                state = name not in calls.QUIET
+                state |= name not in calls.QUIET and name not in calls.RAW
                 if self.preserved is not None:
                     self.preserved.before_write(target)
         return state

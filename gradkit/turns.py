@@ -37,7 +37,7 @@ def take(who: object, tell: Callable[[str], None] | None = None) -> None:
     while (other := _turn.setdefault("thread", me)) != me:
         if me in _inside:
             raise GradkitError("diagnosis_in_thread")
-        if other not in sys._current_frames():
+        if other not in sys._current_frames():  # noqa: SLF001
             _turn.pop("thread", None)
         elif not told and (tell is not None or time.monotonic() - began > _PATIENCE):
             _say(tell)

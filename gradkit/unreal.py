@@ -1,8 +1,9 @@
-"""Tensors that have a shape and no numbers: on the meta device, fake ones of compilers, and those whose memory is freed."""
+"""Tensors that have a shape and no numbers: on the meta device, the fake ones of compilers, those that were freed."""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -44,7 +45,7 @@ def is_hollow(tensor: torch.Tensor) -> bool:
         return False
 
 
-def _end(tensor: torch.Tensor) -> int:
+def _end(tensor: torch.Tensor) -> Any:
     """One past the last element of a storage that a tensor reads."""
     if not tensor.numel():
         return 0
@@ -57,8 +58,9 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 def inner(tensor: torch.Tensor) -> list[torch.Tensor]:
     """The tensors that one consists of that has no memory of its own: the local part of a ``DTensor``, for example."""
-    if type(tensor) in _PLAIN or not is_traceable_wrapper_subclass(tensor):
+    one: Any = tensor
+    if type(one) in _PLAIN or not is_traceable_wrapper_subclass(one):
         return []
-    names, _ = tensor.__tensor_flatten__()
-    parts = (getattr(tensor, name) for name in names)
+    names, _ = one.__tensor_flatten__()
+    parts = (getattr(one, name) for name in names)
     return [part for part in parts if isinstance(part, torch.Tensor)]

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import os
 import random
+import signal
+import sys
+import threading
+import warnings
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import amp, autograd, nn
+from torch._functorch import eager_transforms, vmap
 from torch.autograd import grad_mode
 from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optimizers
@@ -24,7 +32,7 @@ def _value(tensor: torch.Tensor | None) -> Any:
         plain = plain.int_repr()
     if plain.layout is not torch.strided:
         plain = plain.to_dense()
-    return tuple(plain.shape), plain.contiguous().view(-1).view(torch.uint8).tolist() if plain.numel() else ()
+    return tuple(plain.shape), plain.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else ()
 
 
 def of_tensor(tensor: torch.Tensor | None) -> dict[str, Any]:
@@ -101,8 +109,42 @@ def of_process() -> dict[str, Any]:
         "tensor hooks": (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook),
         "module hooks": (nn.Module._get_backward_hooks, nn.Module._get_backward_pre_hooks),
         "optimizer hooks": list(optimizers._global_optimizer_pre_hooks),
-        "modes": torch._C._len_torch_function_stack(),
+        "modes": (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()),
+        "function modes are asked": torch._C._is_torch_function_enabled(),
+        "hooks for saved tensors": str(torch._C._autograd._top_saved_tensors_default_hooks(True)),
+        "device": torch.get_default_device(),
+        "determinism": (torch.get_deterministic_debug_mode(), torch.utils.deterministic.fill_uninitialized_memory),
+        "threads": torch.get_num_threads(),
+        "precision": torch.get_float32_matmul_precision(),
+        "backends": (torch.backends.mkldnn.enabled, torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark),
+        "warnings": (id(warnings.filters), [str(one) for one in warnings.filters], torch.is_warn_always_enabled()),
+        "numpy errors": np.geterr(),
+        "limits": (sys.getrecursionlimit(), sys.getswitchinterval()),
+        "folder": os.getcwd(),
+        "environment": dict(os.environ),
+        "path": list(sys.path),
+        "streams": (id(sys.stdout), id(sys.stderr), sys.excepthook, threading.excepthook),
+        "traced": (sys.gettrace(), sys.getprofile()),
+        "signals": (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)),
+        "functions": of_functions(),
     }  # fmt: skip
+
+
+_PATCHED = (
+    math, np, torch.Tensor, torch.autograd, autograd.Function, nn.Module, threading.Thread, ThreadPoolExecutor,
+    amp.GradScaler, optimizers.Optimizer, checkpoint, type(nn.Parameter), type(autograd.Variable), vmap,
+    eager_transforms,
+)  # fmt: skip
+
+
+def of_functions() -> dict[tuple[str, str], int]:
+    """The functions that a diagnosis may put others in the place of."""
+    return {
+        (owner.__name__, name): id(value)
+        for owner in _PATCHED
+        for name, value in list(vars(owner).items())
+        if callable(value) or isinstance(value, (staticmethod, classmethod))
+    }
 
 
 def take(model: nn.Module, *others: nn.Module | torch.Tensor) -> dict[str, Any]:

@@ -1,0 +1,263 @@
+"""Ctrl-C at every line of ours that runs, and at random moments: nothing is left behind, and it comes through."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import gradkit
+from gradkit import interrupts, patches, turns
+from tests import snapshots
+
+Step = Callable[[], Any]
+OURS = f"{Path(gradkit.__file__).parent}{os.sep}"
+# What only reads records: an interrupt there is met by the tests of the others.
+READING = frozenset(
+    "cells cuts causes classes drawing frames harmless i18n layout naming records report scopes sources texts".split()
+)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.n, self.b = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+        self.seen: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(1)
+        return self.b(self.n(self.a(x)))
+
+
+def training_over_numpy() -> tuple[Net, Step]:
+    """Two cuts of two kinds in a step that trains."""
+    net, x, y = Net(), torch.randn(6, 4), torch.randint(0, 3, (6,))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.1)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        with torch.no_grad():
+            hidden = net.n(net.a(x))
+        loss = nn.functional.cross_entropy(net.b(torch.from_numpy(hidden.numpy())), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return net, step
+
+
+def a_hook_that_empties() -> tuple[Net, Step]:
+    net, x = Net(), torch.randn(6, 4)
+    net.a.weight.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
+    net.a.bias.register_hook(lambda grad: grad * 0)
+    return net, lambda: net(x).sum()
+
+
+def a_value_that_is_kept() -> tuple[Net, Step]:
+    net, x, pages = Net(), torch.randn(6, 4), {}
+
+    def step() -> torch.Tensor:
+        if "hidden" not in pages:
+            pages["hidden"] = net.a(x).detach()
+        return net.b(pages["hidden"]).sum()
+
+    pages["hidden"] = torch.randn(6, 4)
+    return net, step
+
+
+def an_overwrite_in_inference_mode_beside_a_thread() -> tuple[Net, Step]:
+    net, data = Net(), iter([torch.randn(6, 4), torch.randn(6, 4)])
+
+    def step() -> torch.Tensor:
+        x = next(data)
+        with torch.inference_mode():
+            torch.func.vmap(torch.sin)(x)
+        hidden = torch.sigmoid(net.a(x))
+        loss = net.b(hidden).sum() + hidden.square().sum()
+        hidden.mul_(2)
+        return loss
+
+    return net, step
+
+
+def nothing_but_nan() -> tuple[Net, Step]:
+    net, x = Net(), torch.randn(6, 4)
+    scaler = torch.amp.GradScaler("cpu")
+    return net, lambda: scaler.scale(net(x).sum() + torch.sqrt(net.a(x) * 0).sum())
+
+
+PROGRAMS = (
+    training_over_numpy,
+    a_hook_that_empties,
+    a_value_that_is_kept,
+    an_overwrite_in_inference_mode_beside_a_thread,
+    nothing_but_nan,
+)
+
+
+def diagnose(net: Net, step: Step) -> gradkit.Report:
+    return gradkit.diagnose(step, model=net)
+
+
+def of_ours(file: str) -> bool:
+    return file.startswith(OURS) and Path(file).stem not in READING and os.sep not in file[len(OURS) :]
+
+
+def lines_that_run(net: Net, step: Step) -> Counter[tuple[str, int]]:
+    """How often each line of ours runs."""
+    counts: Counter[tuple[str, int]] = Counter()
+
+    def hear(frame: Any, event: str, _: Any) -> Any:
+        if not of_ours(frame.f_code.co_filename):
+            return None
+        if event == "line":
+            counts[frame.f_code.co_filename, frame.f_lineno] += 1
+        return hear
+
+    traced = sys.gettrace()
+    sys.settrace(hear)
+    try:
+        diagnose(net, step)
+    finally:
+        sys.settrace(traced)
+    return counts
+
+
+def interrupted_at(file: str, line: int, time: int, net: Net, step: Step) -> bool:
+    """Diagnose with a KeyboardInterrupt as this line runs for the nth time. Returns whether it came through."""
+    left, traced = time, sys.gettrace()
+
+    def hear(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != file:
+            return None
+        if event == "line" and frame.f_lineno == line:
+            left -= 1
+            if not left:
+                sys.settrace(traced)
+                raise KeyboardInterrupt
+        return hear
+
+    sys.settrace(hear)
+    try:
+        diagnose(net, step)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(traced)
+    return left > 0  # it does not run this often in every run
+
+
+_done: set[tuple[str, int, bool]] = set()
+
+
+@pytest.mark.parametrize("last", [True, False], ids=["the last time", "the first time"])
+@pytest.mark.parametrize("make", PROGRAMS)
+def test_an_interrupt_at_every_line_leaves_nothing_behind(make: Callable[[], tuple[Net, Step]], last: bool) -> None:
+    torch.manual_seed(0)
+    net, step = make()
+    diagnose(net, step)
+    counts = lines_that_run(net, step)
+    assert len(counts) > 300
+    before, bad, swallowed = snapshots.take(net), [], []
+    for (file, line), times in counts.items():
+        if (file, line, last) in _done or (times == 1 and not last):
+            continue
+        _done.add((file, line, last))
+        place = f"{Path(file).name}:{line}"
+        if not interrupted_at(file, line, times if last else 1, net, step):
+            swallowed.append(place)
+        if left := snapshots.differences(before, snapshots.take(net)):
+            bad.append((place, left[:3]))
+            break  # what is left spoils all that follows
+    assert (bad, swallowed) == ([], [])
+    assert (turns.is_free(), patches.depth(), interrupts.are_held()) == (True, 0, False)
+
+
+ROUNDS = 40
+AT_RANDOM = """
+    import os, random, signal, sys, threading, time
+    import torch
+    import gradkit
+    from tests import snapshots
+    from tests.test_interrupts import training_over_numpy
+    torch.manual_seed(0)
+    net, step = training_over_numpy()
+    run = lambda: gradkit.diagnose(step, model=net)
+    run(); began = time.perf_counter(); run(); took = time.perf_counter() - began
+    draw, hit = random.Random(int(sys.argv[1])), 0
+    for _ in range(int(sys.argv[2])):
+        before, delays = snapshots.take(net), (draw.random() * took, draw.random() * 0.002)
+        def fire():
+            for delay in delays:
+                time.sleep(delay)
+                os.kill(os.getpid(), signal.SIGINT)
+        thread, over = threading.Thread(target=fire), False
+        while not over:
+            try:
+                if thread.ident is None:
+                    thread.start()
+                    run()
+                thread.join(); time.sleep(0.01); over = True
+            except KeyboardInterrupt:
+                hit += 1
+        left = snapshots.differences(before, snapshots.take(net))
+        assert not left, left[:3]
+    print(hit)
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_person_who_presses_ctrl_c_twice_at_random_moments_finds_everything_as_it_was(seed: int) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(AT_RANDOM), str(seed), str(ROUNDS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=Path(__file__).parents[1])
+    assert (done.returncode, done.stderr.count("Error")) == (0, 0), done.stderr
+    assert int(done.stdout) > ROUNDS // 2
+
+
+def test_an_interrupt_while_something_is_put_back_waits_until_that_is_done() -> None:
+    said: list[str] = []
+
+    def work() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        said.append("done")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.insist(work)
+    assert said == ["done"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_of_the_users_own_hears_the_signal_afterwards() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    try:
+        interrupts.insist(lambda: signal.raise_signal(signal.SIGINT))
+        assert heard == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_what_cannot_be_put_back_keeps_nothing_else_from_it() -> None:
+    class Owner:
+        a = 1
+
+    def broken() -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"), patches.undone():  # noqa: PT012
+        patches.replace(Owner, "a", 2)
+        patches.later(broken)
+        patches.replace(Owner, "b", 3)
+    assert (Owner.a, hasattr(Owner, "b"), patches.depth()) == (1, False, 0)

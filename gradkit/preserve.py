@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from gradkit import belongings, surroundings, tapes, undo
+from gradkit import belongings, registered, strangers, surroundings, tapes, undo
 from gradkit.contents import Back
 from gradkit.unreal import has_no_numbers
 
@@ -46,7 +46,7 @@ class Preserved:
 
     def __init__(self, model: nn.Module, step: object = None) -> None:
         self.model, self.step = model, step
-        self.parameters = dict(model.named_parameters(remove_duplicate=False))
+        self.parameters = dict(registered.parameters(model, twice=True))
         self._memory: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._contents: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._leaves: dict[int, _Leaf] = {}
@@ -88,14 +88,14 @@ class Preserved:
         for thing in belongings.of(*roots):
             if id(thing) not in self._reached:
                 self._reached[id(thing)] = thing, undo.of(thing, belongings.is_kept(thing))
-                if isinstance(thing, nn.Parameter):
+                if strangers.is_a(thing, torch.Tensor) and isinstance(thing, nn.Parameter):
                     self._leaf(thing)
 
     def watch(self, root: nn.Module) -> None:
         """Remember a module that runs, and all below it, unless already known."""
         if id(root) not in self._reached:
             self.reach(root)
-        for module in root.modules():
+        for module in registered.each(root):
             if id(module) in self._modules:
                 continue
             self._modules[id(module)] = module

@@ -9,6 +9,8 @@ from typing import Any, cast
 
 from torch import nn
 
+from gradkit import strangers
+
 
 @dataclass(frozen=True)
 class Accepts:
@@ -39,8 +41,8 @@ def accepts(function: Any) -> Accepts:
         ('input', 'target')
     """
     try:
-        signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
-    except (TypeError, ValueError):
+        signature = inspect.signature(function.forward if strangers.is_a(function, nn.Module) else function)
+    except Exception:  # noqa: BLE001  an object may raise anything when it is asked
         return Accepts((), (), (), (), True, True)
     parameters = list(signature.parameters.values())
     kinds = {one.kind for one in parameters}
@@ -56,7 +58,7 @@ def accepts(function: Any) -> Accepts:
 
 
 def _is_tensor(annotation: object) -> bool:
-    text = str(annotation)
+    text = strangers.text(annotation)
     return "Tensor" in text and not re.search(r"dict|mapping|list|tuple|sequence", text, re.IGNORECASE)
 
 
@@ -68,14 +70,14 @@ def expectation(model: nn.Module) -> str:
         'Bilinear.forward(input1: Tensor, input2: Tensor)'
     """
     inner = model
-    if hasattr(model, "get_base_model"):  # peft's wrapper hands everything on
+    if hasattr(type(model), "get_base_model"):  # peft's wrapper hands everything on
         inner = cast(Any, model).get_base_model()
     try:
         parameters = list(inspect.signature(inner.forward).parameters.values())
-    except (TypeError, ValueError):
+    except Exception:  # noqa: BLE001
         return f"{type(inner).__name__}.forward(...)"
-    main = getattr(inner, "main_input_name", None)
-    if main:
+    main = strangers.ask(inner, "main_input_name")
+    if strangers.is_a(main, str):
         parameters = sorted(parameters, key=lambda one: (_rank(one), one.name != main))
         parameters = [one for one in parameters if one.name not in _PLUMBING]
     return f"{type(inner).__name__}.forward({', '.join(_shown(one) for one in parameters)})"

@@ -29,6 +29,7 @@ from gradkit import (
     owners,
     picture,
     questions,
+    ranks,
     reach,
     registered,
     replay,
@@ -101,6 +102,9 @@ def diagnose(
 
 
 def _diagnosed(step: load.Step, options: _Options, tell: Callable[[str], None]) -> Report:
+    outer = [step.model, *owners.modules_of(strangers.ask(step.run, "step", step.run))]
+    used = [module for one in outer for module in registered.each(one)]
+    ranks.refuse_sharded(used)
     lazy = next(
         (n for n, p in [*registered.parameters(step.model), *registered.buffers(step.model)] if is_lazy(p)), None
     )
@@ -111,7 +115,7 @@ def _diagnosed(step: load.Step, options: _Options, tell: Callable[[str], None]) 
         raise GradkitError("not_an_optimizer", got=shown(optimizer))
     want = inventory.wanted(step.model, options.should_train)
     found = owners.optimizers_of(step.run, step.model)
-    with Preserved(step.model, step.run) as preserved:
+    with ranks.together(used), Preserved(step.model, step.run) as preserved:
         for one in found if optimizer is None else (optimizer, *found):
             preserved.optimizer(one)
         tell("trace")

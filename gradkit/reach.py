@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gradkit import mishaps, strangers
+from gradkit import mishaps, ranks, strangers
 from gradkit.autograd import leaf, walk
 from gradkit.mishaps import Mishap
 from gradkit.preserve import TENSOR_HOOKS, Preserved
@@ -61,6 +61,7 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reache
     for one in leaves_of(loss):
         preserved.leaf(one)
     preserved.clear_grads()
+    ranks.meet()
     with torch.enable_grad(), arrivals(preserved) as arrived:
         error, mishap = "", None
         try:

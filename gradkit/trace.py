@@ -25,7 +25,19 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from gradkit import births, calls, carriers, collectives, frames, registered, strangers, threads, transforms, variables
+from gradkit import (
+    births,
+    calls,
+    carriers,
+    collectives,
+    frames,
+    ranks,
+    registered,
+    strangers,
+    threads,
+    transforms,
+    variables,
+)
 from gradkit.backwards import Asked, OwnBackward, OwnBackwards
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
@@ -117,6 +129,7 @@ class Tracer(TorchFunctionMode):
         stepping = register_optimizer_step_pre_hook(self._before_step)
         self.begin, self._thread = _sequence(), threading.get_ident()
         try:
+            ranks.meet()
             with (
                 calls.eager(),
                 carriers.kept(),

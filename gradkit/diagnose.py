@@ -26,6 +26,7 @@ from gradkit import (
     load,
     mending,
     mishaps,
+    optimizers,
     owners,
     picture,
     questions,
@@ -111,7 +112,7 @@ def _diagnosed(step: load.Step, options: _Options, tell: Callable[[str], None]) 
     if lazy is not None:
         raise GradkitError("lazy_model", name=lazy)
     optimizer = options.optimizer
-    if optimizer is not None and not strangers.is_a(strangers.ask(optimizer, "param_groups"), list):
+    if optimizer is not None and not optimizers.is_one(optimizer):
         raise GradkitError("not_an_optimizer", got=shown(optimizer))
     want = inventory.wanted(step.model, options.should_train)
     found = owners.optimizers_of(step.run, step.model)
@@ -378,4 +379,5 @@ def _files(step: load.Step, trace: Trace, callers: Chain) -> tuple[str, ...]:
 def _shown(loss: torch.Tensor) -> str:
     if has_no_numbers(loss) or loss.numel() != 1:
         return str(tuple(shape_of(loss)))
-    return f"{loss.detach().item():.4f}"
+    with torch._C.DisableTorchFunctionSubclass():  # a subclass may answer otherwise
+        return f"{loss.detach().item():.4f}"

@@ -145,11 +145,11 @@ def _matches(name: str, pattern: str) -> bool:
 
 def table(model: nn.Module, want: Iterable[str], used: Iterable[str], reached: Reached) -> tuple[Parameter, ...]:
     """The parameter table: a row for each name."""
-    want, used, owners = set(want), set(used), dict(registered.modules(model, twice=True))
+    want, used, owners = set(want), set(used), registered.holders(model)
     first: dict[int, str] = {}
     rows = []
     for name, p in registered.parameters(model, twice=True):
-        owner = owners[name.rpartition(".")[0]]
+        owner = owners[name]
         same = first.setdefault(id(p), name)
         rows.append(
             Parameter(

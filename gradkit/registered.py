@@ -35,7 +35,9 @@ def modules(model: nn.Module, *, twice: bool = False) -> Iterator[tuple[str, nn.
         seen[id(module)] = module
         yield path, module
         within = around | {id(module)} if twice else around
-        waiting += [(f"{path}.{name}" if path else name, part, within) for name, part in reversed(children(module))]
+        waiting += [
+            (f"{path}.{name}" if path else str(name), part, within) for name, part in reversed(children(module))
+        ]
 
 
 def children(module: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -46,7 +48,7 @@ def children(module: nn.Module) -> list[tuple[str, nn.Module]]:
 
 def names(module: nn.Module) -> set[str]:
     """The names under which a module has registered parts and parameters."""
-    return {*module._modules, *module._parameters}  # noqa: SLF001
+    return {*module._modules.keys(), *module._parameters.keys()}  # noqa: SLF001
 
 
 def each(model: nn.Module) -> list[nn.Module]:
@@ -67,6 +69,15 @@ def parameters(model: nn.Module, *, twice: bool = False) -> list[tuple[str, nn.P
     return list(_entries(model, "_parameters", twice))
 
 
+def holders(model: nn.Module) -> dict[str, nn.Module]:
+    """The module that holds each parameter, by the parameter's name, as ``parameters(model, twice=True)`` has it."""
+    return {
+        f"{path}.{name}" if path else str(name): module
+        for path, module in modules(model, twice=True)
+        for name in module._parameters.keys()  # noqa: SIM118  of a scripted module it is no dictionary
+    }
+
+
 def buffers(model: nn.Module) -> list[tuple[str, Any]]:
     """Every buffer with its name."""
     return list(_entries(model, "_buffers", False))
@@ -78,4 +89,4 @@ def _entries(model: nn.Module, table: str, twice: bool) -> Iterator[tuple[str, A
         for name, held in getattr(module, table).items():
             if held is not None and (twice or id(held) not in seen):
                 seen.add(id(held))
-                yield (f"{path}.{name}" if path else name), held
+                yield (f"{path}.{name}" if path else str(name)), held

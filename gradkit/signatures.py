@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 from dataclasses import dataclass
@@ -40,9 +41,8 @@ def accepts(function: Any) -> Accepts:
         >>> accepts(nn.CrossEntropyLoss()).required
         ('input', 'target')
     """
-    try:
-        signature = inspect.signature(function.forward if strangers.is_a(function, nn.Module) else function)
-    except Exception:  # noqa: BLE001  an object may raise anything when it is asked
+    signature = _signature(function)
+    if signature is None:
         return Accepts((), (), (), (), True, True)
     parameters = list(signature.parameters.values())
     kinds = {one.kind for one in parameters}
@@ -55,6 +55,15 @@ def accepts(function: Any) -> Accepts:
         any_number=inspect.Parameter.VAR_POSITIONAL in kinds,
         any_keyword=inspect.Parameter.VAR_KEYWORD in kinds,
     )
+
+
+def _signature(function: Any) -> inspect.Signature | None:
+    """That of a function, a forward, or what is called of an object that raises when it is asked."""
+    called = function.forward if strangers.is_a(function, nn.Module) else function
+    for one in (called, strangers.ask(strangers.ask(type(called), "__call__"), "__get__", lambda _: None)(called)):
+        with contextlib.suppress(Exception):
+            return inspect.signature(one)
+    return None
 
 
 def _is_tensor(annotation: object) -> bool:

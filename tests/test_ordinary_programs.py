@@ -335,6 +335,53 @@ def test_a_nested_tensor_may_go_through_the_model() -> None:
     assert gradkit.diagnose(lambda: torch.nested.to_padded_tensor(model(rows), 0.0).sum(), model=model).healthy
 
 
+class Asked:
+    """A hook, a loss or a step that raises when it is asked for what it does not have."""
+
+    def __init__(self, called: Callable[..., Any]) -> None:
+        self.called = called
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    def __call__(self, given: Any = None) -> Any:
+        return self.called(given)
+
+
+def test_hooks_may_raise_when_they_are_asked() -> None:
+    model = Pair()
+    model.first.weight.register_hook(Asked(lambda grad: None))
+    model.first.bias.register_post_accumulate_grad_hook(Asked(lambda parameter: None))
+    assert diagnosed(model).healthy
+
+
+def test_a_step_may_raise_when_it_is_asked() -> None:
+    model = Pair()
+    assert gradkit.diagnose(Asked(lambda _: model(torch.ones(2, 3)).sum()), model=model).healthy
+
+
+def test_a_loss_may_raise_when_it_is_asked() -> None:
+    assert gradkit.diagnose(Pair(), torch.ones(2, 3), loss=Asked(torch.sum)).healthy
+
+
+def test_names_may_hold_dots_and_be_numbers() -> None:
+    model = nn.Module()
+    model._modules = {"a.b": nn.Linear(3, 2), 0: nn.Linear(2, 1)}
+    model._parameters["c.d"] = nn.Parameter(torch.ones(1))
+    first, last = model._modules.values()
+    report = gradkit.diagnose(lambda: last(first(torch.ones(2, 3))).sum() * model._parameters["c.d"], model=model)
+    assert report.healthy
+    assert {row.name for row in report.parameters} == {"a.b.weight", "a.b.bias", "0.weight", "0.bias", "c.d"}
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda model: torch.jit.trace(model, torch.ones(2, 3))])
+def test_a_scripted_model_is_looked_at_by_its_tables(make: Callable[[nn.Module], Any]) -> None:
+    model = make(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1)))
+    report = gradkit.diagnose(lambda: model(torch.ones(2, 3)).sum(), model=model)
+    assert report.healthy
+    assert {row.name for row in report.parameters} == {"0.weight", "0.bias", "1.weight", "1.bias"}
+
+
 # -- errors of the step -----------------------------------------------------------------------------------------------
 
 

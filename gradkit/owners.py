@@ -79,7 +79,7 @@ def optimizers_of(step: object, model: nn.Module) -> tuple[Optimizer, ...]:
     found: dict[int, Optimizer] = {}
     things = [*_things(strangers.ask(step, "step", step), set()), *registered.each(model)]
     for thing in things:
-        parts = [*_parts(thing), *strangers.attributes(thing).values()]
+        parts = [*_parts(thing), *_own(thing)]
         for one in (one for part in parts for one in members(part)):
             held = one if strangers.is_a(one, Optimizer) else strangers.attributes(one).get("optimizer")
             if strangers.is_a(held, Optimizer):
@@ -126,7 +126,13 @@ def _parts(thing: Any) -> list[Any]:
         return [thing.__self__, thing.__func__]
     if strangers.is_a(thing, FunctionType):
         return used(thing)
-    return list(strangers.attributes(thing).values())
+    return _own(thing)
+
+
+def _own(thing: Any) -> list[Any]:
+    """The attributes of an object's own; of a class, all that is written in it."""
+    inner = type.__getattribute__(thing, "__dict__") if strangers.is_a(thing, type) else strangers.attributes(thing)
+    return list(inner.values())
 
 
 def _leads_on(value: Any) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from gradkit import i18n, settings
+from gradkit import attempts, i18n, settings
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -19,6 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Many small models at once: more threads only get in each other's way."""
     torch.set_num_threads(1)
+    attempts.LOUD = True  # a fault of gradkit's is not to be told to the person, but to fail the test
 
 
 @pytest.fixture(autouse=True, scope="session")

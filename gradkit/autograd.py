@@ -1,22 +1,20 @@
-"""The autograd graph behind a tensor, as records.
+"""The autograd graph behind a tensor, as records: nodes are named by their type, as ``torchviz`` names them.
 
-``torchviz.make_dot`` draws it, and its drawing is read back into records, because it names nodes by ``id()``, which
-means nothing once the tensors are gone. It is recursive and fails on deep graphs, so those are walked here, in the same
-terms.
-Source: https://github.com/szagoruyko/pytorchviz
+It is walked here without recursion, and without a look at what the nodes have saved: a custom Function may have saved
+None, or what a hook of the user's packed away.
 """
 
 from __future__ import annotations
 
-import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-DEEPEST_FOR_TORCHVIZ = 500
+from gradkit.unreal import shape_of
+
 LARGEST = 20_000
 _COUNTED = 100_000
 
@@ -44,11 +42,12 @@ class AutogradNode:
 class AutogradGraph:
     """The nodes behind some tensors, those nearest to them first; at most ``LARGEST``, and ``left_out`` more there are.
 
-    Where there are very many, ``left_out`` is the least that it can be.
+    Where there are very many, ``left_out`` is the least that it can be. ``error`` tells why it could not be read.
     """
 
     nodes: tuple[AutogradNode, ...] = ()
     left_out: int = 0
+    error: str = ""
 
     @property
     def truncated(self) -> bool:
@@ -68,19 +67,30 @@ def graph(tensors: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor
     starts = [t.grad_fn for t in tensors if t.grad_fn is not None]
     functions, left_out = walk(starts, LARGEST)
     index = {id(fn): i for i, fn in enumerate(functions)}
-    labels = {id(fn): type(fn).__name__ for fn in functions}
-    if starts and len(functions) <= DEEPEST_FOR_TORCHVIZ:
-        labels.update(_torchviz(tuple(t for t in tensors if t.grad_fn is not None), dict(parameters)))
-    nodes = tuple(_node(fn, index, labels, names) for fn in functions)
+    nodes = tuple(_node(fn, index, names) for fn in functions)
     return AutogradGraph(nodes, left_out)
 
 
-def _node(fn: Any, index: dict[int, int], labels: dict[int, str], names: dict[int, str]) -> AutogradNode:
-    variable = getattr(fn, "variable", None)
+def leaf(node: Any) -> torch.Tensor | None:
+    """The leaf tensor that a node accumulates a gradient into, None of any other.
+
+    Asked of its type: what a custom Function keeps on its ``ctx`` are attributes of its node, under any name.
+
+    Example:
+        >>> weight = torch.ones(1, requires_grad=True)
+        >>> node = (weight * 2).grad_fn.next_functions[0][0]
+        >>> leaf(node) is weight
+        True
+    """
+    return node.variable if type(node).__name__ == "AccumulateGrad" else None
+
+
+def _node(fn: Any, index: dict[int, int], names: dict[int, str]) -> AutogradNode:
+    variable = leaf(fn)
     if variable is not None:
-        return AutogradNode(names.get(id(variable), ""), -1, True, tuple(variable.shape), ())
+        return AutogradNode(names.get(id(variable), ""), -1, True, tuple(shape_of(variable)), ())
     parents = tuple(index[id(parent)] for parent, _ in fn.next_functions if parent is not None and id(parent) in index)
-    return AutogradNode(labels[id(fn)], fn._sequence_nr(), False, _made(fn), parents)
+    return AutogradNode(type(fn).__name__, fn._sequence_nr(), False, _made(fn), parents)
 
 
 def _made(fn: Any) -> tuple[int, ...] | None:
@@ -105,13 +115,3 @@ def walk(starts: Sequence[Any], most: int | None = None) -> tuple[list[Any], int
                 todo.append(parent)
     left = 0 if most is None else max(0, len(found) + len(todo) - most)
     return found[:most], left
-
-
-def _torchviz(tensors: tuple[torch.Tensor, ...], parameters: dict[str, torch.Tensor]) -> Iterator[tuple[int, str]]:
-    import torchviz
-
-    drawing = torchviz.make_dot(tensors, params=parameters)
-    for line in drawing.body:
-        match = re.match(r"\s*(\d+) \[label=\"?(\w+)\"?\s*\]", line)
-        if match:
-            yield int(match[1]), match[2]

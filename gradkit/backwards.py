@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from gradkit import calls, frames, patches
-from gradkit.autograd import AutogradGraph, graph
+from gradkit.autograd import AutogradGraph, graph, leaf
 from gradkit.ledger import Ledger
 from gradkit.preserve import Preserved
 from gradkit.reach import Reached, arrivals, leaves_of, nodes_of, norms
@@ -191,4 +191,4 @@ def _keeps(given: Any, named: Any) -> bool:
 
 
 def _sequences(outputs: list[torch.Tensor]) -> frozenset[int]:
-    return frozenset(n._sequence_nr() for one in outputs for n in nodes_of(one) if not hasattr(n, "variable"))
+    return frozenset(n._sequence_nr() for one in outputs for n in nodes_of(one) if leaf(n) is None)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from gradkit import datafiles, specs, synthetic
+from gradkit import datafiles, specs, strangers, synthetic
 
 
 @dataclass(frozen=True)
@@ -84,22 +84,33 @@ def shown(value: object) -> str:
         >>> shown({"x": torch.zeros(2, 3)}), shown((torch.tensor(1.5), None))
         ('{x: float32 [2, 3]}', '(float32 [], None)')
     """
-    if isinstance(value, torch.Tensor):
+    if strangers.is_a(value, torch.Tensor):
         return f"{_dtype(value)} {list(value.shape)}"
-    if isinstance(value, Mapping):
-        inside = ", ".join(f"{key}: {shown(one)}" for key, one in list(value.items())[:12])
+    if strangers.is_mapping(value):
+        inside = ", ".join(f"{strangers.text(key)}: {shown(one)}" for key, one in items(value)[:12])
         return f"{'' if type(value) is dict else type(value).__name__}{{{inside}}}"
-    if isinstance(value, (list, tuple)) and any(isinstance(one, (torch.Tensor, Mapping)) for one in value):
-        inside = ", ".join(shown(one) for one in value[:12])
-        return f"[{inside}]" if isinstance(value, list) else f"({inside})"
-    if isinstance(value, (bool, int, float, str)):
-        return f"{type(value).__name__} {str(value)[:60]}"
+    held = strangers.entries(value) if strangers.is_a(value, (list, tuple)) else []
+    if any(strangers.is_a(one, (torch.Tensor, Mapping)) for one in held):
+        inside = ", ".join(map(shown, held[:12]))
+        return f"[{inside}]" if strangers.is_a(value, list) else f"({inside})"
+    if strangers.is_a(value, (bool, int, float, str)):
+        return f"{type(value).__name__} {strangers.text(value)[:60]}"
     return "None" if value is None else type(value).__name__
+
+
+def items(value: Any) -> list[tuple[Any, Any]]:
+    """Keys and values of any mapping; ``[]`` of one that does not tell."""
+    if strangers.is_a(value, dict):
+        return strangers.items(value)
+    try:
+        return list(value.items())
+    except Exception:  # noqa: BLE001  a mapping of the user's own may raise anything
+        return []
 
 
 def moved(value: Any, device: torch.device) -> Any:
     """The same structure of dicts, lists and tuples, with every tensor on the device."""
-    if isinstance(value, torch.Tensor):
+    if strangers.is_a(value, torch.Tensor):
         return value.to(device)
     if type(value) is dict:
         return {key: moved(one, device) for key, one in value.items()}
@@ -113,10 +124,10 @@ def _dtype(tensor: torch.Tensor) -> str:
 
 
 def _rows(value: object, name: str, depth: int) -> Iterator[Row]:
-    if isinstance(value, torch.Tensor):
+    if strangers.is_a(value, torch.Tensor):
         yield Row(name, tuple(value.shape), _dtype(value), str(value.device))
-    elif isinstance(value, Mapping) and depth:
-        for key, one in value.items():
+    elif strangers.is_mapping(value) and depth:
+        for key, one in items(value):
             yield from _rows(one, f"{name}.{key}" if name else str(key), depth - 1)
     elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and depth and len(value) <= 64:
         for number, one in enumerate(value):

@@ -24,7 +24,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gradkit import frames, owners, undo
+from gradkit import frames, owners, strangers, undo
 
 _PLAIN = frozenset({int, float, str, bool, type(None), bytes, complex, torch.dtype, torch.device, torch.Size})
 _MANY = 256  # of a longer container, the entries are taken for data
@@ -65,7 +65,7 @@ def is_kept(thing: Any) -> bool:
 def _holds(thing: Any, depth: int) -> bool:
     """A key-value cache holds layers, and these the tensors."""
     parts = [one for value in _attributes(thing) for one in owners.members(value)]
-    if any(isinstance(one, _HOLDING) for one in parts):
+    if any(strangers.is_a(one, _HOLDING) for one in parts):
         return True
     return depth > 1 and any(_is_kept(type(one)) is None and _holds(one, depth - 1) for one in parts)
 
@@ -89,8 +89,7 @@ def is_iterator(thing: Any) -> bool:
 
 
 def _attributes(thing: Any) -> list[Any]:
-    own = getattr(thing, "__dict__", None)
-    return [value for name, value in own.items() if name not in _SLOTS] if type(own) is dict else []
+    return [value for name, value in strangers.attributes(thing).items() if name not in _SLOTS]
 
 
 def _parts(thing: Any, through: bool, root: bool) -> Iterable[Any]:
@@ -101,7 +100,7 @@ def _parts(thing: Any, through: bool, root: bool) -> Iterable[Any]:
     if not is_kept(thing) and (way is not None or not root):
         return found
     kind = type(thing)
-    slots = [one.__get__(thing) for one in undo.slots(kind) if hasattr(thing, one.__name__)]
+    slots = undo.slots_of(thing)
     return [*found, *_attributes(thing), *slots, *([kind] if owners.is_users(kind) else [])]
 
 
@@ -125,11 +124,11 @@ def _class(thing: type) -> Iterable[Any]:
 
 
 def _mapping(thing: dict[Any, Any]) -> Iterable[Any]:
-    return list(dict.values(thing)) if len(thing) <= _MANY else ()
+    return strangers.entries(thing) if strangers.size(thing) <= _MANY else ()
 
 
 def _sequence(thing: Any) -> Iterable[Any]:
-    return thing if len(thing) <= _MANY else ()
+    return strangers.entries(thing) if strangers.size(thing) <= _MANY else ()
 
 
 def _module(thing: nn.Module) -> Iterable[Any]:
@@ -140,7 +139,7 @@ def _module(thing: nn.Module) -> Iterable[Any]:
 
 
 def _tensor(thing: torch.Tensor) -> Iterable[Any]:
-    hooks = (getattr(thing, name, None) for name in ("_backward_hooks", "_post_accumulate_grad_hooks"))
+    hooks = (strangers.ask(thing, name) for name in ("_backward_hooks", "_post_accumulate_grad_hooks"))
     return [hook for table in hooks if table for hook in table.values()]
 
 

@@ -30,7 +30,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from gradkit.batches import shown
+from gradkit import strangers
+from gradkit.batches import items, shown
 from gradkit.errors import GradkitError
 from gradkit.signatures import Accepts, accepts, expectation
 from gradkit.userfiles import as_script
@@ -75,7 +76,7 @@ class ModelCall:
             return own_loss(output, self.model)
         second = self._target if self._targets else self.batch
         value = self.loss(output) if self._alone else self.loss(output, second)
-        return as_loss(value, getattr(self.loss, "__name__", type(self.loss).__name__))
+        return as_loss(value, strangers.ask(self.loss, "__name__", type(self.loss).__name__))
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class StepCall:
         """Run the step once."""
         with as_script(self.folder):
             value = self.step()
-        loss = None if isinstance(value, torch.Tensor) else _inside(value)
+        loss = None if strangers.is_a(value, torch.Tensor) else _inside(value)
         return value if loss is None else loss
 
 
@@ -101,7 +102,7 @@ def own_loss(output: object, model: nn.Module) -> torch.Tensor:
         GradkitError: it holds none.
     """
     loss = _inside(output)
-    if loss is None and isinstance(output, torch.Tensor) and output.numel() == 1:
+    if loss is None and strangers.is_a(output, torch.Tensor) and output.numel() == 1:
         loss = output
     if loss is None:
         raise GradkitError("no_loss", got=shown(output), expects=expectation(model))
@@ -118,15 +119,18 @@ def as_loss(value: object, name: str) -> torch.Tensor:
         >>> as_loss({"loss": torch.tensor(2.0)}, "step")
         tensor(2.)
     """
-    loss = value if isinstance(value, torch.Tensor) else _inside(value)
+    loss = value if strangers.is_a(value, torch.Tensor) else _inside(value)
     if loss is None:
         raise GradkitError("nothing_returned" if value is None else "no_tensor", name=name, got=shown(value))
     return loss
 
 
 def _inside(output: object) -> torch.Tensor | None:
-    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-    return loss if isinstance(loss, torch.Tensor) else None
+    if strangers.is_a(output, dict):
+        loss = dict(strangers.items(output)).get("loss")
+    else:
+        loss = output.get("loss") if strangers.is_mapping(output) else strangers.ask(output, "loss")
+    return loss if strangers.is_a(loss, torch.Tensor) else None
 
 
 _Plan = tuple[tuple[Any, ...], dict[str, Any], Any]
@@ -137,37 +141,39 @@ def _plan(model: nn.Module, batch: Any, has_loss: bool, targets: bool) -> _Plan:
     forward = accepts(model)
     if batch is None:
         return (), {}, None
-    if isinstance(batch, Mapping):
+    if strangers.is_mapping(batch):
         return _plan_mapping(forward, batch, has_loss)
-    if isinstance(batch, (list, tuple)) and not isinstance(batch, (PackedSequence, torch.Size)):
+    if strangers.is_a(batch, (list, tuple)) and not strangers.is_a(batch, (PackedSequence, torch.Size)):
         return _plan_items(forward, batch, has_loss, targets)
     return (batch,), {}, batch
 
 
 def _plan_mapping(forward: Accepts, batch: Mapping[Any, Any], has_loss: bool) -> _Plan:
-    taken = [key for key in batch if forward.any_keyword or key in forward.names]
-    spare = [key for key in batch if key not in forward.names]
-    named = [key for key in _TARGETS if key in batch]
-    target = batch[spare[0]] if len(spare) == 1 else batch[named[0]] if named else batch
-    missing = [name for name in forward.required if name not in batch]
+    keys = dict(items(batch))
+    taken = [key for key in keys if forward.any_keyword or key in forward.names]
+    spare = [key for key in keys if key not in forward.names]
+    named = [key for key in _TARGETS if key in keys]
+    target = keys[spare[0]] if len(spare) == 1 else keys[named[0]] if named else batch
+    missing = [name for name in forward.required if name not in keys]
     whole = len(missing) == 1 if forward.required else not taken and len(forward.positional) == 1
-    if batch and whole and len(forward.required) <= 1 and not set(missing) & set(forward.tensors):
+    if keys and whole and len(forward.required) <= 1 and not set(missing) & set(forward.tensors):
         return (batch,), {}, target
-    keep = taken if has_loss and not missing else list(batch)
-    return (), {str(key): batch[key] for key in keep}, target
+    keep = taken if has_loss and not missing else list(keys)
+    return (), {str(key): keys[key] for key in keep}, target
 
 
 def _plan_items(forward: Accepts, batch: Any, has_loss: bool, targets: bool) -> _Plan:
+    held = strangers.entries(batch)
     most = float("inf") if forward.any_number else len(forward.positional)
-    least, count = len([name for name in forward.positional if name in forward.required]), len(batch)
+    least, count = len([name for name in forward.positional if name in forward.required]), len(held)
     if forward.required == ("batch",) or (not has_loss and most == 1 and count > 1):
-        return (batch,), {}, batch[-1] if batch else batch
+        return (batch,), {}, held[-1] if held else batch
     if count > 1 and (targets or (has_loss and count > most)):
-        inputs = batch[:-1]
+        inputs = held[:-1]
         nested = inputs[0]
-        if len(inputs) == 1 and isinstance(nested, Mapping):
-            return (), {str(key): one for key, one in nested.items()}, batch[-1]
-        if len(inputs) == 1 and isinstance(nested, (list, tuple)) and least > 1:
-            return tuple(nested), {}, batch[-1]
-        return tuple(inputs), {}, batch[-1]
-    return tuple(batch), {}, batch
+        if len(inputs) == 1 and strangers.is_mapping(nested):
+            return (), {str(key): one for key, one in items(nested)}, held[-1]
+        if len(inputs) == 1 and strangers.is_a(nested, (list, tuple)) and least > 1:
+            return tuple(strangers.entries(nested)), {}, held[-1]
+        return tuple(inputs), {}, held[-1]
+    return tuple(held), {}, batch

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from gradkit import patches
+from gradkit import patches, ranks
 
 Carried = Callable[[], Any]
 Heard = Callable[[str, list[Any], list[Any], Carried, FrameType], Any]
@@ -52,6 +52,7 @@ def heard(tell: Heard) -> Iterator[None]:
 def _wrapped(name: str, original: Any, tell: Heard) -> Any:
     @functools.wraps(original)
     def collective(group: Any, *args: Any, **kwargs: Any) -> Any:
+        ranks.arrive(group)
         written, read = list(args[:1]), list(args[1:2] if name in _FILLING else args[:1])
         carry_out = functools.partial(original, group, *args, **kwargs)
         return tell(_FILLING.get(name) or _IN_PLACE[name], written, read, carry_out, sys._getframe(1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from gradkit import (
+    attempts,
     autograd,
     calling,
     causes,
@@ -24,16 +26,22 @@ from gradkit import (
     load,
     mending,
     mishaps,
+    optimizers,
     owners,
     picture,
     questions,
+    ranks,
     reach,
+    registered,
     replay,
     stale,
+    strangers,
     strays,
     unhooked,
     vanishing,
 )  # fmt: skip
+from gradkit.attempts import Attempts
+from gradkit.batches import shown
 from gradkit.errors import GradkitError
 from gradkit.evidence import Evidence
 from gradkit.handing import settings
@@ -41,13 +49,14 @@ from gradkit.ledger import Ledger
 from gradkit.mending import Mended
 from gradkit.mishaps import Mishap
 from gradkit.optimizers import Gap, gap
-from gradkit.outcome import outcome
+from gradkit.outcome import outcome, read
 from gradkit.preserve import Preserved
+from gradkit.records import Harmless, Picture, Untried
 from gradkit.report import Report
 from gradkit.scalers import Misuse
 from gradkit.trace import Tracer
 from gradkit.traces import Chain, Trace, Value
-from gradkit.unreal import has_no_numbers
+from gradkit.unreal import has_no_numbers, shape_of
 
 
 def diagnose(
@@ -87,34 +96,45 @@ def diagnose(
         >>> report.findings[0].cause, report.findings[0].parameters, report.findings[0].proof
         ('detach', ('0.weight', '0.bias'), 'proven')
     """
-    step = step_of(model_or_step, batch, model, loss)
     callers = frames.chain(sys._getframe(1), Preserved.__init__.__code__)
-    options = _Options(optimizer, replay, should_train, callers)
-    preserved = Preserved(step.model, step.run, progress)
-    report = preserved.during(lambda: _diagnosis(step, preserved, options, progress or (lambda stage: None)))
-    return replace(report, left=tuple(map(_in_words, preserved.left)))
+    with attempts.refusing(progress) as tell:
+        options = _Options(optimizer, replay, inventory.patterns(should_train), callers)
+        return _diagnosed(step_of(model_or_step, batch, model, loss), options, tell, progress)
 
 
-def _diagnosis(step: load.Step, preserved: Preserved, options: _Options, tell: Callable[[str], None]) -> Report:
-    lazy = next((n for n, p in [*step.model.named_parameters(), *step.model.named_buffers()] if is_lazy(p)), None)
+def _diagnosed(
+    step: load.Step, options: _Options, tell: Callable[[str], None], waits: Callable[[str], None] | None
+) -> Report:
+    outer = [step.model, *owners.modules_of(strangers.ask(step.run, "step", step.run))]
+    used = [module for one in outer for module in registered.each(one)]
+    ranks.refuse_sharded(used)
+    lazy = next(
+        (n for n, p in [*registered.parameters(step.model), *registered.buffers(step.model)] if is_lazy(p)), None
+    )
     if lazy is not None:
         raise GradkitError("lazy_model", name=lazy)
+    if options.optimizer is not None and not optimizers.is_one(options.optimizer):
+        raise GradkitError("not_an_optimizer", got=shown(options.optimizer))
+    preserved = Preserved(step.model, step.run, waits)
+    report = preserved.during(lambda: _found(step, used, preserved, options, tell))
+    return replace(report, left=tuple(map(attempts.words, preserved.left)))
+
+
+def _found(
+    step: load.Step, used: Sequence[nn.Module], preserved: Preserved, options: _Options, tell: Callable[[str], None]
+) -> Report:
     want = inventory.wanted(step.model, options.should_train)
-    found = owners.optimizers_of(step.run, step.model)
-    optimizer = options.optimizer
-    for one in found if optimizer is None else (optimizer, *found):
-        preserved.optimizer(one)
-    tell("trace")
-    tracer = Tracer(step.model, preserved)
-    run = _run(step, tracer, preserved, tell)
-    run = replace(run, gap=gap(step.model, preserved.parameters, optimizer, found, tracer.took_part()))
-    run = replace(run, hooks=unhooked.seen(tracer, preserved))
-    preserved.rewind()
-    return _conclude(step, run, want, preserved, options, tell, tracer.ledger)
-
-
-def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".strip()
+    optimizer, found = options.optimizer, owners.optimizers_of(step.run, step.model)
+    with ranks.together(used):
+        for one in found if optimizer is None else (optimizer, *found):
+            preserved.optimizer(one)
+        tell("trace")
+        tracer = Tracer(step.model, preserved)
+        run = _run(step, tracer, preserved, tell)
+        run = replace(run, gap=gap(step.model, preserved.parameters, optimizer, found, tracer.took_part()))
+        run = replace(run, hooks=unhooked.seen(tracer, preserved))
+        preserved.rewind()
+        return _conclude(step, run, want, preserved, options, tell, tracer.ledger)
 
 
 @dataclass(frozen=True)
@@ -145,9 +165,9 @@ def step_of(given: Any, batch: Any, model: nn.Module | None, loss: Callable[...,
     Raises:
         GradkitError: it is neither a model nor a step.
     """
-    if isinstance(given, load.Step):
+    if strangers.is_a(given, load.Step):
         return given
-    if isinstance(given, nn.Module):
+    if strangers.is_a(given, nn.Module):
         return load.from_objects(given, batch, loss)
     if not callable(given):
         raise GradkitError("not_a_model_or_step", kind=type(given).__name__)
@@ -164,14 +184,14 @@ def _run(step: load.Step, tracer: Tracer, preserved: Preserved, tell: Callable[[
         return _failed(error, tracer, step, preserved)
     tell("reach")
     own = tracer.own(result) is not None
-    if not own and not isinstance(result, torch.Tensor):
+    if not own and not strangers.is_a(result, torch.Tensor):
         result = calling.as_loss(result, step.label or "step")
     trace = tracer.trace(result)
     graph, reached = outcome(tracer, result, preserved)
     mishap = reached.mishap
     if tracer.asked is not None and not own:
         mishap = mishaps.of(tracer.asked.error, in_step=True, asked=trace.loss, inputs=tracer.asked.inputs)
-    value = _shown(result) if isinstance(result, torch.Tensor) else ""
+    value = _shown(result) if strangers.is_a(result, torch.Tensor) else ""
     return _Run(trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found))
 
 
@@ -192,7 +212,7 @@ def _failed(error: Exception, tracer: Tracer, step: load.Step, preserved: Preser
     )
     if mishap is None:
         raise load.explain_failure(error, step) from error
-    graph = autograd.graph([tensor], preserved.parameters) if tensor is not None else autograd.AutogradGraph()
+    graph = read([tensor], preserved) if tensor is not None else autograd.AutogradGraph()
     names = {node.label for node in graph.nodes if node.leaf}
     norms = {**dict.fromkeys(names & set(preserved.parameters)), **tracer.backwards.reached}
     reached = reach.Reached(norms, False, mishap.message)
@@ -209,11 +229,11 @@ def _conclude(
     tell: Callable[[str], None],
     ledger: Ledger,
 ) -> Report:
-    trace, reached = run.trace, run.reached
+    trace, reached, tries = run.trace, run.reached, Attempts(preserved.rewind)
     adapters = inventory.adapters(step.model)
     unregistered = inventory.unregistered(step.model, options.should_train)
     if options.should_train is None:
-        unregistered = strays.found(step.run, step.model, trace, ledger)
+        unregistered = tries.make("strays", lambda: strays.found(step.run, step.model, trace, ledger), ())
     want = tuple(want) or (() if unregistered else _ought(step.model, adapters))
     starved = [name for name in want if name not in reached.norms]
     tell("cuts")
@@ -221,14 +241,16 @@ def _conclude(
     rerun, mended = replay.Rerun(), Mended()
     crossing = mending.crossings(trace, run.mishap) if run.mishap is not None else ()
     if options.replay and run.mishap is not None:
-        mended = mending.mend(run.mishap, crossing, step.run, step.model, preserved)
+        mend = partial(mending.mend, run.mishap, crossing, step.run, step.model, preserved)
+        mended = tries.make("mend", mend, Mended(runs=1))
     if options.replay and verdict.cuts:
         tell("replay")
-        rerun = replay.rerun(step.run, step.model, preserved, verdict.cuts)
-    kept, runs = _kept(step, trace, verdict, preserved, options, ledger)
+        undo = partial(replay.rerun, step.run, step.model, preserved, verdict.cuts)
+        rerun = tries.make("replay", undo, replay.Rerun(None, 1))
+    kept, runs = tries.make("stale", lambda: _kept(step, trace, verdict, preserved, options, ledger), _NOTHING_KEPT)
     rows = inventory.table(step.model, want, _used(trace), reached)
     tell("causes")
-    placed = dict(step.model.named_modules(remove_duplicate=False))
+    placed = dict(registered.modules(step.model, twice=True))
     evidence = Evidence(
         trace, verdict, rows, reached, adapters, unregistered, run.gap, _no_op_flags(step.model),
         revived=rerun.revived, rerun_error=rerun.error, reruns=rerun.runs + mended.runs + runs,
@@ -238,15 +260,25 @@ def _conclude(
         mishap=run.mishap, mended=mended, crossing=crossing, misuses=run.misuses, kept=kept,
         explicit=options.should_train is not None,
     )  # fmt: skip
-    evidence = _asked(evidence, run, rerun, step, preserved, options)
+    evidence = _asked(evidence, run, rerun, step, preserved, options, tries)
     findings = causes.name(evidence)
     backward = reached.runs and not reached.error
     modules = inventory.modules(step.model, rows)
-    drawn = picture.make(trace, verdict, run.graph, rerun, findings, rows, modules, run.value, backward)
+    drawn = tries.make(
+        "picture",
+        lambda: picture.make(trace, verdict, run.graph, rerun, findings, rows, modules, run.value, backward),
+        Picture((), (), modules, findings, run.value, backward),
+    )
+    asides = tries.make("harmless", partial(harmless.seen, evidence, findings), _NOTHING_HARMLESS)
+    unread = (Untried("graph", run.graph.error),) if run.graph.error else ()
     return Report(
-        findings, rows, drawn, step.label, run.value, reached.runs, _raised(run), 1 + evidence.reruns,
-        harmless.seen(evidence, findings), run.graph.nodes[0].label if run.graph.nodes else "",
+        findings, rows, drawn, step.label, run.value, reached.runs, _raised(run), 1 + evidence.reruns, asides,
+        run.graph.nodes[0].label if run.graph.nodes else "", untried=(*unread, *tries.untried),
     )  # fmt: skip
+
+
+_NOTHING_KEPT: tuple[tuple[stale.Kept, ...], int] = ((), 1)
+_NOTHING_HARMLESS: tuple[Harmless, ...] = ()
 
 
 def _kept(
@@ -274,30 +306,32 @@ def _raised(run: _Run) -> str:
 def _ought(model: nn.Module, adapters: Iterable[inventory.Adapter]) -> tuple[str, ...]:
     """Nothing requires grad: what ought to train is the adapter if there is one, else everything."""
     adapted = tuple(name for adapter in adapters for name in adapter.parameters)
-    return adapted or tuple(name for name, _ in model.named_parameters())
+    return adapted or tuple(name for name, _ in registered.parameters(model))
 
 
 def _no_op_flags(model: nn.Module) -> bool:
-    return any("requires_grad" in vars(module) for module in model.modules())
+    return any("requires_grad" in strangers.attributes(module) for module in registered.each(model))
 
 
 def _asked(
-    e: Evidence, run: _Run, rerun: replay.Rerun, step: load.Step, preserved: Preserved, options: _Options
-) -> Evidence:
+    e: Evidence, run: _Run, rerun: replay.Rerun, step: load.Step, preserved: Preserved, options: _Options,
+    tries: Attempts,
+) -> Evidence:  # fmt: skip
     """What the first run left open, answered by further runs where those are allowed."""
     not_finite = reach.not_finite(e.reached.norms, e.wanted)
     behind = {node.label for node in run.graph.nodes if node.leaf}
     lost = [n for n in e.verdict.unexplained if n in behind and not e.reached.error]
     zero = [n for n in e.wanted if e.reached.norms.get(n, 1.0) in (0, None) and not e.reached.error]
     if run.hooks is not None and options.replay and not e.reached.error:
-        e = _of_hooks(e, run.hooks, (*not_finite, *lost, *zero), step, preserved)
+        dead, now, seen = (*not_finite, *lost, *zero), e, run.hooks
+        e = tries.make("hooks", lambda: _of_hooks(now, seen, dead, step, preserved), e)
         told = {name for one in e.silencers for name in one.parameters}
         not_finite, lost, zero = (
             tuple(n for n in not_finite if n not in told),
             *([n for n in m if n not in told] for m in (lost, zero)),
         )
     if run.mishap is not None and run.mishap.kind == mishaps.HOOK_RESULT and options.replay:
-        return _refused(e, step, preserved)
+        return tries.make("hooks", lambda: _refused(e, step, preserved), e)
     found = vanishing.find(run.graph, e.trace, zero)
     if zero and not found and any(n.label.endswith("Backward") for n in run.graph.nodes if not n.leaf):
         lost += [n for n in zero if n in behind]  # a custom Function may return zeros
@@ -310,9 +344,10 @@ def _asked(
     e = replace(e, not_finite=not_finite, vanishing=found, nan_loss=nan)
     if not options.replay or not (not_finite or lost or barren):
         return e
-    answers = questions.ask(step.run, step.model, preserved, not_finite=not_finite, lost=lost, zero=barren)
-    seen = {(call.index, call.key): call for call in e.trace.calls}
-    again = [(kind, seen.get((call.index, call.key))) for kind, call in answers.swallowed]
+    ask = partial(questions.ask, step.run, step.model, preserved, not_finite=not_finite, lost=lost, zero=barren)
+    answers = tries.make("questions", ask, questions.Answers(runs=1))
+    known = {(call.index, call.key): call for call in e.trace.calls}
+    again = [(kind, known.get((call.index, call.key))) for kind, call in answers.swallowed]
     found += tuple(vanishing.Vanishing(kind, call, tuple(zero)) for kind, call in again if call is not None)
     return replace(e, spoiler=answers.spoiler, dropped=answers.dropped, vanishing=found, reruns=e.reruns + answers.runs)
 
@@ -343,7 +378,7 @@ def _used(trace: Trace) -> set[str]:
 def _files(step: load.Step, trace: Trace, callers: Chain) -> tuple[str, ...]:
     """The user's files: those that ran, those of the model's classes, those that called us, and notebook cells."""
     ran = [code.co_filename for call in trace.calls for code, _ in call.chain]
-    written = classes.class_files({type(module) for module in step.model.modules()})
+    written = classes.class_files({type(module) for module in registered.each(step.model)})
     called = [code.co_filename for code, _ in callers]
     return tuple(
         f for f in dict.fromkeys([*step.files, *ran, *written, *called, *cells.files()]) if frames.is_user_file(f)
@@ -352,5 +387,6 @@ def _files(step: load.Step, trace: Trace, callers: Chain) -> tuple[str, ...]:
 
 def _shown(loss: torch.Tensor) -> str:
     if has_no_numbers(loss) or loss.numel() != 1:
-        return str(tuple(loss.shape))
-    return f"{loss.detach().item():.4f}"
+        return str(tuple(shape_of(loss)))
+    with torch._C.DisableTorchFunctionSubclass():  # a subclass may answer otherwise
+        return f"{loss.detach().item():.4f}"

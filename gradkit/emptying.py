@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from gradkit import holders, patches
+from gradkit import holders, patches, strangers
 from gradkit.holders import ATTRIBUTE, ELEMENT, GLOBAL, ITEM, MEMO, PART, VARIABLE, Edge
 
 Undo = Callable[[], object]
@@ -57,7 +57,7 @@ def _take(edge: Edge, bare: bool) -> None:
     elif edge.kind == ELEMENT:
         if bare:
             holder.clear()
-        elif key < len(holder):
+        elif key < strangers.size(holder):
             holder[key] = None
     elif edge.kind == ATTRIBUTE and not bare and key in holders.attributes(holder):
         del holders.attributes(holder)[key]
@@ -73,7 +73,7 @@ def at(edge: Edge) -> list[Any]:
         inner = vars(edge.holder) if isinstance(edge.holder, type) else holders.attributes(edge.holder)
         return [inner[edge.key]] if edge.key in inner else []
     if edge.kind == ELEMENT:
-        return [edge.holder[edge.key]] if edge.key < len(edge.holder) else []
+        return [edge.holder[edge.key]] if edge.key < strangers.size(edge.holder) else []
     if edge.kind == PART:
         return []
     return [edge.holder[edge.key]] if edge.key in edge.holder else []
@@ -112,14 +112,14 @@ def _snapshot(edge: Edge) -> list[Undo]:
 
 
 def _copy(holder: Any) -> Any:
-    return dict(dict.items(holder)) if isinstance(holder, dict) else list(holder)
+    return dict(strangers.items(holder)) if strangers.is_a(holder, dict) else strangers.entries(holder)
 
 
 def _refill(holder: Any, entries: Any) -> None:
-    if isinstance(holder, dict):
+    if strangers.is_a(holder, dict):
         if [(k, id(v)) for k, v in dict.items(holder)] != [(k, id(v)) for k, v in entries.items()]:
             holder.clear()
             holder.update(entries)
-    elif [id(v) for v in holder] != [id(v) for v in entries]:
+    elif [id(v) for v in strangers.entries(holder)] != [id(v) for v in entries]:
         holder.clear()
         holder.extend(entries)

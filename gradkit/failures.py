@@ -10,7 +10,7 @@ from types import FrameType
 import torch
 from torch import nn
 
-from gradkit import cells
+from gradkit import cells, registered, strangers
 from gradkit.errors import GradkitError
 from gradkit.frames import is_user_file, line_of, locate
 from gradkit.signatures import expectation
@@ -51,7 +51,7 @@ def explain(error: Exception, model: nn.Module, batch: str = "") -> GradkitError
     """
     if isinstance(error, GradkitError):
         return error
-    words = str(error)
+    words = strangers.text(error)
     key = next(key for key, kind, pattern in _RULES if isinstance(error, kind) and re.search(pattern, words))
     lines = [f"--> {where(error)}", *_layer(error, model)]
     if batch:
@@ -66,7 +66,7 @@ def cause_of(error: BaseException) -> str:
         >>> cause_of(KeyError("labels"))
         "KeyError: 'labels'"
     """
-    words = error.msg if isinstance(error, SyntaxError) else str(error)
+    words = str(error.msg) if isinstance(error, SyntaxError) else strangers.text(error)
     first = next((line.strip() for line in words.splitlines() if line.strip()), "")
     text = f"{type(error).__name__}: {first}" if first else type(error).__name__
     return text if len(text) <= 300 else f"{text[:299]}…"
@@ -95,16 +95,16 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 
 def _layer(error: BaseException, model: nn.Module) -> list[str]:
     """The innermost layer that was running, and the range of the integers that an embedding was given."""
-    names = {id(module): name for name, module in model.named_modules()}
+    names = {id(module): name for name, module in registered.modules(model)}
     for frame, _ in reversed(list(_frames(error))):
         layer = frame.f_locals.get("self")
-        if not isinstance(layer, nn.Module) or (layer is model and list(layer.children())):
+        if not strangers.is_a(layer, nn.Module) or (layer is model and registered.children(layer)):
             continue
-        shape = repr(layer) if not list(layer.children()) else type(layer).__name__
+        shape = strangers.text(layer) if not registered.children(layer) else type(layer).__name__
         name = names.get(id(layer), "")
         lines = [f"    {name} = {shape}" if name else f"    {shape}"]
         given = frame.f_locals.get("input")
-        if isinstance(layer, nn.Embedding) and isinstance(given, torch.Tensor) and given.numel():
+        if isinstance(layer, nn.Embedding) and strangers.is_a(given, torch.Tensor) and given.numel():
             lines.append(f"    input = {given.min().item()} … {given.max().item()}")
         return lines
     return []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import inspect
 import sys
 import types
 from collections import deque
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from gradkit import owners
+from gradkit import owners, strangers
 from gradkit.frames import is_user_file
 
 ATTRIBUTE, ITEM, ELEMENT, VARIABLE, GLOBAL, MEMO, PART = (
@@ -75,30 +74,30 @@ def ways(
     todo: deque[tuple[Any, Edge | None]] = deque((root, None) for root in roots)
     while todo and len(seen) < most:
         thing, edge = todo.popleft()
-        if edge is not None and (id(thing) in wanted or isinstance(thing, Memo)):
+        if edge is not None and (id(thing) in wanted or strangers.is_a(thing, Memo)):
             found.setdefault(id(thing), []).append(edge)
-        if id(thing) in seen or isinstance(thing, _ATOMS):
+        if id(thing) in seen or strangers.is_a(thing, _ATOMS):
             continue
         seen[id(thing)] = thing
-        code = thing.__code__ if isinstance(thing, FunctionType) else None
+        code = thing.__code__ if strangers.is_a(thing, FunctionType) else None
         todo.extend((value, Edge(kind, key, holder, edge, code)) for kind, key, holder, value in held(thing))
     return found
 
 
 def held(thing: Any) -> Iterator[_Found]:
     """What a thing holds, each with kind, key and holder. Nothing of the user's is called for it."""
-    if isinstance(thing, (Optimizer, property, staticmethod, classmethod, MethodType, functools.partial)):
+    if strangers.is_a(thing, (Optimizer, property, staticmethod, classmethod, MethodType, functools.partial)):
         yield from ((PART, "", thing, part) for part in _parts(thing))
-    elif isinstance(thing, FunctionType):
+    elif strangers.is_a(thing, FunctionType):
         yield from _of_function(thing)
-    elif inspect.isclass(thing):
+    elif strangers.is_a(thing, type):
         if is_users(thing):
             yield from ((ATTRIBUTE, name, thing, value) for name, value in vars(thing).items())
             yield from ((PART, "", thing, base) for base in thing.__bases__)
-    elif isinstance(thing, ModuleType):
+    elif strangers.is_a(thing, ModuleType):
         if is_user_file(vars(thing).get("__file__") or "<"):
             yield from ((GLOBAL, name, vars(thing), value) for name, value in vars(thing).items())
-    elif isinstance(thing, Memo):
+    elif strangers.is_a(thing, Memo):
         kept = gc.get_referents(thing)
         yield from ((MEMO, "", thing, value) for one in kept for value in _values(one))
     else:
@@ -106,17 +105,17 @@ def held(thing: Any) -> Iterator[_Found]:
 
 
 def _values(one: Any) -> list[Any]:
-    return list(one.values()) if isinstance(one, dict) else [one]
+    return strangers.entries(one) if strangers.is_a(one, dict) else [one]
 
 
 def _parts(thing: Any) -> list[Any]:
-    if isinstance(thing, MethodType):
+    if strangers.is_a(thing, MethodType):
         return [thing.__self__, thing.__func__]
-    if isinstance(thing, functools.partial):
+    if strangers.is_a(thing, functools.partial):
         return [thing.func, *thing.args, *thing.keywords.values()]
-    if isinstance(thing, property):
+    if strangers.is_a(thing, property):
         return [thing.fget]
-    return [] if isinstance(thing, Optimizer) else [thing.__func__]
+    return [] if strangers.is_a(thing, Optimizer) else [thing.__func__]
 
 
 def _of_function(function: FunctionType) -> Iterator[_Found]:
@@ -137,12 +136,11 @@ def _of_function(function: FunctionType) -> Iterator[_Found]:
 
 
 def _of_object(thing: Any) -> Iterator[_Found]:
-    if isinstance(thing, dict):
-        yield from ((ITEM, key, thing, value) for key, value in list(dict.items(thing)))
-    elif isinstance(thing, (list, deque)):
-        yield from ((ELEMENT, i, thing, value) for i, value in enumerate(thing))
-    elif isinstance(thing, (tuple, set, frozenset)):
-        yield from ((PART, i, thing, value) for i, value in enumerate(thing))
+    if strangers.is_a(thing, dict):
+        yield from ((ITEM, key, thing, value) for key, value in strangers.items(thing))
+    elif strangers.is_a(thing, (list, deque, tuple, set, frozenset)):
+        kind = ELEMENT if strangers.is_a(thing, (list, deque)) else PART
+        yield from ((kind, i, thing, value) for i, value in enumerate(strangers.entries(thing)))
     if type(thing) in (dict, list, tuple, set):
         return
     inner = attributes(thing)
@@ -154,11 +152,7 @@ def _of_object(thing: Any) -> Iterator[_Found]:
 
 def attributes(thing: Any) -> dict[str, Any]:
     """The dictionary of an object's own attributes, ``{}`` if it has none."""
-    try:
-        found = object.__getattribute__(thing, "__dict__")
-    except AttributeError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return strangers.attributes(thing)
 
 
 def _slots(thing: Any) -> Iterator[_Found]:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from gradkit import frames, patches
+from gradkit import frames, patches, strangers
 from gradkit.standins import Hook, Tampered
 from gradkit.trace import Tracer
 from gradkit.traces import Chain, Key
@@ -33,14 +33,13 @@ def of_user(hook: Any) -> CodeType | None:
         >>> of_user(torch.zeros_like) is None
         True
     """
-    while isinstance(hook, functools.partial):
+    while strangers.is_a(hook, functools.partial):
         hook = hook.func
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(Exception):  # going round in a circle, or raising when it is asked
         hook = inspect.unwrap(hook)
-    hook = getattr(hook, "__func__", hook)
-    called = hook if hasattr(hook, "__code__") else getattr(type(hook), "__call__", None)  # noqa: B004
-    code = getattr(called, "__code__", None)
-    return code if isinstance(code, CodeType) and frames.is_user_file(code.co_filename) else None
+    hook = strangers.ask(hook, "__func__", hook)
+    code = strangers.ask(hook, "__code__") or strangers.ask(strangers.ask(type(hook), "__call__"), "__code__")
+    return code if strangers.is_a(code, CodeType) and frames.is_user_file(code.co_filename) else None
 
 
 def on_filled(parameters: Mapping[str, torch.Tensor]) -> frozenset[str]:

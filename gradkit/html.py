@@ -43,9 +43,8 @@ def write(
     if drawing:
         name = escape(i18n.words("picture.title", language))
         parts.append(f'<div class="gk-paper" role="group" aria-label="{name}" tabindex="0">{drawing}</div>')
-    parts.append(
-        f'<p class="gk-summary">{escape(summary)}</p>{_folded(asides, language)}{_table(breakdown, language)}</div>'
-    )
+    foot = "<br>".join(map(escape, summary.splitlines()))
+    parts.append(f'<p class="gk-summary">{foot}</p>{_folded(asides, language)}{_table(breakdown, language)}</div>')
     return "\n".join(parts)
 
 

@@ -13,9 +13,12 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from gradkit import registered, strangers
+from gradkit.batches import shown
 from gradkit.errors import GradkitError
 from gradkit.reach import Reached
 from gradkit.records import ModuleInfo, Parameter
+from gradkit.unreal import shape_of
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,27 @@ class Hidden:
     history: bool = False
 
 
+def patterns(should_train: Any) -> tuple[str, ...] | None:
+    """Names or globs as they were given, a single one too.
+
+    Raises:
+        GradkitError: something else (``bad_should_train``).
+
+    Example:
+        >>> patterns("fc.*"), patterns(["a", "b"]), patterns(None)
+        (('fc.*',), ('a', 'b'), None)
+    """
+    if should_train is None:
+        return None
+    try:
+        found = (should_train,) if strangers.is_a(should_train, str) else tuple(should_train)
+    except Exception as error:
+        raise GradkitError("bad_should_train", got=shown(should_train)) from error
+    if not all(strangers.is_a(one, str) for one in found):
+        raise GradkitError("bad_should_train", got=shown(should_train))
+    return tuple(map(str.__str__, found))
+
+
 def wanted(model: nn.Module, should_train: Sequence[str] | None) -> tuple[str, ...]:
     """The names of the parameters that should train: those that match a name or glob, else all that require grad.
 
@@ -57,9 +81,9 @@ def wanted(model: nn.Module, should_train: Sequence[str] | None) -> tuple[str, .
         >>> wanted(nn.Linear(2, 1), ["wei*"])
         ('weight',)
     """
-    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    names = [name for name, _ in registered.parameters(model, twice=True)]
     if should_train is None:
-        return tuple(n for n, p in model.named_parameters() if p.requires_grad)
+        return tuple(n for n, p in registered.parameters(model) if p.requires_grad)
     for pattern in should_train:
         if not any(_matches(name, pattern) for name in names) and _hidden(model, pattern) is None:
             near = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
@@ -76,7 +100,7 @@ def unregistered(model: nn.Module, should_train: Sequence[str] | None) -> tuple[
         >>> [hidden.name for hidden in unregistered(model, ["weight", "scale"])]
         ['scale']
     """
-    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    names = {name for name, _ in registered.parameters(model, twice=True)}
     found = []
     for pattern in should_train or ():
         hidden = _hidden(model, pattern)
@@ -96,27 +120,22 @@ def follow(model: nn.Module, parts: Sequence[Any]) -> Hidden | None:
         parts: of the name; of lists also as numbers, of dictionaries the keys as they are.
     """
     way: list[tuple[type, str]] = []
-    broken, kind, registered = 0, "", True
+    broken, kind, counted = 0, "", True
     at: Any = model
     for part in parts:
-        if isinstance(at, (list, tuple, deque)):
-            at = at[int(part)] if str(part).isdigit() and int(part) < len(at) else None
-        elif isinstance(at, dict):
-            at = at.get(part)
+        if strangers.is_a(at, (list, tuple, deque)):
+            at = strangers.entries(at)[int(part)] if str(part).isdigit() and int(part) < strangers.size(at) else None
+        elif strangers.is_a(at, dict):
+            at = next((value for key, value in strangers.items(at) if type(key) is type(part) and key == part), None)
         else:
-            known = (
-                {**dict(at.named_children()), **dict(at.named_parameters(recurse=False))}
-                if isinstance(at, nn.Module)
-                else {}
-            )
-            registered = registered and part in known
+            counted = counted and strangers.is_a(at, nn.Module) and part in registered.names(at)
             way.append((type(at), part))
-            at = getattr(at, part, None)
+            at = strangers.ask(at, part)
         if at is None:
             return None
-        if not registered and not kind and isinstance(at, (nn.Module, torch.Tensor)):
+        if not counted and not kind and strangers.is_a(at, (nn.Module, torch.Tensor)):
             broken, kind = len(way), type(at).__name__
-    history = isinstance(at, torch.Tensor) and at.requires_grad and not at.is_leaf
+    history = strangers.is_a(at, torch.Tensor) and at.requires_grad and not at.is_leaf
     return Hidden(".".join(map(str, parts)), tuple(way), broken or len(way), kind, history)
 
 
@@ -126,15 +145,15 @@ def _matches(name: str, pattern: str) -> bool:
 
 def table(model: nn.Module, want: Iterable[str], used: Iterable[str], reached: Reached) -> tuple[Parameter, ...]:
     """The parameter table: a row for each name."""
-    want, used, owners = set(want), set(used), dict(model.named_modules(remove_duplicate=False))
+    want, used, owners = set(want), set(used), registered.holders(model)
     first: dict[int, str] = {}
     rows = []
-    for name, p in model.named_parameters(remove_duplicate=False):
-        owner = owners[name.rpartition(".")[0]]
+    for name, p in registered.parameters(model, twice=True):
+        owner = owners[name]
         same = first.setdefault(id(p), name)
         rows.append(
             Parameter(
-                name=name, shape=tuple(p.shape) if _has_shape(p) else (), numel=p.numel() if _has_shape(p) else 0,
+                name=name, shape=tuple(shape_of(p)), numel=p.numel() if _has_shape(p) else 0,
                 dtype=str(p.dtype).removeprefix("torch."), requires_grad=p.requires_grad, training=owner.training,
                 should_train=name in want, used=name in used, reached=name in reached.norms,
                 grad_norm=reached.norms.get(name), module=type(owner).__name__,
@@ -152,7 +171,7 @@ def modules(model: nn.Module, rows: Sequence[Parameter]) -> tuple[ModuleInfo, ..
     """The model's modules, each with how many elements it holds, how many may train and how many are reached."""
     counts: dict[str, list[int]] = {}
     seen: set[int] = set()
-    for row, (_, parameter) in zip(rows, model.named_parameters(remove_duplicate=False), strict=True):
+    for row, (_, parameter) in zip(rows, registered.parameters(model, twice=True), strict=True):
         if id(parameter) in seen:
             continue
         seen.add(id(parameter))
@@ -163,7 +182,7 @@ def modules(model: nn.Module, rows: Sequence[Parameter]) -> tuple[ModuleInfo, ..
             entry[1] += row.numel if row.should_train or row.requires_grad else 0
             entry[2] += row.numel if row.reached else 0
     infos = []
-    for path, module in model.named_modules():
+    for path, module in registered.modules(model):
         numel, trainable, reached = counts.get(path, [0, 0, 0])
         infos.append(ModuleInfo(path, type(module).__name__, numel, trainable, reached, module.training))
     return tuple(infos)
@@ -174,8 +193,8 @@ def adapters(model: nn.Module) -> tuple[Adapter, ...]:
     if "peft" not in sys.modules:
         return ()
     found: dict[str, Adapter] = {}
-    names = [name for name, _ in model.named_parameters()]
-    for path, module in model.named_modules():
+    names = [name for name, _ in registered.parameters(model)]
+    for path, module in registered.modules(model):
         for key, config in _configs(module):
             if key in found:
                 continue
@@ -187,14 +206,20 @@ def adapters(model: nn.Module) -> tuple[Adapter, ...]:
 
 
 def _active(module: Any) -> list[str]:
-    active: Any = getattr(module, "active_adapters", None) or getattr(module, "active_adapter", ())
+    """The adapters that run: those of the layers that peft put in; without any, what the model says of itself."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = [one for one in registered.each(module) if strangers.is_a(one, BaseTunerLayer)]
+    if layers:
+        return list(dict.fromkeys(name for one in layers for name in one.active_adapters))
+    active: Any = strangers.ask(module, "active_adapters") or strangers.ask(module, "active_adapter", ())
     active = active() if callable(active) else active
     return [active] if isinstance(active, str) else list(active)
 
 
 def _configs(module: nn.Module) -> list[tuple[str, Any]]:
-    table = getattr(module, "peft_config", None)
-    if not isinstance(table, dict):
+    table = strangers.ask(module, "peft_config")
+    if not strangers.is_a(table, dict):
         return []
     return [(str(key), config) for key, config in table.items() if hasattr(config, "inference_mode")]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from gradkit import calls, carriers, transforms
+from gradkit import autograd, calls, carriers, strangers, transforms
 from gradkit.traces import Value
-from gradkit.unreal import has_no_numbers
+from gradkit.unreal import has_no_numbers, shape_of
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -28,15 +28,14 @@ def leaves(values: Iterable[Any], depth: int = 0) -> list[Any]:
     """Tensors, and numbers or arrays with origins, inside lists, tuples and dictionaries."""
     found: list[Any] = []
     for value in values:
-        if isinstance(value, torch.Tensor):
+        kind = type(value)  # an object may claim to be of another
+        if issubclass(kind, torch.Tensor):
             found.append(value)
-        elif type(value) in _ATOMS:
+        elif kind in _ATOMS:
             continue
-        elif isinstance(value, (list, tuple)) and depth < 4:
-            found += leaves(value, depth + 1)
-        elif isinstance(value, dict) and depth < 4:
-            found += leaves(value.values(), depth + 1)
-        elif isinstance(value, (float, carriers.Float32, carriers.Array)):
+        elif issubclass(kind, (list, tuple, dict)):
+            found += leaves(strangers.entries(value), depth + 1) if depth < 4 else ()
+        elif issubclass(kind, (float, carriers.Float32, carriers.Array)):
             found.append(value)
     return found
 
@@ -163,7 +162,9 @@ class Ledger:
         flag, number = transforms.requires_grad(tensor) if self.wrapping else tensor.requires_grad, len(self.makers)
         leaf = flag and tensor.is_leaf and tensor.requires_grad
         self.makers.append(maker)
-        self._facts.append([tensor.shape, tensor.dtype, flag, parameter, buffer, False, leaf, "", False, False, -1, ""])
+        self._facts.append(
+            [shape_of(tensor), tensor.dtype, flag, parameter, buffer, False, leaf, "", False, False, -1, ""]
+        )
         self._ids[id(tensor)] = (weakref.ref(tensor), number)
         return number
 
@@ -196,8 +197,8 @@ class Ledger:
         for parent, _ in node.next_functions:
             if parent is None:
                 continue
-            if hasattr(parent, "variable"):
-                found.append(self.use(parent.variable))
+            if (variable := autograd.leaf(parent)) is not None:
+                found.append(self.use(variable))
                 continue
             outputs = self._outputs_at(parent._sequence_nr())
             found.extend(outputs if outputs or depth > 8 else self._behind(parent, depth + 1))

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from gradkit import adapters, failures
+from gradkit import adapters, failures, strangers
 from gradkit.batches import load_batch, shown
 from gradkit.building import build_loss, build_model, build_step
 from gradkit.calling import ModelCall, StepCall
@@ -85,11 +85,11 @@ def from_objects(
         >>> step.run().shape, step.label
         (torch.Size([]), 'Linear')
     """
-    if not isinstance(model, nn.Module):
+    if not strangers.is_a(model, nn.Module):
         raise GradkitError("not_a_module", name="model", got=shown(model))
     if loss is not None and not callable(loss):
         raise GradkitError("not_callable", name="loss", got=shown(loss))
-    call = ModelCall(model, load_batch(batch) if isinstance(batch, DataLoader) else batch, loss)
+    call = ModelCall(model, load_batch(batch) if strangers.is_a(batch, DataLoader) else batch, loss)
     return Step(call, model, label or type(model).__name__, files_of(model, loss))
 
 
@@ -110,14 +110,15 @@ def from_step(step: Callable[[], object], model: nn.Module | None = None, *, lab
         >>> from_step(lambda: net(torch.ones(4, 3)).mean()).model is net
         True
     """
-    if isinstance(step, nn.Module) or not callable(step):
+    if strangers.is_a(step, nn.Module) or not callable(step):
         raise GradkitError("not_callable", name="step", got=shown(step))
-    label = label or getattr(step, "__qualname__", type(step).__name__).replace("<locals>.", "")
+    named = strangers.ask(step, "__qualname__")
+    label = label or (named if type(named) is str else type(step).__name__).replace("<locals>.", "")
     if accepts(step).required:
         raise GradkitError("step_needs_arguments", name=label, arguments=", ".join(accepts(step).required))
     if model is None:
         model = model_of(step, label)
-    elif not isinstance(model, nn.Module):
+    elif not strangers.is_a(model, nn.Module):
         raise GradkitError("not_a_module", name="model", got=shown(model))
     return Step(StepCall(step, label), model, label, files_of(step, model))
 

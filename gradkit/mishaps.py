@@ -12,7 +12,7 @@ from types import CodeType, TracebackType
 from torch.autograd import function, graph
 from torch.utils import hooks
 
-from gradkit import calls, frames
+from gradkit import calls, frames, strangers
 from gradkit.traces import Chain
 
 TWICE, OVERWRITTEN, LEAF_WRITTEN, VIEW_WRITTEN = "twice", "overwritten", "leaf_written", "view_written"
@@ -96,7 +96,7 @@ def of(error: BaseException, *, in_step: bool = False, asked: int = -1, inputs: 
         many_elements
     """
     for one in calls.raised_from(error):
-        message = str(one) or type(one).__name__
+        message = strangers.text(one) or type(one).__name__
         kind = next((kind for kind, pattern in _KINDS if re.search(pattern, message, re.S)), "")
         chain, inside = _where(one.__traceback__)
         if (isinstance(one, (RuntimeError, AssertionError, ValueError, TypeError)) and kind) or inside:

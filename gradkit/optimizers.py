@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradkit import registered, strangers
 from gradkit.holders import attributes
 from gradkit.preserve import Preserved
 
@@ -51,7 +52,7 @@ def gap(
     """
     optimizers = list({id(one): one for one in (given, *found) if one is not None}.values())
     held = holding(optimizers)
-    now = {n: p for n, p in model.named_parameters(remove_duplicate=False) if n not in before and p.requires_grad}
+    now = {n: p for n, p in registered.parameters(model, twice=True) if n not in before and p.requires_grad}
     late = tuple(n for n, p in now.items() if id(p) not in held and ran(p))
     mine = {id(p) for p in before.values()} | {id(p) for p in now.values()}
     own = [one for one in optimizers if mine & holding([one])]
@@ -77,6 +78,19 @@ def _gap(optimizer: Optimizer, missing: tuple[str, ...], reason: str) -> Gap:
     return Gap(type(optimizer).__name__, settings, missing, reason)
 
 
+def is_one(thing: Any) -> bool:
+    """Whether something has groups of parameters, as an optimizer has, of whatever class it is.
+
+    Example:
+        >>> is_one(torch.optim.SGD([torch.ones(1)])), is_one([torch.ones(1)])
+        (True, False)
+    """
+    groups = strangers.ask(thing, "param_groups")
+    return strangers.is_a(groups, list) and all(
+        strangers.is_a(group, dict) and strangers.is_a(dict.get(group, "params"), (list, tuple)) for group in groups
+    )
+
+
 def holding(optimizers: Iterable[Optimizer]) -> set[int]:
     """The ids of all that some optimizers hold."""
     return {id(p) for one in optimizers for p in _all(one)}
@@ -97,8 +111,8 @@ def orphaned(parameter: torch.Tensor) -> bool:
 
 def _names(holder: Any, parameter: torch.Tensor) -> bool:
     """Whether a holder is a dictionary, or an object with attributes, of anybody's but gradkit's own."""
-    kept = holder if isinstance(holder, dict) else attributes(holder)
-    if not any(value is parameter for value in kept.values()):
+    kept = holder if strangers.is_a(holder, dict) else attributes(holder)
+    if not any(value is parameter for value in strangers.entries(kept)):
         return False
     owners = gc.get_referrers(kept) if kept is holder else [holder]  # up to Python 3.10, attributes are a dictionary
     return not any(type(one).__module__ == Preserved.__module__ for one in owners)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gradkit import autograd, reach
+from gradkit import attempts, autograd, reach
 from gradkit.autograd import AutogradGraph
 from gradkit.preserve import Preserved
 from gradkit.reach import Reached
@@ -30,6 +31,13 @@ def outcome(tracer: Tracer, loss: Any, preserved: Preserved) -> tuple[AutogradGr
     inner = tracer.own(loss)
     if inner is not None:
         return inner.graph, inner.reached
-    graph = autograd.graph([loss], preserved.parameters)
+    graph = read([loss], preserved)
     reached = reach.backward(loss, preserved, tracer.begin)
     return graph, replace(reached, norms={**tracer.backwards.reached, **reached.norms})
+
+
+def read(tensors: Sequence[Any], preserved: Preserved) -> AutogradGraph:
+    """The graph behind some tensors; an empty one, with the error, where that cannot be read."""
+    tried = attempts.Attempts()
+    graph = tried.make("graph", lambda: autograd.graph(tensors, preserved.parameters), AutogradGraph())
+    return replace(graph, error=tried.untried[0].error) if tried.untried else graph

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
 from torch import nn
 from torch.optim import Optimizer
 
+from gradkit import registered, strangers
 from gradkit.errors import GradkitError
 from gradkit.frames import is_user_file
 
@@ -21,7 +21,15 @@ Answer = TypeVar("Answer")
 
 def by_class(ask: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
     """A question about a class that is answered once, and then remembered."""
-    return functools.lru_cache(maxsize=1024)(ask)
+    known = functools.lru_cache(maxsize=1024)(ask)
+
+    def answer(kind: Any) -> Answer:
+        try:
+            return known(kind)
+        except Exception:  # noqa: BLE001  a metaclass may refuse to hash its classes
+            return ask(kind)
+
+    return answer
 
 
 def model_of(step: object, name: str) -> nn.Module:
@@ -39,8 +47,8 @@ def model_of(step: object, name: str) -> nn.Module:
         >>> model_of(lambda: net.weight.sum(), "step") is net
         True
     """
-    said = getattr(step, "model", None)
-    if isinstance(said, nn.Module):
+    said = strangers.ask(step, "model")
+    if strangers.is_a(said, nn.Module):
         return said
     found = modules_of(step)
     if not found:
@@ -52,10 +60,10 @@ def model_of(step: object, name: str) -> nn.Module:
 
 def modules_of(step: object) -> tuple[nn.Module, ...]:
     """The outermost modules that a callable uses; those without parameters (a loss) only if there are no others."""
-    found = {id(one): one for one in _things(step, set()) if isinstance(one, nn.Module)}
-    inner = {id(child) for one in found.values() for child in one.modules() if child is not one}
+    found = {id(one): one for one in _things(step, set()) if strangers.is_a(one, nn.Module)}
+    inner = {id(child) for one in found.values() for child in registered.each(one) if child is not one}
     outer = [one for key, one in found.items() if key not in inner]
-    return tuple([one for one in outer if next(one.parameters(), None) is not None] or outer)
+    return tuple([one for one in outer if registered.parameters(one)] or outer)
 
 
 def optimizers_of(step: object, model: nn.Module) -> tuple[Optimizer, ...]:
@@ -69,12 +77,12 @@ def optimizers_of(step: object, model: nn.Module) -> tuple[Optimizer, ...]:
         True
     """
     found: dict[int, Optimizer] = {}
-    things = [*_things(getattr(step, "step", step), set()), *model.modules()]
+    things = [*_things(strangers.ask(step, "step", step), set()), *registered.each(model)]
     for thing in things:
-        parts = [*_parts(thing), *getattr(thing, "__dict__", {}).values()]
+        parts = [*_parts(thing), *_own(thing)]
         for one in (one for part in parts for one in members(part)):
-            held = one if isinstance(one, Optimizer) else getattr(one, "__dict__", {}).get("optimizer")
-            if isinstance(held, Optimizer):
+            held = one if strangers.is_a(one, Optimizer) else strangers.attributes(one).get("optimizer")
+            if strangers.is_a(held, Optimizer):
                 found.setdefault(id(held), held)
     return tuple(found.values())
 
@@ -85,13 +93,13 @@ def files_of(*things: object) -> tuple[str, ...]:
     for thing in things:
         for one in _things(thing, set()):
             functions = (
-                [getattr(type(part), "forward", None) for part in one.modules()]
-                if isinstance(one, nn.Module)
+                [getattr(type(part), "forward", None) for part in registered.each(one)]
+                if strangers.is_a(one, nn.Module)
                 else [one]
             )
             for function in functions:
-                code = getattr(function, "__code__", None)
-                if isinstance(code, CodeType) and is_user_file(code.co_filename):
+                code = strangers.ask(function, "__code__")
+                if strangers.is_a(code, CodeType) and is_user_file(code.co_filename):
                     files.setdefault(code.co_filename)
     return tuple(files)
 
@@ -102,38 +110,46 @@ def _things(thing: Any, seen: set[int]) -> Iterator[Any]:
         return
     seen.add(id(thing))
     yield thing
-    if isinstance(thing, nn.Module):
+    if strangers.is_a(thing, nn.Module):
         return
     for part in _parts(thing):
         for one in members(part):
             # of objects (a trainer) only those that a function names: theirs in turn would lead anywhere
-            if _leads_on(one) or (isinstance(thing, (MethodType, FunctionType)) and _is_plain_object(one)):
+            if _leads_on(one) or (strangers.is_a(thing, (MethodType, FunctionType)) and _is_plain_object(one)):
                 yield from _things(one, seen)
 
 
 def _parts(thing: Any) -> list[Any]:
-    if isinstance(thing, functools.partial):
+    if strangers.is_a(thing, functools.partial):
         return [thing.func, *thing.args, *thing.keywords.values()]
-    if isinstance(thing, MethodType):
+    if strangers.is_a(thing, MethodType):
         return [thing.__self__, thing.__func__]
-    if isinstance(thing, FunctionType):
+    if strangers.is_a(thing, FunctionType):
         return used(thing)
-    return list(getattr(thing, "__dict__", {}).values())
+    return _own(thing)
+
+
+def _own(thing: Any) -> list[Any]:
+    """The attributes of an object's own; of a class, all that is written in it."""
+    inner = type.__getattribute__(thing, "__dict__") if strangers.is_a(thing, type) else strangers.attributes(thing)
+    return list(inner.values())
 
 
 def _leads_on(value: Any) -> bool:
-    if isinstance(value, FunctionType):
+    if strangers.is_a(value, FunctionType):
         return is_user_file(value.__code__.co_filename)
-    if inspect.isclass(value):
+    if strangers.is_a(value, type):
         return not issubclass(value, nn.Module) and is_users(value)
-    return isinstance(value, (nn.Module, functools.partial, MethodType))
+    return strangers.is_a(value, (nn.Module, functools.partial, MethodType))
 
 
 def members(part: Any) -> list[Any]:
     """What a small container holds; anything else by itself."""
-    if isinstance(part, Mapping) and len(part) <= 64:
-        return list(part.values())
-    return list(part) if isinstance(part, (list, tuple)) and len(part) <= 64 else [part]
+    is_mapping = strangers.is_mapping(part)
+    if not (is_mapping or strangers.is_a(part, (list, tuple))) or strangers.size(part) > 64:
+        return [part]
+    held = strangers.values(part) if is_mapping else strangers.entries(part)
+    return held if len(held) <= 64 else [part]
 
 
 def used(function: FunctionType) -> list[Any]:
@@ -156,7 +172,7 @@ def names(code: CodeType) -> set[str]:
 def _is_plain_object(value: Any) -> bool:
     """Whether a value is an object of a class of the user's, such as a trainer that holds the model."""
     kind = type(value)
-    if kind.__module__ == "builtins" or inspect.ismodule(value) or inspect.isclass(value):
+    if kind.__module__ == "builtins" or strangers.is_a(value, (ModuleType, type)):
         return False
     return is_users(kind) or kind.__name__ in ("SimpleNamespace", "Namespace")
 

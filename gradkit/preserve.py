@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from gradkit import belongings, interrupts, patches, surroundings, tapes, turns, undo
+from gradkit import belongings, interrupts, patches, registered, strangers, surroundings, tapes, turns, undo
 from gradkit.contents import Back
 from gradkit.unreal import has_no_numbers, inner, is_hollow
 
@@ -88,7 +88,7 @@ class Preserved:
         turns.take(self, self._tell)
         self._mark = patches.depth()
         self._around = surroundings.remember()
-        self.parameters = dict(self.model.named_parameters(remove_duplicate=False))
+        self.parameters = dict(registered.parameters(self.model, twice=True))
         self.reach(self.step, self.model)
         self.watch(self.model)
         self._tapes = tapes.Tapes((thing for thing, _ in list(self._reached.values())), self.reach)
@@ -129,14 +129,14 @@ class Preserved:
         for thing in belongings.of(*roots):
             if id(thing) not in self._reached:
                 self._reached[id(thing)] = thing, undo.of(thing, belongings.is_kept(thing))
-                if isinstance(thing, nn.Parameter):
+                if strangers.is_a(thing, torch.Tensor) and isinstance(thing, nn.Parameter):
                     self._leaf(thing)
 
     def watch(self, root: nn.Module) -> None:
         """Remember a module that runs, and all below it, unless already known."""
         if id(root) not in self._reached:
             self.reach(root)
-        for module in root.modules():
+        for module in registered.each(root):
             if id(module) in self._modules:
                 continue
             self._modules[id(module)] = module

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from gradkit import mishaps
-from gradkit.autograd import walk
+from gradkit import mishaps, ranks, strangers
+from gradkit.autograd import leaf, walk
 from gradkit.mishaps import Mishap
 from gradkit.preserve import TENSOR_HOOKS, Preserved
 from gradkit.unreal import has_no_numbers
@@ -58,27 +58,28 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reache
     """
     if not loss.requires_grad:
         return Reached(elements=loss.numel())
-    for leaf in leaves_of(loss):
-        preserved.leaf(leaf)
+    for one in leaves_of(loss):
+        preserved.leaf(one)
     preserved.clear_grads()
+    ranks.meet()
     with torch.enable_grad(), arrivals(preserved) as arrived:
         error, mishap = "", None
         try:
             start = None if loss.numel() == 1 else torch.ones_like(loss)
             loss.backward(start, retain_graph=_older(loss, since))  # type: ignore[no-untyped-call]
         except Exception as raised:  # noqa: BLE001  a hook or a custom Function may raise anything
-            error, mishap = str(raised) or type(raised).__name__, mishaps.of(raised)
+            error, mishap = strangers.text(raised) or type(raised).__name__, mishaps.of(raised)
     held = norms(preserved.parameters)
     found, emptied = {**arrived, **held}, arrived.keys() - held.keys()
     if error:
-        behind = {id(leaf) for leaf in leaves_of(loss)}
+        behind = {id(one) for one in leaves_of(loss)}
         found = {name: found.get(name) for name, p in preserved.parameters.items() if name in found or id(p) in behind}
     preserved.clear_grads()
     return Reached(found, True, error, loss.numel(), mishap, frozenset(emptied))
 
 
 def _older(loss: torch.Tensor, since: int) -> bool:
-    return any(node._sequence_nr() < since for node in nodes_of(loss) if not hasattr(node, "variable"))
+    return any(node._sequence_nr() < since for node in nodes_of(loss) if leaf(node) is None)
 
 
 @contextlib.contextmanager
@@ -112,7 +113,7 @@ def norms(parameters: Mapping[str, torch.Tensor]) -> dict[str, float | None]:
 
 def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
     """Every leaf tensor in the autograd graph behind ``loss``."""
-    return [node.variable for node in nodes_of(loss) if hasattr(node, "variable")]
+    return [found for node in nodes_of(loss) if (found := leaf(node)) is not None]
 
 
 def nodes_of(loss: torch.Tensor) -> list[Any]:
@@ -177,8 +178,8 @@ def dropped(loss: torch.Tensor, preserved: Preserved) -> tuple[Dropped, ...]:
     names = {id(p): name for name, p in reversed(list(preserved.parameters.items()))}
     made = []
     for (_, position), (cls, parent, zeros) in found.items():
-        leaves = [node.variable for node in walk([parent])[0] if hasattr(node, "variable")]
-        behind = tuple(names[id(leaf)] for leaf in leaves if id(leaf) in names)
+        leaves = [one for node in walk([parent])[0] if (one := leaf(node)) is not None]
+        behind = tuple(names[id(one)] for one in leaves if id(one) in names)
         code = getattr(cls.backward, "__code__", None)
         if behind and code is not None:
             made.append(Dropped(cls.__name__, code, position, behind, zeros))
@@ -188,7 +189,7 @@ def dropped(loss: torch.Tensor, preserved: Preserved) -> tuple[Dropped, ...]:
 @contextlib.contextmanager
 def watched(loss: torch.Tensor, watch: Callable[[Any, Any, Any], None]) -> Iterator[None]:
     """While the block runs, ``watch(node, handed_on, handed)`` is called for every node that backward comes to."""
-    nodes = [node for node in nodes_of(loss) if not hasattr(node, "variable")]
+    nodes = [node for node in nodes_of(loss) if leaf(node) is None]
     handles = [node.register_hook(partial(watch, node)) for node in nodes]
     try:
         yield
@@ -213,7 +214,7 @@ _SMALLEST = 1e-10  # below, float32 loses the squares of much of what there is
 
 def _norm(grad: torch.Tensor) -> float | None:
     """The 2-norm; the largest element where squares would overflow; nan or inf only if the gradient holds such."""
-    if has_no_numbers(grad):
+    if has_no_numbers(grad) or grad.is_nested:
         return None
     values = grad.detach().coalesce().values() if grad.layout is torch.sparse_coo else grad.detach()
     if values.dim() > 1 and values.is_floating_point() and values.dtype is not torch.float64:

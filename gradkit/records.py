@@ -132,6 +132,20 @@ class Harmless:
 
 
 @dataclass(frozen=True)
+class Untried:
+    """A part of the diagnosis that broke off; what the first run found does not rest on it.
+
+    Attributes:
+        what: names its sentence, ``untried.<what>``: ``"graph"``, ``"picture"``, ``"replay"``, ``"mend"``, ``"stale"``,
+            ``"strays"``, ``"hooks"``, ``"questions"`` or ``"harmless"``.
+        error: what was raised.
+    """
+
+    what: str
+    error: str
+
+
+@dataclass(frozen=True)
 class Node:
     """One node of a picture, before folding.
 

@@ -18,7 +18,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.utils import checkpoint as checkpoints
 
-from gradkit import births, frames, patches
+from gradkit import births, frames, patches, strangers
 from gradkit.autograd import AutogradGraph
 from gradkit.calls import GRAD, UNSEEN
 from gradkit.cuts import DATA, DETACH, REGION, UNDECLARED, Cut
@@ -209,6 +209,6 @@ def rerun(step: Callable[[], Any], model: nn.Module, preserved: Preserved, cuts:
         trace = replayer.trace(loss)
         graph, reached = outcome(replayer, loss, preserved)
     except Exception as error:  # noqa: BLE001  whatever the changed step raises, the first run stands
-        return Rerun(None, 1, f"{type(error).__name__}: {error}")
+        return Rerun(None, 1, f"{type(error).__name__}: {strangers.text(error)}")
     zero = frozenset(name for name, norm in reached.norms.items() if norm == 0)
     return Rerun(frozenset(reached.norms), 1, reached.error, trace, graph, zero)

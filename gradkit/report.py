@@ -14,7 +14,7 @@ import graphviz
 
 from gradkit import breakdown, checklist, drawing, html, i18n, layout, render, text
 from gradkit.errors import GradkitError
-from gradkit.records import BARREN, Finding, Harmless, Parameter, Picture
+from gradkit.records import BARREN, Finding, Harmless, Parameter, Picture, Untried
 
 MOST_ASIDES = 6
 
@@ -35,6 +35,7 @@ class Report:
         harmless: stop-gradients that were looked at and starve nobody.
         grad_fn: autograd's name of the node that made the loss, ``""`` if none did.
         left: what was raised where something could not be put back as it was; ``()`` as a rule.
+        untried: parts of the diagnosis that broke off, for example a rerun; what is said does not rest on them.
     """
 
     findings: tuple[Finding, ...]
@@ -48,6 +49,7 @@ class Report:
     harmless: tuple[Harmless, ...] = ()
     grad_fn: str = ""
     left: tuple[str, ...] = ()
+    untried: tuple[Untried, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -91,6 +93,13 @@ class Report:
         shown = [one for one in self.harmless if one.why != BARREN][:MOST_ASIDES]
         return tuple(layout.aside(one, language) for one in shown)
 
+    def limits(self, language: str | None = None) -> tuple[str, ...]:
+        """A sentence for each part of the diagnosis that could not be made, and why."""
+        return tuple(i18n.words(f"untried.{one.what}", language, error=one.error) for one in self.untried)
+
+    def _foot(self, language: str | None) -> str:
+        return "\n".join([self.summary(language), *self.limits(language)])
+
     def checklist(self) -> tuple[checklist.Check, ...]:
         """Point by point what was seen of the run; each says itself by ``text(language)``."""
         return checklist.checks(
@@ -100,7 +109,7 @@ class Report:
     def text(self, language: str | None = None) -> str:
         """The report for a terminal."""
         return text.write(
-            self.sections(language), self.verdict(language), self.summary(language), language, self.asides(language)
+            self.sections(language), self.verdict(language), self._foot(language), language, self.asides(language)
         )
 
     def breakdown(self, depth: int = 1, language: str | None = None) -> str:
@@ -126,7 +135,7 @@ class Report:
         """The report as an HTML fragment, with the picture where it can be drawn."""
         shown = self._drawing(language) if with_picture else ""
         return html.write(
-            self.sections(language), self.verdict(language), self.summary(language), healthy=self.healthy,
+            self.sections(language), self.verdict(language), self._foot(language), healthy=self.healthy,
             drawing=shown, language=language, asides=self.asides(language),
             breakdown=breakdown.table(breakdown.shares(self.parameters, self.picture.modules), language),
         )  # fmt: skip
@@ -188,6 +197,7 @@ class Report:
             "error": self.error, "runs": self.runs, "findings": [dataclasses.asdict(f) for f in self.findings],
             "parameters": [_plain(dataclasses.asdict(p)) for p in self.parameters],
             "harmless": [dataclasses.asdict(one) for one in self.harmless], "left": list(self.left),
+            "untried": [dataclasses.asdict(one) for one in self.untried],
         }  # fmt: skip
 
     def __str__(self) -> str:

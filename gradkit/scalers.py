@@ -16,7 +16,8 @@ import torch
 from torch.amp import GradScaler
 from torch.nn.utils import clip_grad
 
-from gradkit import frames, patches
+from gradkit import frames, patches, strangers
+from gradkit.autograd import leaf
 from gradkit.reach import nodes_of
 from gradkit.traces import Chain
 
@@ -71,7 +72,7 @@ class Scalers:
         nodes = [node for loss in losses for node in nodes_of(loss)] if self._scaled else []
         behind = {id(node) for node in nodes}
         self._state = _SCALED if any(id(one.grad_fn) in behind for one in self._scaled) else _PLAIN
-        self._leaves = {id(node.variable) for node in nodes if hasattr(node, "variable")}
+        self._leaves = {id(one) for node in nodes if (one := leaf(node)) is not None}
         self._backward = frames.chain(frame, self._stop)
 
     def stepped(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
@@ -85,7 +86,7 @@ class Scalers:
             return
         given = [*frame.f_locals.get("args", ()), *frame.f_locals.get("kwargs", {}).values()][:1]
         if self._holds_scaled(
-            x for one in given if isinstance(one, (torch.Tensor, list, tuple)) for x in _tensors(one)
+            x for one in given if strangers.is_a(one, (torch.Tensor, list, tuple)) for x in _tensors(one)
         ):
             self._note(EARLY_CLIP, frames.chain(frame, self._stop))
 
@@ -117,4 +118,6 @@ class Scalers:
 
 
 def _tensors(made: Any) -> list[torch.Tensor]:
-    return [made] if isinstance(made, torch.Tensor) else [x for x in made if isinstance(x, torch.Tensor)]
+    if strangers.is_a(made, torch.Tensor):
+        return [made]
+    return [x for x in strangers.entries(made) if strangers.is_a(x, torch.Tensor)]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 from dataclasses import dataclass
 from typing import Any, cast
 
 from torch import nn
+
+from gradkit import strangers
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,8 @@ def accepts(function: Any) -> Accepts:
         >>> accepts(nn.CrossEntropyLoss()).required
         ('input', 'target')
     """
-    try:
-        signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
-    except (TypeError, ValueError):
+    signature = _signature(function)
+    if signature is None:
         return Accepts((), (), (), (), True, True)
     parameters = list(signature.parameters.values())
     kinds = {one.kind for one in parameters}
@@ -55,8 +57,17 @@ def accepts(function: Any) -> Accepts:
     )
 
 
+def _signature(function: Any) -> inspect.Signature | None:
+    """That of a function, a forward, or what is called of an object that raises when it is asked."""
+    called = function.forward if strangers.is_a(function, nn.Module) else function
+    for one in (called, strangers.ask(strangers.ask(type(called), "__call__"), "__get__", lambda _: None)(called)):
+        with contextlib.suppress(Exception):
+            return inspect.signature(one)
+    return None
+
+
 def _is_tensor(annotation: object) -> bool:
-    text = str(annotation)
+    text = strangers.text(annotation)
     return "Tensor" in text and not re.search(r"dict|mapping|list|tuple|sequence", text, re.IGNORECASE)
 
 
@@ -68,14 +79,14 @@ def expectation(model: nn.Module) -> str:
         'Bilinear.forward(input1: Tensor, input2: Tensor)'
     """
     inner = model
-    if hasattr(model, "get_base_model"):  # peft's wrapper hands everything on
+    if hasattr(type(model), "get_base_model"):  # peft's wrapper hands everything on
         inner = cast(Any, model).get_base_model()
     try:
         parameters = list(inspect.signature(inner.forward).parameters.values())
-    except (TypeError, ValueError):
+    except Exception:  # noqa: BLE001
         return f"{type(inner).__name__}.forward(...)"
-    main = getattr(inner, "main_input_name", None)
-    if main:
+    main = strangers.ask(inner, "main_input_name")
+    if strangers.is_a(main, str):
         parameters = sorted(parameters, key=lambda one: (_rank(one), one.name != main))
         parameters = [one for one in parameters if one.name not in _PLUMBING]
     return f"{type(inner).__name__}.forward({', '.join(_shown(one) for one in parameters)})"

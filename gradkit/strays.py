@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from gradkit import holders, inventory
+from gradkit import holders, inventory, registered, strangers
 from gradkit.holders import ATTRIBUTE, ELEMENT, ITEM, PART, Edge
 from gradkit.inventory import Hidden
 from gradkit.ledger import Ledger
@@ -36,7 +36,7 @@ def found(step: Callable[[], Any], model: nn.Module, trace: Trace, ledger: Ledge
         return ()
     ids = {id(tensor) for tensor in tensors.values()}
     ids -= holding(_optimizers())
-    ids -= holders.ways([step], ids, apart=model.modules()).keys()
+    ids -= holders.ways([step], ids, apart=registered.each(model)).keys()
     held = holders.ways([model], ids)
     ways = (held[id(t)][0].way() for t in tensors.values() if id(t) in ids and id(t) in held)
     names = sorted((_parts(way) for way in ways if _held(way, model)), key=_places)
@@ -69,18 +69,18 @@ def _held(way: list[Edge], model: nn.Module) -> bool:
     """
     kinds = all(edge.kind in (ATTRIBUTE, ITEM, ELEMENT) or _in_tuple(edge) for edge in way)
     objects = [edge.holder for edge in way if edge.kind == ATTRIBUTE]
-    modules = [thing for thing in objects if isinstance(thing, nn.Module)]
-    helpers = all(isinstance(thing, nn.Module) or holders.is_users(type(thing)) for thing in objects)
-    classes = any(isinstance(thing, type) for thing in objects)
+    modules = [thing for thing in objects if strangers.is_a(thing, nn.Module)]
+    helpers = all(strangers.is_a(thing, nn.Module) or holders.is_users(type(thing)) for thing in objects)
+    classes = any(strangers.is_a(thing, type) for thing in objects)
     return kinds and helpers and not classes and all(one.training for one in modules if model.training)
 
 
 def _in_tuple(edge: Edge) -> bool:
-    return edge.kind == PART and isinstance(edge.holder, tuple)
+    return edge.kind == PART and strangers.is_a(edge.holder, tuple)
 
 
 def _parts(way: Iterable[Edge]) -> list[Any]:
-    return [edge.key for edge in way if not (edge.key in _REGISTRIES and isinstance(edge.holder, nn.Module))]
+    return [edge.key for edge in way if not (edge.key in _REGISTRIES and strangers.is_a(edge.holder, nn.Module))]
 
 
 def _places(parts: list[Any]) -> list[int]:

@@ -21,7 +21,7 @@ import torch
 from torch import nn, overrides
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gradkit import belongings, owners, surroundings
+from gradkit import belongings, owners, registered, strangers, surroundings
 
 _SWITCHES = frozenset(("no_grad", "enable_grad", "set_grad_enabled", "inference_mode"))
 _MANY = 256
@@ -59,7 +59,7 @@ class Tapes:
 
     def _enter(self, one: Any) -> None:
         if self._twin(one) is not None:
-            if not isinstance(one, _BaseDataLoaderIter):
+            if not strangers.is_a(one, _BaseDataLoaderIter):
                 self._stands[id(one)] = lambda: self._twin(one)
         elif not _runs_a_module(one):
             tape = Tape(one.__next__, one, self._keep)
@@ -86,11 +86,11 @@ class Tapes:
 
     def _twin(self, one: Any) -> Any:
         """A copy that goes on from the same place, a DataLoader's iterator itself; None if there can be none."""
-        if isinstance(one, _BaseDataLoaderIter):
+        if strangers.is_a(one, _BaseDataLoaderIter):
             if id(one) not in self._loaders and not _runs_a_module(one):
                 self._loaders[id(one)] = Tape(one._next_data, one, self._keep)  # noqa: SLF001
             return one if id(one) in self._loaders else None
-        if isinstance(one, GeneratorType):
+        if strangers.is_a(one, GeneratorType):
             return None
         try:
             with warnings.catch_warnings():
@@ -176,29 +176,29 @@ def _push(modes: list[Any]) -> None:
 def _runs_a_module(one: Any) -> bool:
     """Whether what an iterator hands out may be of use to a backward, or whether it switches grad mode."""
     for thing in belongings.of(one, through=True):
-        if isinstance(thing, nn.Module) and next(thing.parameters(), None) is not None:
+        if strangers.is_a(thing, nn.Module) and registered.parameters(thing):
             return True
-        if isinstance(thing, torch.Tensor) and thing.requires_grad:
+        if strangers.is_a(thing, torch.Tensor) and thing.requires_grad:
             return True
-        if isinstance(thing, GeneratorType) and _SWITCHES & owners.names(thing.gi_code):
+        if strangers.is_a(thing, GeneratorType) and _SWITCHES & owners.names(thing.gi_code):
             return True
     return False
 
 
 def _places(holder: Any) -> Iterator[tuple[Any, Callable[[Any], None]]]:
     """What a function, a container, an object or a module of the user's holds, and how to put another in its place."""
-    if isinstance(holder, FunctionType):
+    if strangers.is_a(holder, FunctionType):
         for cell in holder.__closure__ or ():
             with contextlib.suppress(ValueError):
                 yield cell.cell_contents, partial(setattr, cell, "cell_contents")
         space, names = holder.__globals__, owners.names(holder.__code__)
         yield from ((space[name], _setting(space, name)) for name in names if name in space)
-    elif isinstance(holder, dict) and len(holder) <= _MANY:
-        yield from ((value, _setting(holder, key)) for key, value in holder.items())
-    elif isinstance(holder, (list, deque)) and len(holder) <= _MANY:
-        yield from ((value, _setting(holder, at)) for at, value in enumerate(holder))
-    if belongings.is_kept(holder) or (isinstance(holder, ModuleType) and owners.is_users_module(holder)):
-        own = getattr(holder, "__dict__", {})
+    elif strangers.is_a(holder, dict) and strangers.size(holder) <= _MANY:
+        yield from ((value, _setting(holder, key)) for key, value in strangers.items(holder))
+    elif strangers.is_a(holder, (list, deque)) and strangers.size(holder) <= _MANY:
+        yield from ((value, _setting(holder, at)) for at, value in enumerate(strangers.entries(holder)))
+    if belongings.is_kept(holder) or (strangers.is_a(holder, ModuleType) and owners.is_users_module(holder)):
+        own = strangers.attributes(holder)
         yield from ((value, _setting(own, name)) for name, value in own.items())
 
 

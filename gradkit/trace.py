@@ -32,6 +32,9 @@ from gradkit import (
     collectives,
     frames,
     patches,
+    ranks,
+    registered,
+    strangers,
     surroundings,
     threads,
     transforms,
@@ -78,7 +81,7 @@ class Tracer(TorchFunctionMode):
         self.switches = Switches(Tracer.run.__code__, self.ledger.inputs)
         self._calls: list[tuple[Any, ...]] = []
         self._begins: list[int] = []
-        places = list(model.named_modules(remove_duplicate=False))  # walking takes long: once for all
+        places = list(registered.modules(model, twice=True))  # walking takes long: once for all
         modules = _once(places)
         self.running = Running(modules.items(), Tracer.run.__code__)
         self._held = dict(_entries(places, "_parameters"))
@@ -109,8 +112,8 @@ class Tracer(TorchFunctionMode):
             if self.ledger.known(buffer) is None:
                 self.ledger.old(buffer, buffer=name)
         for path, module in modules.items():
-            for name, held in vars(module).items():
-                if name in _SLOTS or not isinstance(held, (torch.Tensor, list, tuple, dict)):
+            for name, held in strangers.attributes(module).items():
+                if name in _SLOTS or not strangers.is_a(held, (torch.Tensor, list, tuple, dict)):
                     continue
                 for tensor in leaves([held]):
                     if isinstance(tensor, torch.Tensor) and self.ledger.known(tensor) is None:
@@ -126,6 +129,7 @@ class Tracer(TorchFunctionMode):
         """
         self.begin, self._thread = _sequence(), threading.get_ident()
         try:
+            ranks.meet()
             with patches.undone():
                 patches.later(self._end)
                 patches.later(surroundings.modes())
@@ -296,7 +300,7 @@ class Tracer(TorchFunctionMode):
         else:
             made = (
                 [x for x in leaves([result]) if isinstance(x, torch.Tensor)]
-                if isinstance(result, (tuple, list))
+                if strangers.is_a(result, (tuple, list))
                 else ()
             )
             made = made or (found[:1] if writes else ())
@@ -435,7 +439,7 @@ class Tracer(TorchFunctionMode):
 
         A loss that requires grad and whose history is still there is no matter of the step's own.
         """
-        if not isinstance(loss, torch.Tensor):
+        if not strangers.is_a(loss, torch.Tensor):
             return self.backwards.of(None)
         number = self.ledger.known(loss)
         if number is None:
@@ -475,7 +479,8 @@ class Tracer(TorchFunctionMode):
     def trace(self, loss: Any) -> Trace:
         """The run as frozen data. ``loss``: what the step returned; if no tensor, its last inner backward counts."""
         inner = self.own(loss)
-        number = inner.number if inner is not None else self.ledger.use(loss) if isinstance(loss, torch.Tensor) else -1
+        is_loss = strangers.is_a(loss, torch.Tensor)
+        number = inner.number if inner is not None else self.ledger.use(loss) if is_loss else -1
         now = self._now()
         return Trace(
             calls=tuple(Call(*call) for call in self._calls),
@@ -492,7 +497,7 @@ class Tracer(TorchFunctionMode):
 
     def _now(self) -> dict[str, int]:
         """The parameters that the model has got in the step."""
-        now = {name: p for name, p in self._model.named_parameters() if self._held.get(name) is not p}
+        now = {name: p for name, p in registered.parameters(self._model) if self._held.get(name) is not p}
         return {name: number for name, p in now.items() if (number := self.ledger.known(p)) is not None}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradkit import contents, owners
+from gradkit import contents, owners, strangers
 from gradkit.contents import Back
 
 _GONE: Any = object()
@@ -63,11 +63,11 @@ def _way(kind: Any) -> Callable[[Any], Back] | None:
 def _attributes(thing: Any) -> Back:
     """The attributes of an object: its dictionary, and its slots."""
     members = [(one, _slot(one, thing)) for one in slots(type(thing))]
-    own = dict(vars(thing)) if type(getattr(thing, "__dict__", None)) is dict else None
+    space = strangers.attributes(thing)
+    own = dict(space)
 
     def back() -> None:
-        if own is not None:
-            contents.restore(vars(thing), own)
+        contents.restore(space, own)
         for member, value in members:
             if _slot(member, thing) is not value:
                 member.__delete__(thing) if value is _GONE else member.__set__(thing, value)
@@ -82,6 +82,12 @@ def slots(kind: Any) -> list[MemberDescriptorType]:
         return []
     mine = (one for one in kind.__mro__ if "__slots__" in vars(one) and owners.is_users(one))
     return [one for cls in mine for one in vars(cls).values() if isinstance(one, MemberDescriptorType)]
+
+
+def slots_of(thing: Any) -> list[Any]:
+    """What the slots of an object hold, as far as they are filled."""
+    found = (_slot(one, thing) for one in slots(type(thing)))
+    return [value for value in found if value is not _GONE]
 
 
 def _slot(member: MemberDescriptorType, thing: Any) -> Any:

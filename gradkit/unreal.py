@@ -9,6 +9,19 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
+def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape of a tensor; ``()`` where it tells none: nested tensors do not, nor parameters that are lazy.
+
+    Example:
+        >>> shape_of(torch.ones(2, 3)), shape_of(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
+        (torch.Size([2, 3]), ())
+    """
+    try:
+        return tensor.shape
+    except RuntimeError:
+        return ()
+
+
 def has_no_numbers(tensor: torch.Tensor) -> bool:
     """Whether a tensor has nothing to be read, copied or compared.
 

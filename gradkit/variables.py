@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from gradkit import frames
+from gradkit import frames, strangers
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -44,12 +44,14 @@ def _name_in(frame: FrameType, tensor: torch.Tensor) -> str:
     for name, value in _variables(frame):
         if value is tensor:
             return name
-        if isinstance(value, dict) and len(value) <= _LONGEST:
-            held = next((key for key, one in value.items() if one is tensor and isinstance(key, str)), "")
+        if strangers.size(value) > _LONGEST:
+            continue
+        if strangers.is_a(value, dict):
+            held = next((key for key, one in strangers.items(value) if one is tensor and type(key) is str), "")
             if held:
                 return held
-        if isinstance(value, (list, tuple)) and len(value) <= _LONGEST:
-            place = next((at for at, one in enumerate(value) if one is tensor), -1)
+        if strangers.is_a(value, (list, tuple)):
+            place = next((at for at, one in enumerate(strangers.entries(value)) if one is tensor), -1)
             if place >= 0:
                 return f"{name}[{place}]"
     return ""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradkit import inventory, load, optimizers, owners
+from gradkit import inventory, load, optimizers, owners, registered
 from gradkit.diagnose import diagnose, step_of
 from gradkit.report import Report
 from gradkit.verification import Holding, Verification
@@ -58,7 +58,7 @@ def verify(
 def _holding(step: load.Step, report: Report, given: torch.optim.Optimizer | None) -> Holding:
     """What the given optimizer holds; without one, those that the step can reach and that hold any of the model's."""
     wanted = {row.name for row in report.parameters if row.should_train}
-    named = {n: p for n, p in step.model.named_parameters(remove_duplicate=False) if n in wanted}
+    named = {n: p for n, p in registered.parameters(step.model, twice=True) if n in wanted}
     ours = {id(parameter) for parameter in named.values()}
     reachable = owners.optimizers_of(step.run, step.model)
     found = [given] if given is not None else [one for one in reachable if ours & optimizers.holding([one])]

@@ -20,6 +20,7 @@ from gradkit import (
     cuts,
     frames,
     harmless,
+    imported,
     inventory,
     load,
     mending,
@@ -96,7 +97,7 @@ def diagnose(
     callers = frames.chain(sys._getframe(1), Preserved.__init__.__code__)
     options = _Options(optimizer, replay, should_train, callers)
     found = owners.optimizers_of(step.run, step.model)
-    with Preserved(step.model, step.run) as preserved:
+    with imported.looking(), Preserved(step.model, step.run) as preserved:
         for one in found if optimizer is None else (optimizer, *found):
             preserved.optimizer(one)
         tell("trace")
@@ -201,6 +202,8 @@ def _conclude(
     ledger: Ledger,
 ) -> Report:
     trace, reached = run.trace, run.reached
+    chains = (options.callers, *(call.chain for call in trace.calls))
+    imported.ran((code for chain in chains for code, _ in chain), classes.codes(map(type, step.model.modules())))
     adapters = inventory.adapters(step.model)
     unregistered = inventory.unregistered(step.model, options.should_train)
     if options.should_train is None:

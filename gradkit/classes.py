@@ -36,8 +36,7 @@ def _codes(cls: type) -> Iterator[CodeType]:
 
 
 def codes(classes: Iterable[type]) -> Iterator[CodeType]:
-    """The code of the methods and properties of the given classes, and of those they derive from, in the user's files.
-    """
+    """The code of the methods of the given classes, and of those they derive from, in the user's files."""
     for base in dict.fromkeys(base for cls in classes for base in cls.__mro__):
         yield from (code for code in _codes(base) if frames.is_user_file(code.co_filename))
 

@@ -1,7 +1,6 @@
-"""Whether a piece of source text is what a code object was compiled from: it is compiled, and what comes out compared."""
+"""Whether a piece of source text is what a code object was compiled from: it is compiled anew, and compared."""
 
 from __future__ import annotations
-
 import __future__
 
 import functools
@@ -49,7 +48,9 @@ def asserting(text: str, code: CodeType) -> bool:
     if not any(name.startswith("@py") for name in (*code.co_names, *code.co_varnames)):
         return False
     mine, lines = _own_names(code), _lines(code)
-    same = (one for _, one in _codes(text, 0) if (one.co_name, one.co_firstlineno) == (code.co_name, code.co_firstlineno))
+    same = (
+        one for _, one in _codes(text, 0) if (one.co_name, one.co_firstlineno) == (code.co_name, code.co_firstlineno)
+    )
     return any(_own_names(one) == mine and _lines(one) == lines for one in same)
 
 
@@ -139,6 +140,7 @@ def _compiled(text: str, flags: int) -> CodeType | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return compile(text, "<text>", "exec", flags, dont_inherit=True)
+            made: CodeType = compile(text, "<text>", "exec", flags, dont_inherit=True)
+            return made
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -58,7 +58,9 @@ def _decorator(spot: Location) -> tuple[Change, ...]:
 def _block(spot: Location) -> tuple[Change, ...]:
     """Take the ``with`` away and pull its body out by one level."""
     source = imported.of(spot)
-    for node in ast.walk(source.tree) if source is not None and source.tree is not None else ():
+    if source is None or source.tree is None:
+        return ()
+    for node in ast.walk(source.tree):
         if isinstance(node, ast.With) and node.lineno == spot.line and len(node.items) == 1:
             first, last = node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
             step = node.body[0].col_offset - node.col_offset
@@ -73,7 +75,9 @@ def _block(spot: Location) -> tuple[Change, ...]:
 def _trainable(spot: Location) -> tuple[Change, ...]:
     """Add ``is_trainable=True`` to the call that loads the adapter."""
     source = imported.of(spot)
-    for node in ast.walk(source.tree) if source is not None and source.tree is not None else ():
+    if source is None or source.tree is None:
+        return ()
+    for node in ast.walk(source.tree):
         if not isinstance(node, ast.Call) or node.lineno > spot.line or (node.end_lineno or 0) < spot.line:
             continue
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("from_pretrained", "load_adapter"):

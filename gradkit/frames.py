@@ -157,8 +157,13 @@ class _Nodes:
         lines = io.StringIO(text).readlines()
         whole = executing.Source(file, lines)
         self._found: dict[Point, ast.AST | None] = {}
-        # what ``executing`` remembers is by code alone: here it is for one text
-        self._reader = type("Reader", (executing.Source,), {"for_frame": staticmethod(lambda *_, **__: whole)})
+
+        class Reader(executing.Source):  # what ``executing`` remembers is by code alone: here it is for one text
+            @classmethod
+            def for_frame(cls, *_: object, **__: object) -> executing.Source:
+                return whole
+
+        self._reader = Reader
 
     def node(self, point: Point) -> ast.AST | None:
         if point not in self._found:
@@ -167,7 +172,7 @@ class _Nodes:
 
     def _node(self, point: Point) -> ast.AST | None:
         try:
-            found = self._reader.executing(_Frozen(*point)).node
+            found = self._reader.executing(_Frozen(*point)).node  # type: ignore[arg-type]
         except Exception:  # noqa: BLE001  executing promises nothing for exotic bytecode; a line is still known
             return None
         return found if isinstance(found, ast.AST) else None

@@ -20,16 +20,15 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
 
-from gradkit import compiled, texts
+from gradkit import compiled, provenance, texts
+from gradkit.provenance import Named
 from gradkit.records import Location
 
-Named = tuple[str, CodeType]  # with its qualified name, "" if that is not known
 _MOST_KEPT = 256
+_FRESH = 2.0
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def read(file: str, code: CodeType | None = None) -> Read:
 
     Example:
         >>> read("no_such_file.py")
-        Read(source=None, changed=False, whole=True)
+        Read(source=None, changed=False, whole=False)
     """
     look = _look if _look is not None else _Look()
     if code is not None:
@@ -136,11 +135,11 @@ def read(file: str, code: CodeType | None = None) -> Read:
     return look.read(file)
 
 
-def bring(file: str, text: str | None = None) -> None:
+def bring(file: str) -> None:
     """Remember the text of a file that gradkit itself imports."""
-    disk = _on_disk(file) if text is None else _keep(Source(file, text))
+    disk = _on_disk(file)
     if disk is not None:
-        _brought[file] = disk.text
+        _brought[file] = _keep(disk).text
 
 
 def of(spot: Location) -> Source | None:
@@ -168,7 +167,7 @@ def digest(text: str) -> str:
 
     Example:
         >>> digest("x = 1")
-        '3d5bb4cffb4d0a02'
+        '8ff436def1451285'
     """
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -177,11 +176,11 @@ def _read(file: str, ran: Sequence[Named], around: Sequence[Named]) -> Read:
     memory = _in_memory(file)
     if memory is not None:
         return Read(_keep(memory))
-    disk, module = _on_disk(file), _module(file)
+    disk, module = _on_disk(file), provenance.module(file)
     if disk is None and not os.access(file, os.R_OK):  # gone, in an archive, or bytecode alone: there is no text
         return Read(_known(file, ran), whole=False)
-    if disk is not None and all(_belongs(disk, name, code, module) for name, code in ran):
-        return Read(_keep(disk), whole=_is_whole(disk, module, around))
+    if disk is not None and all(provenance.belongs(disk.text, one, module) for one in ran):
+        return Read(_keep(disk), whole=_is_whole(disk, around, module))
     return Read(_known(file, (*ran, *around)) if ran else None, changed=True)
 
 
@@ -189,6 +188,16 @@ def _known(file: str, codes: Sequence[Named]) -> Source | None:
     """The last state of a file among those that were read here which holds all this code."""
     states = (source for (name, _), source in reversed(_kept.items()) if name == file)
     return next((one for one in states if all(compiled.holds(one.text, code, name) for name, code in codes)), None)
+
+
+def _is_whole(disk: Source, around: Sequence[Named], module: ModuleType | None) -> bool:
+    """Whether what was imported from a file beside the code that ran is in its text, too."""
+    live = (*around, *provenance.alive(disk.text, disk.file, module))
+    if not all(provenance.belongs(disk.text, one, module) for one in live):
+        return False
+    if disk.file in _brought:
+        return compiled.equal(_brought[disk.file], disk.text)
+    return not provenance.is_older(module, disk.file)
 
 
 def _named(codes: Mapping[int, CodeType]) -> list[Named]:
@@ -222,6 +231,8 @@ def _on_disk(file: str) -> Source | None:
     """The file as it stands; None if it cannot be read as text."""
     try:
         now = os.stat(file)
+        if max(now.st_mtime, now.st_ctime) > time.time() - _FRESH:  # its times may not tell one save from the next
+            return _source(file, texts.decoded(Path(file).read_bytes()))
         return _from_disk(file, (now.st_mtime_ns, now.st_size, now.st_ino, now.st_ctime_ns))
     except (OSError, ValueError, SyntaxError, LookupError):
         return None
@@ -245,89 +256,3 @@ def _parse(text: str) -> ast.Module | None:
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-
-
-# -- does a text belong to code? ------------------------------------------------------------------------------------
-
-
-def _belongs(disk: Source, name: str, code: CodeType, module: ModuleType | None) -> bool:
-    """Whether code was compiled from the file as it stands; also where an import hook changed it on the way."""
-    if compiled.holds(disk.text, code, name):
-        return True
-    if not compiled.alike(disk.text, code):
-        return False
-    if _untouched(disk.file) or compiled.asserting(disk.text, code):
-        return True
-    build = getattr(getattr(getattr(module, "__spec__", None), "loader", None), "source_to_code", None)
-    own = build is not None and getattr(build, "__func__", None) is not SourceFileLoader.source_to_code
-    return own and compiled.by_hook(disk.text, code, build)
-
-
-def _is_whole(disk: Source, module: ModuleType | None, around: Sequence[Named]) -> bool:
-    """Whether what was imported from a file beside the code that ran is in its text, too."""
-    names = compiled.qualified(disk.text)
-    live = (*around, *(one for one in _functions(module, disk.file) if one[0] in names))
-    if not all(_belongs(disk, name, code, module) for name, code in live):
-        return False
-    if disk.file in _brought:
-        return compiled.equal(_brought[disk.file], disk.text)
-    return not _is_older(getattr(getattr(module, "__spec__", None), "cached", None), disk.file)
-
-
-def _is_older(cached: Any, file: str) -> bool:
-    """Whether the bytecode that Python wrote at the import was made from another state of the file."""
-    try:
-        head, now = Path(cached).read_bytes()[:16], os.stat(file)
-    except (OSError, TypeError, ValueError):
-        return False
-    seconds, size = (int.from_bytes(head[at : at + 4], "little") for at in (8, 12))
-    by_time = len(head) == 16 and not int.from_bytes(head[4:8], "little")
-    return by_time and (seconds, size) != (int(now.st_mtime) & 0xFFFFFFFF, now.st_size & 0xFFFFFFFF)
-
-
-def _module(file: str) -> ModuleType | None:
-    modules = (one for one in list(sys.modules.values()) if isinstance(one, ModuleType))
-    return next((one for one in modules if vars(one).get("__file__") == file), None)
-
-
-def _functions(module: ModuleType | None, file: str) -> Iterator[Named]:
-    """The functions of a module and of its classes that were compiled from a file, each with its qualified name."""
-    todo = list(vars(module).values()) if module is not None else []
-    seen: set[int] = set()
-    while todo:
-        one = todo.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, FunctionType):
-            if one.__code__.co_filename == file:
-                yield getattr(one.__code__, "co_qualname", one.__qualname__), one.__code__
-            todo += [value for value in (vars(one).get("__wrapped__"),) if value is not None]
-        elif isinstance(one, type):
-            todo += vars(one).values() if module is not None and one.__module__ == module.__name__ else ()
-        elif isinstance(one, (staticmethod, classmethod)):
-            todo.append(one.__func__)
-        elif isinstance(one, (property, functools.cached_property)):
-            todo += [getattr(one, name, None) for name in ("fget", "fset", "func")]
-
-
-def _untouched(file: str) -> bool:
-    """Whether a file is as it was when this process began."""
-    try:
-        now = os.stat(file)
-    except OSError:
-        return False
-    return max(now.st_mtime, now.st_ctime) < _BEGAN
-
-
-def _began() -> float:
-    """When this process began, where the system tells it; else 0."""
-    try:
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        up = float(Path("/proc/uptime").read_text().split()[0])
-        return time.time() - up + ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError, AttributeError):
-        return 0.0
-
-
-_BEGAN = _began()

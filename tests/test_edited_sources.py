@@ -1,4 +1,4 @@
-"""A file that was edited after it was imported: what ran is not what stands there, and no line of it is shown for it."""
+"""A file that was edited after it was imported: what stands there is not what ran, and is not shown for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import gradkit
-from gradkit import compiled, edits, fixes, frames, imported
+from gradkit import compiled, edits, fixes, frames, imported, provenance
 from gradkit.errors import GradkitError
 from gradkit.records import Finding
 from gradkit.report import Report
@@ -304,7 +304,7 @@ def test_asserts_that_pytest_has_rewritten_are_no_edit(tmp_path: Path, monkeypat
     rewrite = pytest.importorskip("_pytest.assertion.rewrite")
     import ast
 
-    monkeypatch.setattr(imported, "_BEGAN", 0.0)
+    monkeypatch.setattr(provenance, "_BEGAN", 0.0)
     file, text = tmp_path / "test_a.py", "def test_f(x=1):\n    y = x + 1\n    assert y == 2, 'no'\n    return y\n"
     tree = ast.parse(text)
     rewrite.rewrite_asserts(tree, text.encode())
@@ -329,11 +329,12 @@ def test_what_an_import_hook_made_of_a_file_is_no_edit(tmp_path: Path, monkeypat
                     node.body.insert(0, ast.copy_location(ast.parse("checked = True").body[0], node.body[0]))
             return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
 
-    monkeypatch.setattr(imported, "_BEGAN", 0.0)
+    monkeypatch.setattr(provenance, "_BEGAN", 0.0)
     file, text = tmp_path / "hooked_module.py", "def f(x):\n    return x.detach()\n"
     file.write_text(text)
     spec = spec_from_file_location("hooked_module", file, loader=Checked("hooked_module", str(file)))
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "hooked_module", module)
     spec.loader.exec_module(module)
@@ -348,7 +349,7 @@ def test_code_that_differs_in_a_file_untouched_since_the_start_is_no_edit(tmp_pa
     code = functions(text.replace("+ 1", "+ 2"), file)["f"].__code__
     assert read(code, file, text).changed
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(imported, "_BEGAN", file.stat().st_ctime + 1)
+        patch.setattr(provenance, "_BEGAN", file.stat().st_ctime + 1)
         assert not imported.read(str(file), code).changed
 
 
@@ -356,7 +357,7 @@ def test_code_that_differs_in_a_file_untouched_since_the_start_is_no_edit(tmp_pa
 def test_the_beginning_of_the_process_is_known(tmp_path: Path) -> None:
     fresh = tmp_path / "a"
     fresh.touch()
-    assert 0 < imported._BEGAN < fresh.stat().st_mtime
+    assert 0 < provenance._BEGAN < fresh.stat().st_mtime
 
 
 def test_another_encoding_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:

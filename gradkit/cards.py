@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterable
 from typing import Any
 
+from gradkit import imported
 from gradkit.charts import Box, Chart
 from gradkit.folding import chart
 from gradkit.lettering import clean, operation, place_name
@@ -201,9 +201,10 @@ class _Card:
 
 def _code(place: Location) -> list[dict[str, Any]]:
     """The line and its neighbours; only the line itself where the file cannot be read or has changed."""
-    lines = [text.rstrip("\n") for text in linecache.getlines(place.file)]
-    if place.text and (not 0 < place.line <= len(lines) or lines[place.line - 1] != place.text):
-        return [_line(place, place.line, place.text)]
+    source = imported.of(place)
+    if source is None:
+        return [_line(place, place.line, place.text)] if place.text else []
+    lines = [text.rstrip("\n") for text in source.lines]
     first, last = max(1, place.line - _AROUND), min(len(lines), place.line + _AROUND)
     return [_line(place, number, lines[number - 1]) for number in range(first, last + 1)]
 

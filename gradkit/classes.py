@@ -35,16 +35,25 @@ def _codes(cls: type) -> Iterator[CodeType]:
                 yield code
 
 
-@functools.lru_cache(maxsize=256)
+def codes(classes: Iterable[type]) -> Iterator[CodeType]:
+    """The code of the methods of the given classes, and of those they derive from, in the user's files."""
+    for base in dict.fromkeys(base for cls in classes for base in cls.__mro__):
+        yield from (code for code in _codes(base) if frames.is_user_file(code.co_filename))
+
+
 def _class_node(cls: type) -> tuple[str, ast.ClassDef | None]:
     file = _file_of(cls)
-    tree = frames.tree_of(file) if file else None
+    return file, _class_in(frames.tree_of(file), cls, file) if file else None
+
+
+@functools.lru_cache(maxsize=256)
+def _class_in(tree: ast.Module | None, cls: type, file: str) -> ast.ClassDef | None:
     lines = {code.co_firstlineno for code in _codes(cls) if code.co_filename == file}
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
             if any(node.lineno <= line <= (node.end_lineno or line) for line in lines):
-                return file, node
-    return file, None
+                return node
+    return None
 
 
 def bodies(cls: type) -> Iterator[tuple[str, ast.ClassDef]]:

@@ -22,6 +22,7 @@ from gradkit import (
     cuts,
     frames,
     harmless,
+    imported,
     inventory,
     load,
     mending,
@@ -125,7 +126,7 @@ def _found(
 ) -> Report:
     want = inventory.wanted(step.model, options.should_train)
     optimizer, found = options.optimizer, owners.optimizers_of(step.run, step.model)
-    with ranks.together(used):
+    with imported.looking(), ranks.together(used):
         for one in found if optimizer is None else (optimizer, *found):
             preserved.optimizer(one)
         tell("trace")
@@ -230,6 +231,8 @@ def _conclude(
     ledger: Ledger,
 ) -> Report:
     trace, reached, tries = run.trace, run.reached, Attempts(preserved.rewind)
+    chains = (options.callers, *(call.chain for call in trace.calls))
+    imported.ran((code for chain in chains for code, _ in chain), classes.codes(map(type, registered.each(step.model))))
     adapters = inventory.adapters(step.model)
     unregistered = inventory.unregistered(step.model, options.should_train)
     if options.should_train is None:

@@ -1,4 +1,4 @@
-"""Write a derived change into the user's own file, with a copy of the file beside it, and take it back again."""
+"""Write a derived change into the user's own file, with the file as it was beside it, and take it back again."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import contextlib
 import itertools
 import linecache
 import os
-import shutil
-import tempfile
+import re
 import tokenize
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
+from gradkit import imported, texts, writing
 from gradkit.errors import GradkitError
 from gradkit.fixes import Change
 
@@ -27,12 +28,14 @@ class Edit:
         copy: the file as it was before, beside it: ``train.py.before-gradkit``.
         written: the file's bytes after the change.
         changes: what was changed.
+        before: the file's bytes before the change.
     """
 
     path: Path
     copy: Path
     written: bytes
     changes: tuple[Change, ...] = ()
+    before: bytes = b""
 
 
 def possible(file: str, changes: Sequence[Change]) -> bool:
@@ -42,96 +45,118 @@ def possible(file: str, changes: Sequence[Change]) -> bool:
         >>> possible("<ipython-input-1>", [Change("-", 1, "x")])
         False
     """
-    return bool(changes) and os.path.isfile(file) and os.access(file, os.W_OK)
+    return bool(changes) and os.path.isfile(file) and not writing.is_read_only(Path(file))
 
 
-def apply(file: str | Path, changes: Sequence[Change]) -> Edit:
-    """Write ``changes`` into a Python file. The file as it was is kept beside it; its mode and line ends stay.
+def apply(file: str | Path, changes: Sequence[Change], digest: str = "") -> Edit:
+    """Write ``changes`` into a Python file. The file as it was is kept beside it; all but the changed lines stays.
 
     Args:
         file: a Python source file.
         changes: as ``fixes.derive`` made them from this file.
+        digest: of the text that they were made from, as the finding's location tells it; ``""`` if not known.
 
     Raises:
-        GradkitError: a line is not what it was when the change was derived (``edit_outdated``), the result would be
-            no Python any more (``edit_breaks``), or the file cannot be read or written (``edit_refused``). The file is
-            then as it was.
+        GradkitError: the file is not the one that the change was derived from (``edit_changed``, ``edit_outdated``) or
+            is saved by somebody else meanwhile (``edit_saved``); the result would be no Python any more
+            (``edit_breaks``); the file is read-only (``edit_read_only``), goes by several names (``edit_links``) or
+            has an owner or attributes that cannot be kept (``edit_attributes``); it is no text (``edit_encoding``), or
+            cannot be read or written (``edit_refused``). The file is then as it was, or as it was saved.
     """
     path = Path(file).resolve()
-    before, encoding = _read(path)
-    after = _changed(before.decode(encoding), changes, path).encode(encoding)
-    try:
-        ast.parse(after)
-    except (SyntaxError, ValueError) as error:
-        raise GradkitError("edit_breaks", path=path) from error
-    copy = next(
-        c for n in itertools.count(1) if not (c := path.with_name(f"{path.name}.before-gradkit{_nth(n)}")).exists()
-    )
-    try:
-        shutil.copy2(path, copy)
-        _replace(path, after)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            copy.unlink(missing_ok=True)
-        raise GradkitError("edit_refused", path=path, reason=error.strerror or str(error)) from error
+    with _refusing(path):
+        _check(path)
+        before = path.read_bytes()
+        after = _edited(before, changes, path, digest)
+        copy = next(
+            c for n in itertools.count(1) if not (c := path.with_name(f"{path.name}.before-gradkit{_nth(n)}")).exists()
+        )
+        writing.swap(path, before, after, copy)
     linecache.checkcache(str(path))
-    return Edit(path, copy, after, tuple(changes))
+    return Edit(path, copy, after, tuple(changes), before)
 
 
 def undo(edit: Edit) -> None:
     """Put the file back as it was before, and remove the copy.
 
     Raises:
-        GradkitError: the file was changed since (``edit_changed_since``), the copy is gone or the file cannot be
-            written (``edit_refused``). Nothing is lost then: the copy stays where it is.
+        GradkitError: the file was changed since (``edit_changed_since``), or the copy was (``edit_copy_changed``); the
+            copy is gone or the file cannot be written (``edit_refused`` and others, see :func:`apply`). Nothing is lost
+            then: the copy stays where it is.
     """
-    try:
+    with _refusing(edit.path):
+        if edit.copy.read_bytes() != edit.before:
+            raise GradkitError("edit_copy_changed", path=edit.path, copy=edit.copy)
+        _check(edit.path)
         if edit.path.read_bytes() != edit.written:
             raise GradkitError("edit_changed_since", path=edit.path, copy=edit.copy)
-        _replace(edit.path, edit.copy.read_bytes())
+        spare = edit.copy.with_name(f"{edit.copy.name}-undone")
+        writing.swap(edit.path, edit.written, edit.before, spare)
+        spare.unlink()
         edit.copy.unlink()
-    except OSError as error:
-        raise GradkitError("edit_refused", path=edit.path, reason=error.strerror or str(error)) from error
     linecache.checkcache(str(edit.path))
+
+
+@contextlib.contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Say what goes wrong in a person's words."""
+    try:
+        yield
+    except writing.SavedError as error:
+        raise GradkitError("edit_saved", path=path) from error
+    except writing.UnlikeError as error:
+        raise GradkitError("edit_attributes", path=path) from error
+    except OSError as error:
+        raise GradkitError("edit_refused", path=path, reason=error.strerror or str(error)) from error
+
+
+def _check(path: Path) -> None:
+    """Refuse to write a file that is not to be written, or that a new one cannot take the place of."""
+    if path.exists() and not path.is_file():
+        raise GradkitError("edit_no_file", path=path)
+    if writing.is_read_only(path):
+        raise GradkitError("edit_read_only", path=path)
+    if (names := path.stat().st_nlink) > 1:
+        raise GradkitError("edit_links", path=path, n=names)
 
 
 def _nth(number: int) -> str:
     return "" if number == 1 else f"-{number}"
 
 
-def _read(path: Path) -> tuple[bytes, str]:
+def _edited(before: bytes, changes: Sequence[Change], path: Path, digest: str) -> bytes:
+    """The bytes of the file with the changes made; outside of the changed lines each byte stays."""
     try:
-        with path.open("rb") as stream:
-            encoding, _ = tokenize.detect_encoding(stream.readline)
-        return path.read_bytes(), encoding
-    except (OSError, SyntaxError) as error:
-        raise GradkitError("edit_refused", path=path, reason=str(error)) from error
+        encoding, _ = tokenize.detect_encoding(BytesIO(before).readline)
+        text = before.decode(encoding)
+        same = text.encode(encoding) == before
+    except (SyntaxError, UnicodeError, LookupError) as error:
+        raise GradkitError("edit_encoding", path=path) from error
+    if not same:
+        raise GradkitError("edit_encoding", path=path)
+    if not changes or (digest and imported.digest(texts.decoded(before)) != digest):
+        raise GradkitError("edit_changed", path=path)
+    try:
+        after = _changed(text, changes, path).encode(encoding)
+        ast.parse(after)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise GradkitError("edit_breaks", path=path) from error
+    return after
 
 
 def _changed(text: str, changes: Sequence[Change], path: Path) -> str:
     """``text`` with the changes made; each line keeps its own way to end."""
     gone = {change.number: change.text for change in changes if change.sign == "-"}
-    lines = text.split("\n")
+    parts = re.split(r"(\r\n|\r|\n)", text)
+    lines = list(zip(parts[::2], [*parts[1::2], ""], strict=True))
     for number, was in gone.items():
-        if number > len(lines) or lines[number - 1].rstrip("\r") != was:
+        if number > len(lines) or lines[number - 1][0] != was:
             raise GradkitError("edit_outdated", path=path, line=number)
     made: list[str] = []
-    for number, line in enumerate(lines, 1):
-        end = "\r" if line.endswith("\r") else ""
-        new = [change.text + end for change in changes if change.sign == "+" and change.number == number]
-        made += new if number in gone else [*new, line]
-    return "\n".join(made)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """All or nothing: a file beside it takes its place once it is whole."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        shutil.copymode(path, name)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+    for number, (line, end) in enumerate(lines, 1):
+        new = [change.text for change in changes if (change.sign, change.number) == ("+", number)]
+        if number not in gone:
+            new.append(line)
+        between = end or (parts[1] if len(parts) > 1 else "\n")  # the last line of all may have no end
+        made += [between.join(new) + end] if new else []
+    return "".join(made)

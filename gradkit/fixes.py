@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradkit import frames
+from gradkit import imported
 from gradkit.records import Finding, Location
 
 
@@ -21,14 +20,14 @@ class Change:
 
 
 def derive(finding: Finding) -> tuple[Change, ...]:
-    """The change that removes the cut; ``()`` where a person has to decide.
+    """The change that removes the cut; ``()`` where a person has to decide, or where the file is not what ran.
 
     Example:
         >>> spot = Location("a.py", 3, 10, 19, "f", "    x = y.detach()", 3)
         >>> [f"{c.sign} {c.text}" for c in derive(Finding("detach", spot))]
         ['-     x = y.detach()', '+     x = y']
     """
-    if finding.location is None:
+    if finding.location is None or not imported.stands(finding.location):
         return ()
     if finding.cause in _DROPPED:
         beside = [note.location for note in finding.notes if note.kind == "beside" and note.location is not None]
@@ -58,12 +57,14 @@ def _decorator(spot: Location) -> tuple[Change, ...]:
 
 def _block(spot: Location) -> tuple[Change, ...]:
     """Take the ``with`` away and pull its body out by one level."""
-    tree = frames.tree_of(spot.file)
-    for node in ast.walk(tree) if tree is not None else ():
+    source = imported.of(spot)
+    if source is None or source.tree is None:
+        return ()
+    for node in ast.walk(source.tree):
         if isinstance(node, ast.With) and node.lineno == spot.line and len(node.items) == 1:
             first, last = node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
             step = node.body[0].col_offset - node.col_offset
-            lines = [(n, linecache.getline(spot.file, n).rstrip("\n")) for n in range(first, last + 1)]
+            lines = [(n, source.line(n)) for n in range(first, last + 1)]
             if first == spot.line or len(lines) > 8 or step <= 0:
                 return ()
             out = tuple(Change("+", n, text[step:] if text[:step].isspace() else text) for n, text in lines)
@@ -73,13 +74,15 @@ def _block(spot: Location) -> tuple[Change, ...]:
 
 def _trainable(spot: Location) -> tuple[Change, ...]:
     """Add ``is_trainable=True`` to the call that loads the adapter."""
-    tree = frames.tree_of(spot.file)
-    for node in ast.walk(tree) if tree is not None else ():
+    source = imported.of(spot)
+    if source is None or source.tree is None:
+        return ()
+    for node in ast.walk(source.tree):
         if not isinstance(node, ast.Call) or node.lineno > spot.line or (node.end_lineno or 0) < spot.line:
             continue
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("from_pretrained", "load_adapter"):
             end, number = node.end_col_offset or 0, node.end_lineno or spot.line
-            text = linecache.getline(spot.file, number).rstrip("\n")
+            text = source.line(number)
             if "is_trainable" in ast.unparse(node) or any(keyword.arg is None for keyword in node.keywords):
                 return ()
             head = text.encode()[: end - 1].decode().rstrip()

@@ -46,7 +46,7 @@ def making(point: Point) -> int | None:
 
 def statements(code: CodeType) -> list[ast.stmt]:
     """The simple statements of a function, and the heads of its loops and conditions."""
-    tree = frames.tree_of(code.co_filename)
+    tree = frames.tree_at(code)
     lines = {line for *_, line in code.co_lines() if line}
     found = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)] if tree is not None else []
     return [node for node in found if node.lineno in lines or (node.end_lineno or 0) in lines]

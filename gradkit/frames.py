@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
 import itertools
-import linecache
 import os
 import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import CodeType, FrameType
 from typing import Any
 
 import executing
 
+from gradkit import imported
 from gradkit.records import Location
 
 Point = tuple[CodeType, int]
@@ -143,12 +145,42 @@ class _Frozen:
 
 def node_at(point: Point) -> ast.AST | None:
     """The syntax node that was running at ``point``; None if it cannot be told."""
-    code, lasti = point
-    try:
-        found = executing.Source.executing(_Frozen(code, lasti))  # type: ignore[arg-type]
-    except Exception:  # noqa: BLE001  executing promises nothing for exotic bytecode; a line is still known
-        return None
-    return found.node if isinstance(found.node, ast.AST) else None
+    code, _ = point
+    source = imported.read(code.co_filename, code).source
+    return _nodes(source.file, source.text).node(point) if source is not None else None
+
+
+class _Nodes:
+    """Tells which syntax node of a text is running."""
+
+    def __init__(self, file: str, text: str) -> None:
+        lines = io.StringIO(text).readlines()
+        whole = executing.Source(file, lines)
+        self._found: dict[Point, ast.AST | None] = {}
+
+        class Reader(executing.Source):  # what ``executing`` remembers is by code alone: here it is for one text
+            @classmethod
+            def for_frame(cls, *_: object, **__: object) -> executing.Source:
+                return whole
+
+        self._reader = Reader
+
+    def node(self, point: Point) -> ast.AST | None:
+        if point not in self._found:
+            self._found[point] = self._node(point)
+        return self._found[point]
+
+    def _node(self, point: Point) -> ast.AST | None:
+        try:
+            found = self._reader.executing(_Frozen(*point)).node  # type: ignore[arg-type]
+        except Exception:  # noqa: BLE001  executing promises nothing for exotic bytecode; a line is still known
+            return None
+        return found if isinstance(found, ast.AST) else None
+
+
+@functools.lru_cache(maxsize=64)
+def _nodes(file: str, text: str) -> _Nodes:
+    return _Nodes(file, text)
 
 
 def holds(outer: Point, inner: Point) -> bool:
@@ -175,7 +207,7 @@ def qualified_name(code: CodeType) -> str:
     if sys.version_info >= (3, 11):
         name = code.co_qualname
     else:
-        name = _names(code.co_filename).get((code.co_firstlineno, code.co_name), code.co_name)
+        name = _names(tree_at(code)).get((code.co_firstlineno, code.co_name), code.co_name)
     return name.replace("<locals>.", "")
 
 
@@ -189,7 +221,7 @@ _NAMELESS = {
 
 
 @functools.lru_cache(maxsize=64)
-def _names(filename: str) -> dict[tuple[int, str], str]:
+def _names(tree: ast.Module | None) -> dict[tuple[int, str], str]:
     found: dict[tuple[int, str], str] = {}
 
     def visit(node: ast.AST, prefix: str) -> None:
@@ -205,24 +237,22 @@ def _names(filename: str) -> dict[tuple[int, str], str]:
                 found.setdefault((child.lineno, name), f"{prefix}{name}")  # type: ignore[attr-defined]
             visit(child, inner)
 
-    tree = tree_of(filename)
     if tree is not None:
         visit(tree, "")
     return found
 
 
 def tree_of(filename: str) -> ast.Module | None:
-    """The syntax tree of a source file (or notebook cell); None if it cannot be read or parsed."""
-    lines = linecache.getlines(filename)
-    return _parse("".join(lines)) if lines else None
+    """The syntax tree of a source file (or notebook cell) to be searched; None if it cannot be read or parsed, or if
+    the file was changed since it was imported."""
+    read = imported.read(filename)
+    return read.source.tree if read.source is not None and read.whole else None
 
 
-@functools.lru_cache(maxsize=64)
-def _parse(text: str) -> ast.Module | None:
-    try:
-        return ast.parse(text)
-    except SyntaxError:
-        return None
+def tree_at(code: CodeType) -> ast.Module | None:
+    """The syntax tree of the source that ``code`` was compiled from; None if that is not known."""
+    source = imported.read(code.co_filename, code).source
+    return source.tree if source is not None else None
 
 
 def place(
@@ -251,11 +281,19 @@ def place(
             column = dot
     text = text_of(line)
     stop = end_column if end_line == line else len(text.encode())
-    return Location(filename, line, _chars(text, column), _chars(text, stop), function, text, end_line or line)
+    spot = Location(filename, line, _chars(text, column), _chars(text, stop), function, text, end_line or line)
+    return _of_source(spot) if lines is None else spot
 
 
 def _line(filename: str, line: int) -> str:
-    return linecache.getline(filename, line).rstrip("\n")
+    source = imported.read(filename).source
+    return source.line(line) if source is not None else ""
+
+
+def _of_source(spot: Location) -> Location:
+    """The location with what is known of the source that it was found in."""
+    read = imported.read(spot.file)
+    return replace(spot, changed=read.changed, digest=read.source.digest if read.source is not None else "")
 
 
 def _indent(text: str) -> int:
@@ -270,12 +308,13 @@ def _chars(text: str, offset: int) -> int:
 def locate(point: Point) -> Location:
     """The location of the expression that was running at ``point``, as narrow as it can be told."""
     code, _ = point
-    node, function = node_at(point) or _with_at(point), qualified_name(code)
-    if node is not None and hasattr(node, "lineno"):
-        if isinstance(node, (ast.With, ast.AsyncWith)):
-            node = _item(node, point)
-        return place(code.co_filename, node, function, anchor=True)
-    return whole_line(code.co_filename, line_of(point), function)
+    with imported.looking():
+        node, function = node_at(point) or _with_at(point), qualified_name(code)
+        if node is not None and hasattr(node, "lineno"):
+            if isinstance(node, (ast.With, ast.AsyncWith)):
+                node = _item(node, point)
+            return place(code.co_filename, node, function, anchor=True)
+        return whole_line(code, line_of(point), function)
 
 
 def innermost(chain: Chain) -> Location | None:
@@ -283,16 +322,19 @@ def innermost(chain: Chain) -> Location | None:
     return locate(chain[0]) if chain else None
 
 
-def whole_line(filename: str, line: int, function: str = "") -> Location:
-    """The location of a whole line, without its indentation."""
-    text = _line(filename, line)
-    body = text.split("  #")[0].rstrip() if text.lstrip() else text
-    return Location(filename, line, _indent(text) + 1, max(len(body), 1) + 1, function, text, line)
+def whole_line(code: CodeType, line: int, function: str = "") -> Location:
+    """The location of a whole line of a function, without its indentation."""
+    with imported.looking():
+        imported.ran([code])
+        text = _line(code.co_filename, line)
+        body = text.split("  #")[0].rstrip() if text.lstrip() else text
+        column, end = _indent(text) + 1, max(len(body), 1) + 1
+        return _of_source(Location(code.co_filename, line, column, end, function, text, line))
 
 
 def _with_at(point: Point) -> ast.AST | None:
     """The ``with`` whose head is running: Python 3.10 tells no more of it than a line."""
-    line, tree = line_of(point), tree_of(point[0].co_filename)
+    line, tree = line_of(point), tree_at(point[0])
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno <= line < node.body[0].lineno:
             return node

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gradkit import bookshelf, i18n
+from gradkit import bookshelf, i18n, writing
 from gradkit.errors import GradkitError
 
 FORMS = ("ipynb", "py")
@@ -45,7 +45,7 @@ def hand_out(
     for path, text in wanted.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8", newline="\n")
+            writing.write(path, text.encode())
         except OSError as reason:
             raise GradkitError("notebook_not_writable", path=path, reason=reason.strerror) from reason
     return [path for path in wanted if path.suffix == f".{form}"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from gradkit.records import BARREN, PROVEN, Finding, Harmless, Location
@@ -61,7 +61,7 @@ class Judgement:
         site: the place.
         verdict: ``"harmful"`` (a finding stands there), ``"harmless"``, ``"not_reached"`` (the step does not run it),
             ``"unaccused"`` (it ran, and the diagnosis neither accuses nor clears it), ``"unjudged"`` (there was no
-            step, or it stands in a notebook's cell).
+            step, it stands in a notebook's cell, or in a file that was changed since it was imported).
         why: names its sentence: ``harmless.<why>`` of the report, or ``scan.why.<why>``.
         finding: the finding that accuses it.
     """
@@ -73,7 +73,11 @@ class Judgement:
 
 
 def judge(
-    sites: Sequence[Site], report: Report, during: Iterable[Line], before: Iterable[Line] = ()
+    sites: Sequence[Site],
+    report: Report,
+    during: Iterable[Line],
+    before: Iterable[Line] = (),
+    changed: Collection[str] = (),
 ) -> tuple[Judgement, ...]:
     """What the diagnosis says of each site.
 
@@ -81,13 +85,17 @@ def judge(
         report: the diagnosis of a step.
         during: the lines that the step ran.
         before: the lines that ran while the step was being made.
+        changed: real paths of files that were changed since they were imported: nothing is said of a place in them.
     """
     step, setup = _by_file(during), _by_file(before)
     accused = _accused(sites, report)
-    return tuple(
-        Judgement(site, HARMFUL, "", accused[at]) if at in accused else _judged(site, report, step, setup)
-        for at, site in enumerate(sites)
-    )
+
+    def said(at: int, site: Site) -> Judgement:
+        if os.path.realpath(site.location.file) in changed:
+            return Judgement(site, UNJUDGED, "changed")
+        return Judgement(site, HARMFUL, "", accused[at]) if at in accused else _judged(site, report, step, setup)
+
+    return tuple(said(at, site) for at, site in enumerate(sites))
 
 
 def elsewhere(judged: Iterable[Judgement], report: Report) -> tuple[Finding, ...]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradkit import cells, fixes, guide, i18n
+from gradkit import cells, fixes, guide, i18n, imported
 from gradkit.records import Finding, Harmless, Location, Note
 
 _REACHED = ("optimizer_mismatch", "unregistered_parameters", "nan_gradient", "zero_gradient", "hook_misuse")
@@ -83,9 +82,9 @@ def frame(spot: Location, label: str, around: int = 1) -> tuple[CodeLine, ...]:
     """The line of ``spot`` with the lines next to it, carets under the expression."""
     if not spot.text:
         return ()
-    lines = []
+    lines, source = [], imported.of(spot)
     for number in range(spot.line - around, spot.line + around + 1):
-        text = spot.text if number == spot.line else linecache.getline(spot.file, number).rstrip("\n")
+        text = spot.text if number == spot.line else source.line(number) if source is not None else ""
         if number == spot.line:
             lines.append(CodeLine(number, text, spot.column, max(spot.end_column, spot.column + 1), label))
         elif number > 0 and text.strip():
@@ -146,6 +145,11 @@ def _facts(finding: Finding, trainable_numel: int, language: str | None) -> list
     rows.append((finding.proof, _words(key, language, **facts)))
     if finding.facts.get("error"):
         rows.append(("error", finding.facts["error"]))
+    changed = [spot for spot in (finding.location, *finding.also) if spot is not None and spot.changed]
+    if changed:
+        files = dict.fromkeys(shown_path(spot.file, language) for spot in changed)
+        key = "report.changed_shown" if all(spot.text for spot in changed) else "report.changed_hidden"
+        rows.append(("changed", _words(key, language, files=", ".join(files))))
     return [(_words(f"report.{name}", language), text) for name, text in rows]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -45,10 +44,7 @@ def note(name: str, *, solved: bool) -> Entry:
         return before
     known[name] = Entry(before.tries + 1, dt.date.today().isoformat() if solved else "")
     with contextlib.suppress(OSError, RuntimeError):
-        file().parent.mkdir(parents=True, exist_ok=True)
-        fresh = file().with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps({key: asdict(one) for key, one in known.items()}) + "\n", encoding="utf-8")
-        fresh.replace(file())
+        settings.save(file(), {key: asdict(one) for key, one in known.items()})
     return known[name]
 
 

@@ -169,7 +169,7 @@ def _in_function(mishap: Mishap) -> Location | None:
         line = flows.making(mishap.chain[0])
         code = mishap.chain[0][0]
         if line is not None:
-            return frames.whole_line(code.co_filename, line, frames.qualified_name(code))
+            return frames.whole_line(code, line, frames.qualified_name(code))
     return innermost(mishap.chain)
 
 

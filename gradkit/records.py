@@ -19,6 +19,8 @@ class Location:
         function: qualified name of the function that holds the line, ``"<module>"`` at the top level.
         text: the source line itself without its newline, ``""`` if the source cannot be read.
         end_line: the last line of the expression.
+        changed: the file was changed since the code that ran was imported: the line may be another one there now.
+        digest: tells the source text in which the line was found from others; ``""`` if it is not known.
     """
 
     file: str
@@ -28,6 +30,8 @@ class Location:
     function: str = ""
     text: str = ""
     end_line: int = 0
+    changed: bool = False
+    digest: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True)

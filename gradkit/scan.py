@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradkit import load, sites, texts
+from gradkit import imported, load, sites, texts
 from gradkit.diagnose import diagnose, step_of
 from gradkit.judgements import Judgement, judge
 from gradkit.report import Report
 from gradkit.scanned import Scan
 from gradkit.sites import Site
 from gradkit.texts import Skipped
-from gradkit.visits import Line, Visits
+from gradkit.visits import Visits
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -80,10 +80,20 @@ def judged(paths: Paths, made: Callable[[], load.Step], **given: Any) -> Scan:
     with before.listening():
         step = made()
     report, during = _diagnosed(step, watched, given)
-    return Scan(judge(found, report, during, before.lines), files, skipped, report)
+    changed = _changed(before, during)
+    return Scan(judge(found, report, during.lines, before.lines, changed), files, skipped, report)
 
 
-def _diagnosed(step: load.Step, watched: set[str], given: dict[str, Any]) -> tuple[Report, set[Line]]:
+def _changed(*ran: Visits) -> set[str]:
+    """The files that no longer hold the code that ran, by their real paths."""
+    codes = [code for visits in ran for code in visits.codes.values()]
+    with imported.looking():
+        imported.ran(codes)
+        files = {code.co_filename for code in codes}
+        return {os.path.realpath(file) for file in files if imported.read(file).changed}
+
+
+def _diagnosed(step: load.Step, watched: set[str], given: dict[str, Any]) -> tuple[Report, Visits]:
     """The diagnosis, and the lines that the step ran in it: in its first run, for the others change the step."""
     visits = Visits(watched)
     with contextlib.ExitStack() as listening:
@@ -94,7 +104,7 @@ def _diagnosed(step: load.Step, watched: set[str], given: dict[str, Any]) -> tup
             elif stage != "reach":
                 listening.close()
 
-        return diagnose(step, progress=progress, **given), visits.lines
+        return diagnose(step, progress=progress, **given), visits
 
 
 def _sites(paths: Paths) -> tuple[list[Site], int, tuple[Skipped, ...]]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import CodeType
 
-from gradkit.frames import SWITCHES, Point, line_of, place, qualified_name, tree_of, whole_line
+from gradkit.frames import SWITCHES, Point, line_of, place, qualified_name, tree_at, whole_line
 from gradkit.records import Location
 
 
@@ -18,7 +18,7 @@ def locate_code(code: CodeType, names: Mapping[str, object] | None = None) -> Lo
     Args:
         names: the globals of the function, to look up what a decorator's name stands for.
     """
-    tree, function = tree_of(code.co_filename), qualified_name(code)
+    tree, function = tree_at(code), qualified_name(code)
     for node in ast.walk(tree) if tree is not None else ():
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name != code.co_name:
             continue
@@ -30,7 +30,7 @@ def locate_code(code: CodeType, names: Mapping[str, object] | None = None) -> Lo
     wrapper = _wrapped(tree, code)
     if wrapper is not None:
         return place(code.co_filename, wrapper, function)
-    return whole_line(code.co_filename, code.co_firstlineno, function)
+    return whole_line(code, code.co_firstlineno, function)
 
 
 def _wrapped(tree: ast.Module | None, code: CodeType) -> ast.Call | None:
@@ -50,7 +50,7 @@ def _wrapped(tree: ast.Module | None, code: CodeType) -> ast.Call | None:
 def around(point: Point, wanted: re.Pattern[str] = SWITCHES) -> Location | None:
     """The innermost ``with`` around ``point`` whose head matches ``wanted``: as a rule, that switches grad mode."""
     code, _ = point
-    line, tree, found = line_of(point), tree_of(code.co_filename), None
+    line, tree, found = line_of(point), tree_at(code), None
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno <= line <= (node.end_lineno or line):
             items = [i.context_expr for i in node.items if wanted.search(ast.unparse(i.context_expr))]

@@ -13,6 +13,8 @@ from typing import Any
 
 import platformdirs
 
+from gradkit import writing
+
 FOLDER = "GRADKIT_CONFIG_DIR"
 """The environment variable that names another folder."""
 
@@ -32,8 +34,17 @@ def remembered(name: str) -> str:
 def remember(name: str, chosen: str) -> None:
     """Keep a choice for the next time, if that can be done."""
     with contextlib.suppress(OSError, RuntimeError):
-        file().parent.mkdir(parents=True, exist_ok=True)
-        file().write_text(json.dumps({**_choices(), name: chosen}) + "\n", encoding="utf-8")
+        save(file(), {**_choices(), name: chosen})
+
+
+def save(path: Path, facts: Any) -> None:
+    """Write a small JSON file in one piece, in a folder that is made if need be.
+
+    Raises:
+        OSError: it cannot be written; what was there is as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writing.write(path, (json.dumps(facts) + "\n").encode())
 
 
 def _choices() -> dict[str, Any]:

@@ -64,12 +64,12 @@ def location(one: Silencer) -> Location | None:
     points = {frames.line_of(call.point): call.point for call in one.calls if call.point is not None}
     if len(points) == 1 and all(call.point is not None for call in one.calls):
         return frames.locate(next(iter(points.values())))
-    return _returning(code) or frames.whole_line(code.co_filename, _head(code), frames.qualified_name(code))
+    return _returning(code) or frames.whole_line(code, _head(code), frames.qualified_name(code))
 
 
 def _returning(code: CodeType) -> Location | None:
     """What the function returns, if that is written in one place."""
-    tree = frames.tree_of(code.co_filename)
+    tree = frames.tree_at(code)
     lines = {line for *_, line in code.co_lines() if line}
     found: list[ast.expr] = []
     for node in ast.walk(tree) if tree is not None else ():
@@ -82,7 +82,7 @@ def _returning(code: CodeType) -> Location | None:
 
 def _head(code: CodeType) -> int:
     """The line of the ``def`` or ``lambda``, below any decorators."""
-    tree = frames.tree_of(code.co_filename)
+    tree = frames.tree_at(code)
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name:
             if min([node.lineno, *(d.lineno for d in node.decorator_list)]) == code.co_firstlineno:

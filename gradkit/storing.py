@@ -74,7 +74,7 @@ def _name(target: ast.expr) -> set[str]:
 
 def remembered(code: CodeType, files: Iterable[str] = ()) -> Location | None:
     """The decorator that makes a function remember its results; else the call that does: ``cache(function)``."""
-    tree, name = frames.tree_of(code.co_filename), frames.qualified_name(code)
+    tree, name = frames.tree_at(code), frames.qualified_name(code)
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, words.FUNCTIONS) and node.name == code.co_name:
             marks = [mark for mark in node.decorator_list if "cache" in ast.unparse(mark).lower()]

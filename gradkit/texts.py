@@ -105,13 +105,22 @@ def read(file: str, worth: Callable[[str], bool] = bool) -> list[Text | Skipped]
     if file.endswith(".ipynb"):
         return _cells(file, source, worth)
     try:
-        text = _decoded(source)
+        text = decoded(source)
     except (UnicodeError, LookupError, SyntaxError) as error:
         return [Skipped(file, "encoding", str(error))]
     return [_parsed(file, text)] if worth(text) else []
 
 
-def _decoded(source: bytes) -> str:
+def decoded(source: bytes) -> str:
+    """Source code as text, every line ending in ``\\n``, by the encoding that it names or UTF-8.
+
+    Raises:
+        SyntaxError, UnicodeError, LookupError: it cannot be read so.
+
+    Example:
+        >>> decoded(b"x = 1\\r\\ny = 2")
+        'x = 1\\ny = 2'
+    """
     encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
     return io.TextIOWrapper(io.BytesIO(source), encoding, newline=None).read()
 

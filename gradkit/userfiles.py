@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
+from gradkit import imported
 from gradkit.errors import GradkitError
 from gradkit.failures import cause_of, where
 from gradkit.frames import is_user_file
@@ -66,6 +67,7 @@ def load_file(path: Path) -> ModuleType:
     module.__file__ = str(path)
     with _importing(str(path.parent), path):
         sys.modules[module.__name__] = module
+        imported.bring(str(path))
         code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
         exec(code, module.__dict__)  # noqa: S102  # the user's own file, which they asked to run
     return module
@@ -109,6 +111,8 @@ def _importing(folder: str, source: Path) -> Iterator[None]:
             raise
         raise GradkitError("import_failed", source=source.name, error=cause_of(error), where=where(error)) from error
     fresh = {name: (sys.modules[name], file, _content(file)) for name, file in _local(folder, before).items()}
+    for _, file, _ in fresh.values():
+        imported.bring(file)
     _loaded.setdefault(folder, {}).update(fresh)
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 Line = tuple[str, str, int]
@@ -23,6 +23,7 @@ class Visits:
 
     Attributes:
         lines: real path of the file, name of the function, and number of each line that ran.
+        codes: the functions of these files that ran, by their ids.
 
     Example:
         >>> import textwrap
@@ -37,6 +38,7 @@ class Visits:
         self._wanted = {os.path.realpath(file) for file in files}
         self._known: dict[str, str] = {}
         self.lines: set[Line] = set()
+        self.codes: dict[int, CodeType] = {}
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -58,6 +60,7 @@ class Visits:
             self._known[file] = real = real if real in self._wanted else ""
         if not real:
             return None
+        self.codes[id(frame.f_code)] = frame.f_code
         return self._ran
 
     def _ran(self, frame: FrameType, event: str, argument: Any) -> Any:

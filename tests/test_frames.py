@@ -233,7 +233,7 @@ def test_a_tab_is_one_column() -> None:
 def test_a_line_that_cannot_be_parsed_is_taken_whole() -> None:
     filename = "/home/ann/broken.py"
     linecache.cache[filename] = (9, None, ["def f(:\n", "    x = 1  # one\n"], filename)
-    spot = frames.whole_line(filename, 2)
+    spot = frames.whole_line(compile("", filename, "exec"), 2)
     assert (pointed_at(spot), spot.column) == ("x = 1", 5)
 
 

@@ -81,7 +81,8 @@ class OwnChange(Column):
         if stop is None or stop.edit is not None or stop.finding.location is None:
             return
         try:
-            stop.edit = edits.apply(stop.finding.location.file, stop.changes)
+            spot = stop.finding.location
+            stop.edit = edits.apply(spot.file, stop.changes, spot.digest)
             self.problem.tell(None)
         except GradkitError as error:
             self.problem.tell(error)

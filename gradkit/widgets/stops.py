@@ -83,4 +83,4 @@ def carry_on(known: dict[Key, Stop], report: Report, *, same: bool) -> dict[Key,
 def _key(finding: Finding) -> Key:
     """Equal for the same finding in two reports, also if lines were added above it."""
     spot = finding.location
-    return (finding.cause, "", "") if spot is None else (finding.cause, spot.file, spot.text.strip())
+    return (finding.cause, "", "") if spot is None else (finding.cause, spot.file, spot.text.strip() or str(spot.line))

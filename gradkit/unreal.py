@@ -21,11 +21,13 @@ def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def has_no_numbers(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has nothing to be read, copied or compared.
+    """Whether a tensor has nothing to be read, copied or compared; nested ones of the old kind do not allow it.
 
     Example:
         >>> has_no_numbers(torch.empty(2, device="meta")), has_no_numbers(torch.empty(2))
         (True, False)
     """
     fake = sys.modules.get("torch._subclasses.fake_tensor")
+    if tensor.is_nested and tensor.layout is torch.strided:
+        return True
     return tensor.is_meta or (fake is not None and isinstance(tensor, fake.FakeTensor))

@@ -23,13 +23,15 @@ def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def has_no_numbers(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has nothing to be read, copied or compared.
+    """Whether a tensor has nothing to be read, copied or compared; nested ones of the old kind do not allow it.
 
     Example:
         >>> has_no_numbers(torch.empty(2, device="meta")), has_no_numbers(torch.empty(2))
         (True, False)
     """
     fake = sys.modules.get("torch._subclasses.fake_tensor")
+    if tensor.is_nested and tensor.layout is torch.strided:
+        return True
     return tensor.is_meta or (fake is not None and isinstance(tensor, fake.FakeTensor)) or is_hollow(tensor)
 
 
@@ -44,7 +46,7 @@ def is_hollow(tensor: torch.Tensor) -> bool:
         >>> is_hollow(freed), is_hollow(torch.ones(2))
         (True, False)
     """
-    if tensor.layout is not torch.strided or inner(tensor):
+    if tensor.layout is not torch.strided or tensor.is_nested or inner(tensor):
         return False
     try:
         with torch._C.DisableTorchFunction():

@@ -382,6 +382,14 @@ def test_a_scripted_model_is_looked_at_by_its_tables(make: Callable[[nn.Module],
     assert {row.name for row in report.parameters} == {"0.weight", "0.bias", "1.weight", "1.bias"}
 
 
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_a_parameter_may_be_a_nested_tensor(layout: torch.layout) -> None:
+    model = nn.Module()
+    model.rows = nn.Parameter(torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=layout))
+    report = gradkit.diagnose(lambda: torch.nested.to_padded_tensor(model.rows * 2, 0.0).sum(), model=model)
+    assert report.healthy
+
+
 # -- errors of the step -----------------------------------------------------------------------------------------------
 
 

@@ -19,10 +19,10 @@ import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 
 from gradkit import compiled, patches, provenance, texts
 from gradkit.provenance import Named
@@ -66,13 +66,20 @@ class Read:
     Attributes:
         source: the text that the code which ran was compiled from; None if there is none.
         changed: the file as it stands holds other code.
-        whole: all else that was imported from the file is in ``source``, too: the text may be searched for lines that
-            are not known to have run.
     """
 
     source: Source | None = None
     changed: bool = False
-    whole: bool = True
+    _around: tuple[Named, ...] = field(default=(), repr=False)
+
+    @functools.cached_property
+    def whole(self) -> bool:
+        """Whether all else that was imported from the file is in ``source``, too: only then may the text be searched
+        for lines that are not known to have run."""
+        source = self.source
+        if source is None or self.changed:
+            return False
+        return _in_memory(source.file) is not None or _is_whole(source, self._around)
 
 
 class _Look:
@@ -131,7 +138,7 @@ def read(file: str, code: CodeType | None = None) -> Read:
 
     Example:
         >>> read("no_such_file.py")
-        Read(source=None, changed=False, whole=False)
+        Read(source=None, changed=False)
     """
     look = _look if _look is not None else _Look()
     if code is not None:
@@ -180,11 +187,11 @@ def _read(file: str, ran: Sequence[Named], around: Sequence[Named]) -> Read:
     memory = _in_memory(file)
     if memory is not None:
         return Read(_keep(memory))
-    disk, module = _on_disk(file), provenance.module(file)
+    disk = _on_disk(file)
     if disk is None and not os.access(file, os.R_OK):  # gone, in an archive, or bytecode alone: there is no text
-        return Read(_known(file, ran), whole=False)
-    if disk is not None and all(provenance.belongs(disk.text, one, module) for one in ran):
-        return Read(_keep(disk), whole=_is_whole(disk, around, module))
+        return Read(_known(file, ran))
+    if disk is not None and all(provenance.belongs(disk.text, one) for one in ran):
+        return Read(_keep(disk), _around=tuple(around))
     return Read(_known(file, (*ran, *around)) if ran else None, changed=True)
 
 
@@ -194,10 +201,11 @@ def _known(file: str, codes: Sequence[Named]) -> Source | None:
     return next((one for one in states if all(compiled.holds(one.text, code, name) for name, code in codes)), None)
 
 
-def _is_whole(disk: Source, around: Sequence[Named], module: ModuleType | None) -> bool:
+def _is_whole(disk: Source, around: Sequence[Named]) -> bool:
     """Whether what was imported from a file beside the code that ran is in its text, too."""
+    module = provenance.module(disk.file)
     live = (*around, *provenance.alive(disk.text, disk.file, module))
-    if not all(provenance.belongs(disk.text, one, module) for one in live):
+    if not all(provenance.belongs(disk.text, one) for one in live):
         return False
     if disk.file in _brought:
         return compiled.equal(_brought[disk.file], disk.text)

@@ -7,6 +7,7 @@ are small, and BatchNorm writes them unseen), parameters and other tensors at th
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
@@ -291,6 +292,8 @@ def _restore_contents(tensor: torch.Tensor, copy: torch.Tensor) -> None:
 
 
 def _same(tensor: torch.Tensor, copy: torch.Tensor) -> bool:
+    if tensor.is_nested and tensor.layout is torch.strided:
+        return all(itertools.starmap(_same, zip(tensor.detach().unbind(), copy.unbind(), strict=False)))
     if has_no_numbers(tensor) or has_no_numbers(copy):
         return True
     if tensor.shape != copy.shape or tensor.layout is not torch.strided or tensor.is_quantized:

@@ -16,12 +16,8 @@ from gradkit import compiled
 Named = tuple[str, CodeType]  # with its qualified name, "" if that is not known
 
 
-def belongs(text: str, named: Named, module: ModuleType | None) -> bool:
-    """Whether code was compiled from the text that its file holds; also where an import hook changed it on the way.
-
-    Args:
-        module: the module of that file, as :func:`module` finds it.
-    """
+def belongs(text: str, named: Named) -> bool:
+    """Whether code was compiled from the text that its file holds; also where an import hook changed it on the way."""
     name, code = named
     if compiled.holds(text, code, name):
         return True
@@ -29,7 +25,8 @@ def belongs(text: str, named: Named, module: ModuleType | None) -> bool:
         return False
     if _untouched(code.co_filename) or compiled.asserting(text, code):
         return True
-    build = getattr(getattr(getattr(module, "__spec__", None), "loader", None), "source_to_code", None)
+    spec = getattr(module(code.co_filename), "__spec__", None)
+    build = getattr(getattr(spec, "loader", None), "source_to_code", None)
     if build is None or getattr(build, "__func__", None) is SourceFileLoader.source_to_code:
         return False
     return compiled.by_hook(text, code, build)

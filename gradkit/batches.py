@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from gradkit import datafiles, specs, synthetic
+from gradkit import datafiles, reading, specs, synthetic
+from gradkit.errors import GradkitError
+from gradkit.failures import cause_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def load_batch(source: object, *, device: torch.device | str = "cpu") -> Any:
         if synthetic.is_line(text):
             return synthetic.make(synthetic.parse(text), device)
         if not specs.is_spec(text):
-            return moved(datafiles.read(Path(text)), torch.device(device))
+            return _moved_there(Path(text), torch.device(device))
         found = specs.find(text)
     else:
         found = specs.as_found(source)
@@ -77,7 +79,7 @@ def describe(batch: object) -> tuple[Row, ...]:
     return tuple(_rows(batch, "", 4))
 
 
-def shown(value: object) -> str:
+def shown(value: object, depth: int = 4) -> str:
     """A value in one short line, for errors.
 
     Example:
@@ -86,11 +88,11 @@ def shown(value: object) -> str:
     """
     if isinstance(value, torch.Tensor):
         return f"{_dtype(value)} {list(value.shape)}"
-    if isinstance(value, Mapping):
-        inside = ", ".join(f"{key}: {shown(one)}" for key, one in list(value.items())[:12])
+    if isinstance(value, Mapping) and depth:
+        inside = ", ".join(f"{str(key)[:60]}: {shown(one, depth - 1)}" for key, one in list(value.items())[:12])
         return f"{'' if type(value) is dict else type(value).__name__}{{{inside}}}"
-    if isinstance(value, (list, tuple)) and any(isinstance(one, (torch.Tensor, Mapping)) for one in value):
-        inside = ", ".join(shown(one) for one in value[:12])
+    if depth and isinstance(value, (list, tuple)) and any(isinstance(one, (torch.Tensor, Mapping)) for one in value):
+        inside = ", ".join(shown(one, depth - 1) for one in value[:12])
         return f"[{inside}]" if isinstance(value, list) else f"({inside})"
     if isinstance(value, (bool, int, float, str)):
         return f"{type(value).__name__} {str(value)[:60]}"
@@ -106,6 +108,14 @@ def moved(value: Any, device: torch.device) -> Any:
     if type(value) in (list, tuple):
         return type(value)(moved(one, device) for one in value)
     return value
+
+
+def _moved_there(path: Path, device: torch.device) -> Any:
+    held = datafiles.read(path)
+    try:
+        return moved(held, device)
+    except RecursionError as error:  # a pickle may hold a list that holds itself
+        raise GradkitError("unreadable_file", path=reading.short(path), error=cause_of(error)) from error
 
 
 def _dtype(tensor: torch.Tensor) -> str:

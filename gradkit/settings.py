@@ -13,6 +13,8 @@ from typing import Any
 
 import platformdirs
 
+from gradkit import regular
+
 FOLDER = "GRADKIT_CONFIG_DIR"
 """The environment variable that names another folder."""
 
@@ -32,13 +34,22 @@ def remembered(name: str) -> str:
 def remember(name: str, chosen: str) -> None:
     """Keep a choice for the next time, if that can be done."""
     with contextlib.suppress(OSError, RuntimeError):
-        file().parent.mkdir(parents=True, exist_ok=True)
-        file().write_text(json.dumps({**_choices(), name: chosen}) + "\n", encoding="utf-8")
+        keep(file(), {**_choices(), name: chosen})
+
+
+def keep(path: Path, noted: dict[str, Any]) -> None:
+    """Write a file of the configuration folder, also where that is a link to a person's collection of such files.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    regular.write(Path(os.path.realpath(path)), json.dumps(noted) + "\n")
 
 
 def _choices() -> dict[str, Any]:
     try:
-        choices = json.loads(file().read_text(encoding="utf-8"))
+        choices = regular.read_json(file())
     except (OSError, ValueError, RuntimeError):  # RuntimeError: a system that knows no home folder
         return {}
     return choices if isinstance(choices, dict) else {}

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
+from gradkit import reading, regular
 from gradkit.errors import GradkitError
 from gradkit.failures import cause_of, where
 from gradkit.frames import is_user_file
@@ -53,11 +54,11 @@ def load_file(path: Path) -> ModuleType:
     Raises:
         GradkitError: no such file, not a Python file, or its import raised.
     """
-    if not path.is_file():
-        raise GradkitError("no_such_file", path=path)
+    reading.check(path)
     if path.suffix != ".py":
         raise GradkitError("not_a_python_file", path=path)
     path = path.resolve()
+    source = reading.source(path)
     known = _refresh(str(path.parent))
     for module, file, _ in known.values():
         if file == str(path):
@@ -66,7 +67,7 @@ def load_file(path: Path) -> ModuleType:
     module.__file__ = str(path)
     with _importing(str(path.parent), path):
         sys.modules[module.__name__] = module
-        code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        code = compile(source, str(path), "exec", dont_inherit=True)
         exec(code, module.__dict__)  # noqa: S102  # the user's own file, which they asked to run
     return module
 
@@ -147,7 +148,7 @@ def _refresh(folder: str) -> dict[str, tuple[ModuleType, str, int]]:
 
 def _content(file: str) -> int:
     try:
-        return hash(Path(file).read_bytes())
+        return hash(regular.read(file))
     except OSError:
         return 0
 

@@ -65,7 +65,7 @@ def load_adapter(base: nn.Module | None, folder: Path, *, is_trainable: bool | N
         GradkitError: no adapter there, one without its weights, no base model, or the two do not fit.
     """
     path = folder / "adapter_config.json"
-    if not os.path.isfile(path):
+    if not os.path.lexists(path):
         raise GradkitError("no_adapter", path=reading.short(folder))
     config = configs.read(path)
     configs.check_sizes(config, path, _largest(_weights(folder)))
@@ -89,7 +89,7 @@ def load_pretrained(folder: Path) -> nn.Module:
         GradkitError: no such folder, no model in it, or a class that transformers does not have.
     """
     path = folder / "config.json"
-    if not os.path.isfile(path):
+    if not os.path.lexists(path):
         raise GradkitError("no_pretrained", path=reading.short(folder))
     names = configs.read(path).get("architectures")
     name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else "-"
@@ -103,7 +103,7 @@ def load_pretrained(folder: Path) -> nn.Module:
         with quiet(), offline():
             model: nn.Module = kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:
-        raise GradkitError("unreadable_file", path=folder, error=cause_of(error)) from error
+        raise GradkitError("pretrained_failed", path=folder, error=cause_of(error)) from error
     return model
 
 

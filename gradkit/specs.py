@@ -17,7 +17,7 @@ from gradkit.signatures import accepts
 from gradkit.userfiles import as_script, load_file, load_module
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-_SPEC = re.compile(rf"(?P<source>.+?)(?::(?P<name>{_NAME.pattern}))?")
+_SPEC = re.compile(rf"(?P<source>.+?)(?::(?P<name>{_NAME.pattern}))?", re.DOTALL)
 
 
 @dataclass(frozen=True)

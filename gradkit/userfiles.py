@@ -11,7 +11,7 @@ import linecache
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from gradkit import reading, regular
 from gradkit.errors import GradkitError
@@ -67,9 +67,15 @@ def load_file(path: Path) -> ModuleType:
     module.__file__ = str(path)
     with _importing(str(path.parent), path):
         sys.modules[module.__name__] = module
-        code = compile(source, str(path), "exec", dont_inherit=True)
-        exec(code, module.__dict__)  # noqa: S102  # the user's own file, which they asked to run
+        exec(_compiled(source, path), module.__dict__)  # noqa: S102  # the user's own file, which they asked to run
     return module
+
+
+def _compiled(source: bytes, path: Path) -> CodeType:
+    try:
+        return compile(source, str(path), "exec", dont_inherit=True)
+    except (ValueError, RecursionError, MemoryError) as error:  # null bytes, or nested too deep: at no line
+        raise GradkitError("unreadable_file", path=reading.short(path), error=cause_of(error)) from error
 
 
 def load_module(name: str) -> ModuleType:

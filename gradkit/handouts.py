@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gradkit import bookshelf, i18n, regular
+from gradkit import bookshelf, i18n, regular, writing
 from gradkit.errors import GradkitError
 
 FORMS = ("ipynb", "py")
@@ -46,7 +46,10 @@ def hand_out(
     for path, text in wanted.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            regular.write(path, text)
+            if path.is_symlink():  # by force: what it leads to is not the person's wish
+                path.unlink()
+            regular.check_target(path)
+            writing.write(path, text.encode())
         except OSError as reason:
             raise GradkitError("notebook_not_writable", path=path, reason=reason.strerror) from reason
     return [path for path in wanted if path.suffix == f".{form}"]

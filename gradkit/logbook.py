@@ -56,7 +56,7 @@ def note(name: str, *, solved: bool) -> Entry:
         return before
     known[name] = Entry(before.tries + 1, dt.date.today().isoformat() if solved else "")
     with contextlib.suppress(OSError, RuntimeError):
-        settings.keep(file(), {key: asdict(one) for key, one in known.items()})
+        settings.save(file(), {key: asdict(one) for key, one in known.items()})
     return known[name]
 
 

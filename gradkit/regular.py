@@ -1,4 +1,4 @@
-"""Files that are read and written whole, and only regular ones: a pipe would wait for ever, a device may never end."""
+"""Files that are read whole, and only regular ones: a pipe would wait for ever, a device may never end."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import contextlib
 import errno
 import json
 import os
-import secrets
-import shutil
 import stat
 from pathlib import Path
 from typing import Any
@@ -77,23 +75,11 @@ def read_json(path: str | os.PathLike[str], most: int = MOST) -> Any:
         raise TooDeepError(str(error)) from error
 
 
-def write(path: Path, content: str | bytes) -> None:
-    """Write a file whole or not at all: the new one is written beside the old one and takes its place at the end.
-
-    A link is replaced, never followed; a file keeps its mode.
+def check_target(path: Path) -> None:
+    """Whether a file may be written at ``path``: nothing is there, or a regular file, or a link to one or to nothing.
 
     Raises:
-        OSError: it cannot be written, or what is there is neither a regular file nor a link.
+        OSError: something else is.
     """
-    if os.path.lexists(path) and not path.is_symlink():
+    with contextlib.suppress(FileNotFoundError):
         size(path)
-    fresh = path.with_name(f".gradkit-{secrets.token_hex(6)}")
-    try:
-        with fresh.open("xb") as stream:
-            stream.write(content.encode() if isinstance(content, str) else content)
-        if path.is_file():
-            shutil.copymode(path, fresh)
-        fresh.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            fresh.unlink()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import graphviz
 
-from gradkit import breakdown, checklist, drawing, html, i18n, layout, regular, render, text
+from gradkit import breakdown, checklist, drawing, html, i18n, layout, regular, render, text, writing
 from gradkit.errors import GradkitError
 from gradkit.records import BARREN, Finding, Harmless, Parameter, Picture
 
@@ -176,7 +175,8 @@ class Report:
         writer = writers.get(target.suffix.lower())
         if writer is None:
             raise GradkitError("save_format", path=target, formats=" ".join(writers))
-        regular.write(Path(os.path.realpath(target)), writer())
+        regular.check_target(target)
+        writing.write(target, writer())
         return target
 
     def data(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import platformdirs
 
-from gradkit import regular
+from gradkit import regular, writing
 
 FOLDER = "GRADKIT_CONFIG_DIR"
 """The environment variable that names another folder."""
@@ -34,17 +34,18 @@ def remembered(name: str) -> str:
 def remember(name: str, chosen: str) -> None:
     """Keep a choice for the next time, if that can be done."""
     with contextlib.suppress(OSError, RuntimeError):
-        keep(file(), {**_choices(), name: chosen})
+        save(file(), {**_choices(), name: chosen})
 
 
-def keep(path: Path, noted: dict[str, Any]) -> None:
-    """Write a file of the configuration folder, also where that is a link to a person's collection of such files.
+def save(path: Path, facts: Any) -> None:
+    """Write a small JSON file in one piece, in a folder that is made if need be.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written; what was there is as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    regular.write(Path(os.path.realpath(path)), json.dumps(noted) + "\n")
+    regular.check_target(path)
+    writing.write(path, (json.dumps(facts) + "\n").encode())
 
 
 def _choices() -> dict[str, Any]:

@@ -74,7 +74,10 @@ def load_file(path: Path) -> ModuleType:
 def _compiled(source: bytes, path: Path) -> CodeType:
     try:
         return compile(source, str(path), "exec", dont_inherit=True)
-    except (ValueError, RecursionError, MemoryError) as error:  # null bytes, or nested too deep: at no line
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, SyntaxError) and error.filename:
+            raise
+        # null bytes, or nested too deep: at no line
         raise GradkitError("unreadable_file", path=reading.short(path), error=cause_of(error)) from error
 
 

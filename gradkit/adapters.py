@@ -93,7 +93,7 @@ def load_pretrained(folder: Path) -> nn.Module:
         raise GradkitError("no_pretrained", path=reading.short(folder))
     names = configs.read(path).get("architectures")
     name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else "-"
-    _check_weights_of(folder)
+    _check_files_of(folder)
     import transformers
 
     kind = getattr(transformers, name, None)
@@ -154,11 +154,15 @@ def _named_base(name: object, folder: Path) -> nn.Module:
     return load_pretrained(Path(name))
 
 
-def _check_weights_of(folder: Path) -> None:
-    configs.check_shards(folder)
-    for pattern in ("*.safetensors", "*.bin"):
-        for path in sorted(folder.glob(pattern)):
+def _check_files_of(folder: Path) -> None:
+    """Whether all that transformers may open in a folder can be opened, and leads nowhere else."""
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".json", ".safetensors", ".bin") and not path.is_dir():
             reading.check(path)
+    for name in ("adapter_config.json", "generation_config.json"):
+        if os.path.lexists(folder / name):
+            configs.read(folder / name)
+    configs.check_shards(folder)
 
 
 def _few(names: list[Any]) -> str:

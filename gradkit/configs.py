@@ -10,8 +10,12 @@ from typing import Any
 from gradkit import reading
 from gradkit.errors import GradkitError
 
-_MOST_LAYERS = 10_000
-_COUNTS = re.compile(r"\w*(layers?|blocks|depths?|experts)")
+_MOST = {  # ten to a hundred times what the largest models have
+    re.compile(r"\w*(layers?|blocks|depths?)"): 1_000,
+    re.compile(r"\w*(experts|labels)"): 1_000_000,
+    re.compile(r"\w*(size|dim|channels|positions|embeddings)"): 100_000_000,
+}
+_MOST_COPIES = 1_000
 _OWN_MEGATRON = (None, "megatron.core")
 
 
@@ -19,8 +23,8 @@ def read(path: Path) -> dict[str, Any]:
     """A config, as long as it is harmless.
 
     Raises:
-        GradkitError: it cannot be read, is no JSON object, wants code to be run (``config_wants_code``) or counts
-            more layers than there can be (``config_value``).
+        GradkitError: it cannot be read, is no JSON object, wants code to be run (``config_wants_code``) or has
+            a size that no model has (``config_value``).
     """
     found = reading.as_json(path)
     if not isinstance(found, dict):
@@ -28,7 +32,7 @@ def read(path: Path) -> dict[str, Any]:
     for key, value in _entries(found):
         if _wants_code(key, value):
             raise GradkitError("config_wants_code", path=reading.short(path), name=key, value=_short(value))
-        if _COUNTS.fullmatch(key) and isinstance(value, (int, float)) and value > _MOST_LAYERS:
+        if isinstance(value, (int, float)) and any(value > most for name, most in _MOST.items() if name.fullmatch(key)):
             raise GradkitError("config_value", path=reading.short(path), name=key, value=_short(value))
     return found
 
@@ -63,6 +67,9 @@ def check_sizes(config: Mapping[str, Any], path: Path, largest: int) -> None:
     Example:
         >>> check_sizes({"r": 8}, Path("adapter_config.json"), largest=64)
     """
+    copies = config.get("layer_replication")
+    if isinstance(copies, list) and len(copies) > _MOST_COPIES:
+        raise GradkitError("config_value", path=reading.short(path), name="layer_replication", value=len(copies))
     if config.get("peft_type") == "LOKR":  # a large r stands for a whole matrix there
         return
     ranks = config.get("rank_pattern")

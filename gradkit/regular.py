@@ -12,8 +12,8 @@ from typing import Any
 
 MOST = 2**28
 """How many bytes are read into memory as text, unless said otherwise."""
-SOURCE = 2**23
-"""How many bytes of Python are parsed: the largest modules of the standard library and of torch are a tenth of it."""
+SOURCE = 2**22
+"""How many bytes of Python are parsed: the largest module of torch is a third of it."""
 
 
 class NotRegularError(OSError):

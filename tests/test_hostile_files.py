@@ -377,10 +377,10 @@ def test_a_config_of_another_shape_is_told(name: str, config: str) -> None:
         {"r": [2]}, {"r": 10**12}, {"r": 1e300}, {"rank_pattern": {"x": 10**9}}, {"target_modules": 5},
         {"target_modules": "(("},
         {"target_modules": None}, {"target_modules": {"a": 1}}, {"lora_alpha": "x"}, {"lora_dropout": []},
-        {"modules_to_save": 5}, {"rank_pattern": [1]}, {"bias": {}},
+        {"modules_to_save": 5}, {"rank_pattern": [1]}, {"bias": {}}, {"layer_replication": [[0, 1]] * 10**5},
         {"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 10**12},
     ],
-    ids=str,
+    ids=lambda changes: str(changes)[:60],
 )  # fmt: skip
 def test_an_adapters_config_with_wrong_values_is_told(changes: dict[str, object]) -> None:
     config = {"peft_type": "LORA", "r": 2, "target_modules": ["0"], "base_model_name_or_path": ""}
@@ -401,8 +401,12 @@ def test_an_adapter_larger_than_its_weights_is_not_built() -> None:
     assert (error.key, error.facts["name"], error.facts["value"]) == ("config_value", "r", "1000000000")
 
 
-def test_a_model_with_millions_of_layers_is_not_built() -> None:
-    Path("config.json").write_text('{"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 10000000}')
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("num_hidden_layers", 10**7), ("num_labels", 10**12), ("hidden_size", 10**12), ("max_position_embeddings", 1e300)],
+)
+def test_a_model_of_an_impossible_size_is_not_built(name: str, value: float) -> None:
+    Path("config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "text_config": {name: value}}))
     assert _refused(lambda: load.from_spec(model=".")).key == "config_value"
 
 

@@ -158,6 +158,12 @@ def test_a_model_folder_without_weights_is_not_filled_from_the_hub(work: Path) -
     assert _refused(model="base").key == "pretrained_failed"
 
 
+def test_an_adapter_beside_a_model_does_not_fetch_its_own_base(work: Path) -> None:
+    shutil.copy(work / "org" / "lora" / "adapter_config.json", work / "base")
+    _change(work / "base" / "adapter_config.json", base_model_name_or_path="facebook/opt-125m")
+    assert _refused(model="base").key == "pretrained_failed"
+
+
 def test_a_missing_shard_is_not_fetched(work: Path) -> None:
     (work / "base" / "model.safetensors").unlink()
     index = {"metadata": {}, "weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}}

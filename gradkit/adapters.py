@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradkit import datafiles
+from gradkit import configs, datafiles, reading
 from gradkit.batches import shown
 from gradkit.errors import GradkitError
 from gradkit.failures import cause_of
+from gradkit.offline import offline
 
 _NESTED = ("state_dict", "model_state_dict", "model")
+_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")  # in the order that peft looks for them
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -47,7 +49,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
         if tensor.shape != own[key].shape:
             wants, got = list(own[key].shape), list(tensor.shape)
             raise GradkitError("weights_shape", path=path, name=key, expected=wants, got=got)
-    model.load_state_dict(dict(state), strict=False)
+    with reading.told(path):
+        model.load_state_dict(dict(state), strict=False)
 
 
 def load_adapter(base: nn.Module | None, folder: Path, *, is_trainable: bool | None = None) -> nn.Module:
@@ -59,21 +62,20 @@ def load_adapter(base: nn.Module | None, folder: Path, *, is_trainable: bool | N
         is_trainable: None leaves it at peft's default, which loads the adapter frozen.
 
     Raises:
-        GradkitError: no adapter there, no base model, or the two do not fit.
+        GradkitError: no adapter there, one without its weights, no base model, or the two do not fit.
     """
-    config = folder / "adapter_config.json"
-    if not config.is_file():
-        raise GradkitError("no_adapter", path=folder)
+    path = folder / "adapter_config.json"
+    if not os.path.lexists(path):
+        raise GradkitError("no_adapter", path=reading.short(folder))
+    config = configs.read(path)
+    configs.check_sizes(config, path, _largest(_weights(folder)))
     if base is None:
-        base = _named_base(config)
-    if not list(folder.glob("*.safetensors")):
-        for weights in folder.glob("adapter_model.*"):
-            datafiles.read(weights)  # refuses what would run code
+        base = _named_base(config.get("base_model_name_or_path"), folder)
     from peft import PeftModel
 
     options: dict[str, Any] = {} if is_trainable is None else {"is_trainable": is_trainable}
     try:
-        with quiet():
+        with quiet(), offline():
             loaded: nn.Module = PeftModel.from_pretrained(base, str(folder), **options)
     except Exception as error:
         raise GradkitError("adapter_failed", path=folder, error=cause_of(error), base=type(base).__name__) from error
@@ -86,20 +88,22 @@ def load_pretrained(folder: Path) -> nn.Module:
     Raises:
         GradkitError: no such folder, no model in it, or a class that transformers does not have.
     """
-    config = folder / "config.json"
-    if not config.is_file():
-        raise GradkitError("no_pretrained", path=folder)
+    path = folder / "config.json"
+    if not os.path.lexists(path):
+        raise GradkitError("no_pretrained", path=reading.short(folder))
+    names = configs.read(path).get("architectures")
+    name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else "-"
+    _check_files_of(folder)
     import transformers
 
-    names = _json(config).get("architectures") or ["-"]
-    kind = getattr(transformers, str(names[0]), None)
+    kind = getattr(transformers, name, None)
     if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
-        raise GradkitError("no_architecture", path=folder, name=names[0])
+        raise GradkitError("no_architecture", path=folder, name=name)
     try:
-        with quiet():
-            model: nn.Module = kind.from_pretrained(str(folder), local_files_only=True)
+        with quiet(), offline():
+            model: nn.Module = kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:
-        raise GradkitError("unreadable_file", path=folder, error=cause_of(error)) from error
+        raise GradkitError("pretrained_failed", path=folder, error=cause_of(error)) from error
     return model
 
 
@@ -123,20 +127,44 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _named_base(config: Path) -> nn.Module:
-    name = _json(config).get("base_model_name_or_path")
-    if not name or not (Path(name) / "config.json").is_file():
-        raise GradkitError("no_base", path=config.parent, name=name or "-")
+def _weights(folder: Path) -> Mapping[Any, Any]:
+    """The weights in an adapter's folder, which peft would ask the hub for if there were none.
+
+    Raises:
+        GradkitError: there are none (``no_adapter_weights``), or they cannot be read without running code.
+    """
+    path = next((folder / name for name in _WEIGHTS if os.path.lexists(folder / name)), None)
+    if path is None:
+        raise GradkitError("no_adapter_weights", path=reading.short(folder), files=" / ".join(_WEIGHTS))
+    state = datafiles.read(path)
+    if not isinstance(state, Mapping):
+        raise GradkitError("no_state_dict", path=path, got=shown(state))
+    return state
+
+
+def _largest(state: Mapping[Any, Any]) -> int:
+    sizes = (size for tensor in state.values() if isinstance(tensor, torch.Tensor) for size in tensor.shape)
+    return max(sizes, default=0)
+
+
+def _named_base(name: object, folder: Path) -> nn.Module:
+    if not isinstance(name, str) or not os.path.isfile(Path(name) / "config.json"):
+        known = reading.short(name) if isinstance(name, str) and name else "-"
+        raise GradkitError("no_base", path=reading.short(folder), name=known)
     return load_pretrained(Path(name))
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except ValueError as error:
-        raise GradkitError("unreadable_file", path=path, error=cause_of(error)) from error
+def _check_files_of(folder: Path) -> None:
+    """Whether all that transformers may open in a folder can be opened, and leads nowhere else."""
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".json", ".safetensors", ".bin") and not path.is_dir():
+            reading.check(path)
+    for name in ("adapter_config.json", "generation_config.json"):
+        if os.path.lexists(folder / name):
+            configs.read(folder / name)
+    configs.check_shards(folder)
 
 
-def _few(names: list[str]) -> str:
+def _few(names: list[Any]) -> str:
     rest = len(names) - 5
-    return ", ".join(names[:5]) + (f", … (+{rest})" if rest > 0 else "") if names else "-"
+    return ", ".join(map(str, names[:5])) + (f", … (+{rest})" if rest > 0 else "") if names else "-"

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from gradkit import datafiles, specs, strangers, synthetic
+from gradkit import datafiles, reading, specs, strangers, synthetic
+from gradkit.errors import GradkitError
+from gradkit.failures import cause_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def load_batch(source: object, *, device: torch.device | str = "cpu") -> Any:
         if synthetic.is_line(text):
             return synthetic.make(synthetic.parse(text), device)
         if not specs.is_spec(text):
-            return moved(datafiles.read(Path(text)), torch.device(device))
+            return _moved_there(Path(text), torch.device(device))
         found = specs.find(text)
     else:
         found = specs.as_found(source)
@@ -77,7 +79,7 @@ def describe(batch: object) -> tuple[Row, ...]:
     return tuple(_rows(batch, "", 4))
 
 
-def shown(value: object) -> str:
+def shown(value: object, depth: int = 4) -> str:
     """A value in one short line, for errors.
 
     Example:
@@ -86,12 +88,12 @@ def shown(value: object) -> str:
     """
     if strangers.is_a(value, torch.Tensor):
         return f"{_dtype(value)} {list(value.shape)}"
-    if strangers.is_mapping(value):
-        inside = ", ".join(f"{strangers.text(key)}: {shown(one)}" for key, one in items(value)[:12])
+    if strangers.is_mapping(value) and depth:
+        inside = ", ".join(f"{strangers.text(key)[:60]}: {shown(one, depth - 1)}" for key, one in items(value)[:12])
         return f"{'' if type(value) is dict else type(value).__name__}{{{inside}}}"
-    held = strangers.entries(value) if strangers.is_a(value, (list, tuple)) else []
+    held = strangers.entries(value) if depth and strangers.is_a(value, (list, tuple)) else []
     if any(strangers.is_a(one, (torch.Tensor, Mapping)) for one in held):
-        inside = ", ".join(map(shown, held[:12]))
+        inside = ", ".join(shown(one, depth - 1) for one in held[:12])
         return f"[{inside}]" if strangers.is_a(value, list) else f"({inside})"
     if strangers.is_a(value, (bool, int, float, str)):
         return f"{type(value).__name__} {strangers.text(value)[:60]}"
@@ -117,6 +119,14 @@ def moved(value: Any, device: torch.device) -> Any:
     if type(value) in (list, tuple):
         return type(value)(moved(one, device) for one in value)
     return value
+
+
+def _moved_there(path: Path, device: torch.device) -> Any:
+    held = datafiles.read(path)
+    try:
+        return moved(held, device)
+    except RecursionError as error:  # a pickle may hold a list that holds itself
+        raise GradkitError("unreadable_file", path=reading.short(path), error=cause_of(error)) from error
 
 
 def _dtype(tensor: torch.Tensor) -> str:

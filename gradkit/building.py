@@ -102,7 +102,7 @@ def build_step(spec: object, model: nn.Module | None, batch: object) -> tuple[Bu
 def _bare_model(spec: object) -> Built | None:
     if spec is None:
         return None
-    if isinstance(spec, (str, os.PathLike)) and Path(spec).is_dir():
+    if isinstance(spec, (str, os.PathLike)) and os.path.isdir(spec):
         return Built(adapters.load_pretrained(Path(spec)), Path(spec).name)
     found = _found(spec)
     value = specs.call(found) if specs.is_function(found.value) else found.value

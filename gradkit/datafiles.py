@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from gradkit import reading
 from gradkit.errors import GradkitError
 from gradkit.failures import cause_of
 
@@ -32,12 +33,14 @@ def read(path: Path) -> Any:
     """
     suffix = path.suffix.lower()
     if suffix not in READERS and suffix not in PICKLES:
-        raise GradkitError("data_format", path=path, formats=", ".join(READERS))
-    if not path.is_file():
-        raise GradkitError("no_such_file", path=path)
+        raise GradkitError("data_format", path=reading.short(path), formats=", ".join(READERS))
+    reading.check(path)
     if suffix in PICKLES:
         raise GradkitError("pickle_refused", path=path, what=suffix)
-    return READERS[suffix](path)
+    with reading.told(path):
+        if suffix != ".safetensors":  # those are not copied into memory
+            reading.fits(path)
+        return READERS[suffix](path)
 
 
 def _read_torch(path: Path) -> Any:
@@ -51,17 +54,13 @@ def _read_torch(path: Path) -> Any:
     except Exception as error:
         if "weights_only" in str(error):
             raise GradkitError("pickle_refused", path=path, what="TorchScript") from error
-        raise GradkitError("unreadable_file", path=path, error=cause_of(error)) from error
+        raise
 
 
 def _read_safetensors(path: Path) -> dict[str, torch.Tensor]:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise GradkitError("unreadable_file", path=path, error=cause_of(error)) from error
+    return load_file(path)
 
 
 def _read_numpy(path: Path) -> Any:
@@ -73,9 +72,7 @@ def _read_numpy(path: Path) -> Any:
     except ValueError as error:
         if "allow_pickle" in str(error) or "pickled" in str(error):
             raise GradkitError("pickle_refused", path=path, what="object") from error
-        raise GradkitError("unreadable_file", path=path, error=cause_of(error)) from error
-    except Exception as error:
-        raise GradkitError("unreadable_file", path=path, error=cause_of(error)) from error
+        raise
     tensors = {key: _from_numpy(array, key or path.stem, path) for key, array in arrays.items()}
     if list(tensors) == [""]:
         return tensors[""]
@@ -91,10 +88,7 @@ def _from_numpy(array: Any, name: str, path: Path) -> torch.Tensor:
 
 
 def _read_json(path: Path) -> Any:
-    try:
-        return _from_json(json.loads(path.read_text(encoding="utf-8")), "$", path)
-    except ValueError as error:
-        raise GradkitError("unreadable_file", path=path, error=cause_of(error)) from error
+    return _from_json(reading.as_json(path), "$", path)
 
 
 def _from_json(value: object, at: str, path: Path) -> Any:
@@ -115,7 +109,10 @@ def _typed(value: Mapping[str, object], at: str, path: Path) -> torch.Tensor:
     dtype = getattr(torch, str(name), None)
     if name is not None and not isinstance(dtype, torch.dtype):
         raise GradkitError("json_dtype", path=path, at=at, dtype=name)
-    return tensor if name is None else tensor.to(dtype)
+    try:
+        return tensor if name is None else tensor.to(dtype)
+    except RuntimeError as error:  # one that only quantized kernels know
+        raise GradkitError("json_dtype", path=path, at=at, dtype=name) from error
 
 
 def _numbers(value: object, at: str, path: Path) -> torch.Tensor:
@@ -133,7 +130,7 @@ def _rectangle(value: object, at: str, path: Path) -> tuple[int, ...]:
     if not isinstance(value, list):
         if isinstance(value, (bool, int, float)):
             return ()
-        raise GradkitError("json_number", path=path, at=at, value=json.dumps(value, ensure_ascii=False))
+        raise GradkitError("json_number", path=path, at=at, value=reading.short(json.dumps(value, ensure_ascii=False)))
     inner = [_rectangle(one, f"{at}[{number}]", path) for number, one in enumerate(value)]
     for number, shape in enumerate(inner):
         if shape != inner[0]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gradkit import bookshelf, i18n, writing
+from gradkit import bookshelf, i18n, regular, writing
 from gradkit.errors import GradkitError
 
 FORMS = ("ipynb", "py")
@@ -40,11 +41,14 @@ def hand_out(
             files[path] = _text(name, language, form)
             files |= {path.with_name(other): text for other, text in bookshelf.beside(name, language).items()}
     wanted = {path: text for path, text in files.items() if not _holds(path, text)}
-    if not force and (there := [path for path in wanted if path.exists() and path.name != i18n.MARKER]):
+    if not force and (there := [path for path in wanted if os.path.lexists(path) and path.name != i18n.MARKER]):
         raise GradkitError("notebook_there", path=there[0], n=len(there))
     for path, text in wanted.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_symlink():  # by force: what it leads to is not the person's wish
+                path.unlink()
+            regular.check_target(path)
             writing.write(path, text.encode())
         except OSError as reason:
             raise GradkitError("notebook_not_writable", path=path, reason=reason.strerror) from reason
@@ -85,6 +89,6 @@ def script(notebook: Any) -> str:
 
 def _holds(path: Path, text: str) -> bool:
     try:
-        return path.read_text(encoding="utf-8") == text
-    except (OSError, UnicodeDecodeError):
+        return not path.is_symlink() and regular.read(path) == text.encode()
+    except OSError:
         return False

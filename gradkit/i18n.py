@@ -12,9 +12,8 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib import resources
-from pathlib import Path
 
-from gradkit import settings
+from gradkit import regular, settings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -77,7 +76,7 @@ def locale(environment: Mapping[str, str]) -> str:
 
 def _marked() -> str:
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        return Path(MARKER).read_text(encoding="utf-8").strip()
+        return regular.read(MARKER, most=1000).decode("utf-8").strip()
     return ""
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
-from gradkit import bookshelf, i18n, writing
+from gradkit import bookshelf, i18n, regular, writing
 from gradkit.errors import GradkitError
 
 IN_A_CLONE = {code: Path("notebooks", code, "start.ipynb") for code in i18n.LANGUAGES}
@@ -63,6 +63,7 @@ def start_notebook(folder: Path, language: str) -> Path:
             return notebook
     try:
         text = bookshelf.written("start", language)
+        regular.check_target(folder / OF_OUR_OWN[language])
         writing.write(folder / OF_OUR_OWN[language], text.encode())
     except OSError as reason:
         raise GradkitError("folder_not_writable", path=folder, reason=reason.strerror) from reason

@@ -17,6 +17,7 @@ from gradkit.batches import load_batch, shown
 from gradkit.building import build_loss, build_model, build_step
 from gradkit.calling import ModelCall, StepCall
 from gradkit.errors import GradkitError
+from gradkit.offline import offline
 from gradkit.owners import files_of, model_of
 from gradkit.signatures import accepts, expectation
 
@@ -179,7 +180,7 @@ def from_builtin(name: str) -> Step:
         raise GradkitError("no_such_builtin", name=name, names=", ".join(BUILTINS))
     module, function = _EXAMPLES[name]
     program = importlib.import_module(f"gradkit.cases.{module}")
-    with adapters.quiet(), torch.random.fork_rng(devices=[]):
+    with adapters.quiet(), offline(), torch.random.fork_rng(devices=[]):
         model, step = getattr(program, function)()
     return from_step(step, model, label=name)
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gradkit import settings
+from gradkit import regular, settings
+
+_MOST_TRIES = 10**6
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,21 @@ def file() -> Path:
 def entries() -> dict[str, Entry]:
     """All that was noted, by the exercises' names; what cannot be read counts as nothing."""
     try:
-        noted = json.loads(file().read_text(encoding="utf-8"))
-        return {name: Entry(int(one["tries"]), str(one["solved"])) for name, one in noted.items()}
-    except (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError):
+        noted = regular.read_json(file())
+    except (OSError, ValueError, RuntimeError):
         return {}
+    found = {name: _entry(one) for name, one in noted.items()} if isinstance(noted, dict) else {}
+    return {name: entry for name, entry in found.items() if entry is not None}
+
+
+def _entry(noted: object) -> Entry | None:
+    try:
+        tries, solved = noted["tries"], noted["solved"]  # type: ignore[index]
+        if solved != "":
+            dt.date.fromisoformat(solved)
+    except (TypeError, KeyError, ValueError):
+        return None
+    return Entry(tries, solved) if isinstance(tries, int) and 0 <= tries <= _MOST_TRIES else None
 
 
 def note(name: str, *, solved: bool) -> Entry:

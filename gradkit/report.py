@@ -12,7 +12,7 @@ from typing import Any
 
 import graphviz
 
-from gradkit import breakdown, checklist, drawing, html, i18n, layout, render, text, writing
+from gradkit import breakdown, checklist, drawing, html, i18n, layout, regular, render, text, writing
 from gradkit.errors import GradkitError
 from gradkit.records import BARREN, Finding, Harmless, Parameter, Picture, Untried
 
@@ -187,6 +187,7 @@ class Report:
         writer = writers.get(target.suffix.lower())
         if writer is None:
             raise GradkitError("save_format", path=target, formats=" ".join(writers))
+        regular.check_target(target)
         writing.write(target, writer())
         return target
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import platformdirs
 
-from gradkit import writing
+from gradkit import regular, writing
 
 FOLDER = "GRADKIT_CONFIG_DIR"
 """The environment variable that names another folder."""
@@ -44,12 +44,13 @@ def save(path: Path, facts: Any) -> None:
         OSError: it cannot be written; what was there is as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    regular.check_target(path)
     writing.write(path, (json.dumps(facts) + "\n").encode())
 
 
 def _choices() -> dict[str, Any]:
     try:
-        choices = json.loads(file().read_text(encoding="utf-8"))
+        choices = regular.read_json(file())
     except (OSError, ValueError, RuntimeError):  # RuntimeError: a system that knows no home folder
         return {}
     return choices if isinstance(choices, dict) else {}

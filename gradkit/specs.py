@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from gradkit.signatures import accepts
 from gradkit.userfiles import as_script, load_file, load_module
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-_SPEC = re.compile(rf"(?P<source>.+?)(?::(?P<name>{_NAME.pattern}))?")
+_SPEC = re.compile(rf"(?P<source>.+?)(?::(?P<name>{_NAME.pattern}))?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def find(spec: str) -> Found:
     """
     match = _SPEC.fullmatch(spec.strip())
     source, name = (match["source"], match["name"]) if match else (spec, None)
-    as_file = source.endswith(".py") or Path(source).is_file() or "/" in source or "\\" in source
+    as_file = source.endswith(".py") or os.path.isfile(source) or "/" in source or "\\" in source
     if not as_file and not _NAME.fullmatch(source):
         raise GradkitError("no_such_file", path=source)
     module = load_file(Path(source)) if as_file else load_module(source)

@@ -7,6 +7,7 @@ whole numbers evenly from 0 to below the number after ``<`` (2 where there is no
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gradkit import memory
 from gradkit.errors import GradkitError
 from gradkit.signatures import accepts
 
@@ -26,6 +28,8 @@ _DTYPES = {
     name: getattr(torch, name)
     for name in "float16 bfloat16 float32 float64 complex64 complex128 int8 int16 int32 int64 uint8 bool".split()
 }
+_LIKE_ONE = re.compile(rf"(?:[^\W\d]\w*\s*=\s*)?(?:{'|'.join(_DTYPES)})\s*\[[^\[\]]*\](?:\s*<.*)?")
+_LARGEST = 2**63 - 1
 _MASKS = re.compile(r"mask", re.I)
 _TARGETS = re.compile(r"labels?$|targets?$|^y$|^y_true$", re.I)
 
@@ -52,20 +56,22 @@ class Entry:
 
 
 def is_line(text: str) -> bool:
-    """Whether a text describes a batch rather than naming a file or a function.
+    """Whether a text describes a batch, be it with a mistake in the sizes, rather than naming a file or a function.
 
     Example:
         >>> is_line("x=float32[4, 3]"), is_line("train.py:make_batch"), is_line("batch.pt")
         (True, False, False)
     """
-    return _ENTRY.fullmatch(text.split(";", maxsplit=1)[0].strip()) is not None
+    first = text.split(";", maxsplit=1)[0].strip()
+    return _ENTRY.fullmatch(first) is not None or _LIKE_ONE.fullmatch(first) is not None
 
 
 def parse(text: str) -> tuple[Entry, ...]:
     """The entries that a line describes.
 
     Raises:
-        GradkitError: a part of it is no such entry, or names no dtype of torch (``bad_batch_line``).
+        GradkitError: a part of it is no such entry, or names no dtype of torch (``bad_batch_line``); a number that
+            the dtype cannot hold (``batch_below``).
 
     Example:
         >>> parse("x=float32[4, 3]; y=int64[4]<5")
@@ -75,26 +81,60 @@ def parse(text: str) -> tuple[Entry, ...]:
     for part in filter(None, (one.strip() for one in text.split(";"))):
         match = _ENTRY.fullmatch(part)
         if match is None or match["dtype"] not in _DTYPES:
-            raise GradkitError("bad_batch_line", part=part)
-        shape = tuple(int(size) for size in match["shape"].replace(",", " ").split())
-        found.append(Entry(match["name"] or "", match["dtype"], shape, int(match["below"] or 2)))
+            raise GradkitError("bad_batch_line", part=_short(part))
+        found.append(_entry(match))
     if len({bool(one.name) for one in found}) > 1:
-        raise GradkitError("bad_batch_line", part=text)
+        raise GradkitError("bad_batch_line", part=_short(text))
     return tuple(found)
+
+
+def _entry(match: re.Match[str]) -> Entry:
+    dtype = match["dtype"]
+    try:
+        shape = tuple(int(size) for size in match["shape"].replace(",", " ").split())
+        below = int(match["below"] or 2)
+    except ValueError as error:  # thousands of digits
+        raise GradkitError("bad_batch_line", part=_short(match[0])) from error
+    if max(shape, default=0) > _LARGEST:
+        raise GradkitError("bad_batch_line", part=_short(match[0]))
+    if "int" in dtype and below - 1 > torch.iinfo(_DTYPES[dtype]).max:
+        raise GradkitError("batch_below", part=_short(match[0]), dtype=dtype, most=torch.iinfo(_DTYPES[dtype]).max)
+    return Entry(match["name"] or "", dtype, shape, below)
 
 
 def make(entries: tuple[Entry, ...], device: torch.device | str = "cpu") -> Any:
     """The batch: a dict, a tuple or a tensor. The same line gives the same numbers; the global seed is left alone.
+
+    Raises:
+        GradkitError: there is not that much memory (``batch_too_large``).
 
     Example:
         >>> make(parse("ids=int64[2, 3]<7"))["ids"].shape
         torch.Size([2, 3])
     """
     source = torch.Generator().manual_seed(0)
-    tensors = [_tensor(one, source).to(device) for one in entries]
+    size = sum(math.prod(one.shape) * _widest(one) for one in entries)
+    try:
+        if size > memory.free():
+            raise MemoryError
+        tensors = [_tensor(one, source).to(device) for one in entries]
+    except (MemoryError, RuntimeError) as error:  # RuntimeError: what torch raises, on the CPU and on a GPU
+        line, needs, free = _short("; ".join(map(str, entries))), memory.shown(size), memory.shown(memory.free())
+        raise GradkitError("batch_too_large", line=line, size=needs, free=free) from error
     if entries and entries[0].name:
         return {one.name: tensor for one, tensor in zip(entries, tensors, strict=True)}
     return tensors[0] if len(tensors) == 1 else tuple(tensors)
+
+
+def _widest(entry: Entry) -> int:
+    """Bytes of one number, in the dtype that it is drawn in or in its own."""
+    dtype: torch.dtype = _DTYPES[entry.dtype]
+    drawn = 1 if dtype is torch.bool else 4 if dtype.is_floating_point else 8
+    return max(drawn, dtype.itemsize)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 def _tensor(entry: Entry, source: torch.Generator) -> torch.Tensor:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from gradkit import regular
 from gradkit.errors import GradkitError
 
 _PASSED_OVER = frozenset(("__pycache__", "node_modules", "site-packages"))
@@ -67,7 +68,7 @@ def files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
     """
     seen: set[str] = set()
     for path in map(Path, paths):
-        if not path.exists():
+        if not os.path.exists(path):
             raise GradkitError("no_such_path", path=path)
         for file in _below(path) if path.is_dir() else [str(path)]:
             if (real := os.path.realpath(file)) not in seen:
@@ -99,7 +100,7 @@ def read(file: str, worth: Callable[[str], bool] = bool) -> list[Text | Skipped]
         'unreadable'
     """
     try:
-        source = Path(file).read_bytes()
+        source = regular.read(file, regular.MOST if file.endswith(".ipynb") else regular.SOURCE)
     except OSError as error:
         return [Skipped(file, "unreadable", error.strerror or type(error).__name__)]
     if file.endswith(".ipynb"):
@@ -147,7 +148,7 @@ def _cells(file: str, source: bytes, worth: Callable[[str], bool]) -> list[Text 
         notebook = json.loads(source)
         kernel = notebook["metadata"].get("kernelspec", {}).get("language", "python")
         cells = [(cell["cell_type"], "".join(cell.get("source", ""))) for cell in notebook["cells"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError) as error:
         return [Skipped(file, "notebook", f"{type(error).__name__}: {error}")]
     code = [(number, text) for number, (kind, text) in enumerate(cells, 1) if kind == "code"]
     wanted = kernel == "python" and any(worth(text) for _, text in code)

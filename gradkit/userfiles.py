@@ -11,9 +11,9 @@ import linecache
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
-from gradkit import imported
+from gradkit import imported, reading, regular
 from gradkit.errors import GradkitError
 from gradkit.failures import cause_of, where
 from gradkit.frames import is_user_file
@@ -54,11 +54,11 @@ def load_file(path: Path) -> ModuleType:
     Raises:
         GradkitError: no such file, not a Python file, or its import raised.
     """
-    if not path.is_file():
-        raise GradkitError("no_such_file", path=path)
+    reading.check(path)
     if path.suffix != ".py":
         raise GradkitError("not_a_python_file", path=path)
     path = path.resolve()
+    source = reading.source(path)
     known = _refresh(str(path.parent))
     for module, file, _ in known.values():
         if file == str(path):
@@ -68,9 +68,18 @@ def load_file(path: Path) -> ModuleType:
     with _importing(str(path.parent), path):
         sys.modules[module.__name__] = module
         imported.bring(str(path))
-        code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
-        exec(code, module.__dict__)  # noqa: S102  # the user's own file, which they asked to run
+        exec(_compiled(source, path), module.__dict__)  # noqa: S102  # the user's own file, which they asked to run
     return module
+
+
+def _compiled(source: bytes, path: Path) -> CodeType:
+    try:
+        return compile(source, str(path), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, SyntaxError) and error.filename:
+            raise
+        # null bytes, or nested too deep: at no line
+        raise GradkitError("unreadable_file", path=reading.short(path), error=cause_of(error)) from error
 
 
 def load_module(name: str) -> ModuleType:
@@ -151,7 +160,7 @@ def _refresh(folder: str) -> dict[str, tuple[ModuleType, str, int]]:
 
 def _content(file: str) -> int:
     try:
-        return hash(Path(file).read_bytes())
+        return hash(regular.read(file))
     except OSError:
         return 0
 

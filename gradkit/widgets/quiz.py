@@ -199,7 +199,7 @@ def _run(claim: Claim) -> Trial | str:
 def _kept(ids: tuple[str, ...]) -> dict[str, str]:
     try:
         kept = json.loads(settings.remembered(PROGRESS) or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     known = kept.items() if isinstance(kept, dict) else ()
     return {name: guess for name, guess in known if name in ids and guess in GUESSES}

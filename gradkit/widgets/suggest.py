@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
+from gradkit import regular
+
 DATA = (".pt", ".pth", ".safetensors", ".npz", ".npy", ".json")
 _SKIPPED = frozenset("node_modules site-packages __pycache__ build dist venv env".split())
 _MOST_FILES, _MOST_LOOKED_AT, _LARGEST = 60, 4000, 400_000
@@ -55,10 +57,8 @@ def _wanted(path: Path, folder: Path) -> bool:
 
 def _defined(path: Path) -> list[str]:
     try:
-        if path.stat().st_size > _LARGEST:
-            return []
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        tree = ast.parse(regular.read(path, _LARGEST))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     kinds = (ast.FunctionDef, ast.ClassDef)
     return [node.name for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]

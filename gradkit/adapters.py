@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradkit import configs, datafiles, reading
+from gradkit import configs, datafiles, reading, regular
 from gradkit.batches import shown
 from gradkit.errors import GradkitError
 from gradkit.failures import cause_of
@@ -65,7 +65,7 @@ def load_adapter(base: nn.Module | None, folder: Path, *, is_trainable: bool | N
         GradkitError: no adapter there, one without its weights, no base model, or the two do not fit.
     """
     path = folder / "adapter_config.json"
-    if not os.path.lexists(path):
+    if regular.is_missing(path):
         raise GradkitError("no_adapter", path=reading.short(folder))
     config = configs.read(path)
     configs.check_sizes(config, path, _largest(_weights(folder)))
@@ -89,7 +89,7 @@ def load_pretrained(folder: Path) -> nn.Module:
         GradkitError: no such folder, no model in it, or a class that transformers does not have.
     """
     path = folder / "config.json"
-    if not os.path.lexists(path):
+    if regular.is_missing(path):
         raise GradkitError("no_pretrained", path=reading.short(folder))
     names = configs.read(path).get("architectures")
     name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else "-"

@@ -15,7 +15,6 @@ from gradkit.errors import GradkitError
 from gradkit.frames import is_user_file, line_of, locate
 from gradkit.signatures import expectation
 
-_LONGEST = 300
 _TORCH = (RuntimeError, ValueError, IndexError, AssertionError, NotImplementedError)
 _RULES: tuple[tuple[str, tuple[type[Exception], ...], str], ...] = (
     ("missing_key", (KeyError,), r""),
@@ -76,7 +75,7 @@ def cause_of(error: BaseException) -> str:
 def where(error: BaseException) -> str:
     """The last line of the user's own code that an exception passed: ``"train.py:12: x = self.fc(x)"``."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{_short(error.filename)}:{error.lineno}: {(error.text or '').strip()[:_LONGEST]}"
+        return f"{_short(error.filename)}:{error.lineno}: {(error.text or '').strip()}"
     passed = list(_frames(error))
     own = [one for one in passed if is_user_file(one[0].f_code.co_filename)] or passed
     if not own:
@@ -84,7 +83,7 @@ def where(error: BaseException) -> str:
     frame, instruction = own[-1]
     point = (frame.f_code, instruction)
     file, text = frame.f_code.co_filename, locate(point).text
-    return f"{_short(file)}:{line_of(point)}: {text.strip()[:_LONGEST]}".rstrip(": ")
+    return f"{_short(file)}:{line_of(point)}: {text.strip()}".rstrip(": ")
 
 
 def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:

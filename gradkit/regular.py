@@ -75,6 +75,22 @@ def read_json(path: str | os.PathLike[str], most: int = MOST) -> Any:
         raise TooDeepError(str(error)) from error
 
 
+def is_missing(path: Path) -> bool:
+    """Whether nothing is at ``path``, not even a link; False where that may not be looked at.
+
+    Example:
+        >>> is_missing(Path("no such file"))
+        True
+    """
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
 def check_target(path: Path) -> None:
     """Whether a file may be written at ``path``: nothing is there, or a regular file, or a link to one or to nothing.
 

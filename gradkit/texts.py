@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import io
 import json
 import os
@@ -64,12 +65,14 @@ def files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
     folders are not followed. What is named by itself is taken whatever it is called.
 
     Raises:
-        GradkitError: there is no such path.
+        GradkitError: there is no such path, or it is a folder that may not be read.
     """
     seen: set[str] = set()
     for path in map(Path, paths):
         if not os.path.exists(path):
             raise GradkitError("no_such_path", path=path)
+        if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
+            raise GradkitError("cannot_open", path=path, reason=os.strerror(errno.EACCES))
         for file in _below(path) if path.is_dir() else [str(path)]:
             if (real := os.path.realpath(file)) not in seen:
                 seen.add(real)

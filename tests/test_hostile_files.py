@@ -171,6 +171,20 @@ def test_a_name_that_no_file_can_have_is_told(name: str) -> None:
     assert _refused(lambda: load_batch(name)).key in ("cannot_open", "no_such_file")
 
 
+@pytest.mark.parametrize("what", ["adapter", "model"])
+def test_a_folder_whose_name_is_too_long_is_told_in_a_short_sentence(what: str) -> None:
+    folder = "a/" * 3000
+    model = {} if what == "model" else {"model": nn.Linear(1, 1)}
+    assert _refused(lambda: load.from_spec(**{what: folder}, **model)).key == "cannot_open"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read anything")
+def test_a_folder_that_may_not_be_read_is_not_called_an_empty_one() -> None:
+    Path("closed").mkdir(mode=0o000)
+    assert _refused(lambda: load.from_spec(model=nn.Linear(1, 1), adapter="closed")).key == "cannot_open"
+    assert _refused(lambda: list(texts.files(["closed"]))).key == "cannot_open"
+
+
 @POSIX
 def test_a_link_to_itself_is_told() -> None:
     Path("loop.pt").symlink_to("loop.pt")
@@ -433,10 +447,11 @@ def test_an_architecture_that_is_none_is_told(names: object) -> None:
 )
 def test_python_that_cannot_be_compiled_is_told_by_its_file(source: bytes, key: str) -> None:
     Path("train.py").write_bytes(source)
-    error = _refused(lambda: load.from_spec("train.py:step"))
-    assert error.key == key
-    assert "userfiles.py" not in str(error)
-    assert "train.py" in str(error)
+    with pytest.raises(GradkitError) as caught:
+        load.from_spec("train.py:step")
+    assert caught.value.key == key
+    assert "userfiles.py" not in str(caught.value)
+    assert "train.py" in str(caught.value)
 
 
 def test_python_with_a_byte_order_mark_is_imported() -> None:

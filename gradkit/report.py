@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 import graphviz
 
-from gradkit import breakdown, checklist, drawing, html, i18n, layout, render, text
+from gradkit import breakdown, checklist, drawing, html, i18n, layout, printable, render, text
 from gradkit.errors import GradkitError
 from gradkit.records import BARREN, Finding, Harmless, Parameter, Picture
 
@@ -95,10 +94,15 @@ class Report:
         )
 
     def text(self, language: str | None = None) -> str:
-        """The report for a terminal."""
-        return text.write(
-            self.sections(language), self.verdict(language), self.summary(language), language, self.asides(language)
-        )
+        """The report for a terminal, in signs that the encoding of ``sys.stdout`` has, so that ``print`` never raises.
+
+        ``save("report.txt")`` writes every sign as it is.
+        """
+        return self._text(language, printable.fitted)
+
+    def _text(self, language: str | None, fit: Callable[[str], str]) -> str:
+        said = self.verdict(language), self.summary(language)
+        return text.write(self.sections(language), *said, language, self.asides(language), fit)
 
     def breakdown(self, depth: int = 1, language: str | None = None) -> str:
         """The parameters counted by module: elements in all, should train, ``requires_grad``, reached; with a remark
@@ -132,7 +136,7 @@ class Report:
         try:
             return self.svg(language=language)
         except GradkitError as error:
-            return f"<p>{error.text(language)}</p>"
+            return f"<p>{printable.entities(error.text(language))}</p>"
 
     # -- pictures -----------------------------------------------------------------------------------------------
 
@@ -169,8 +173,8 @@ class Report:
             ".svg": lambda: self.svg(view, language).encode(),
             ".png": lambda: self.png(view, language),
             ".dot": lambda: str(self.graph(view, language).source).encode(),
-            ".txt": lambda: self.text(language).encode(),
-            ".json": lambda: json.dumps(self.data(), indent=1, ensure_ascii=False, allow_nan=False).encode(),
+            ".txt": lambda: self._text(language, str).encode(),
+            ".json": lambda: printable.as_json(self.data()).encode(),
         }
         writer = writers.get(target.suffix.lower())
         if writer is None:
@@ -191,7 +195,7 @@ class Report:
         return self.text()
 
     def __repr__(self) -> str:
-        return f"<gradkit.Report: {self.verdict('en')}>"
+        return printable.fitted(f"<gradkit.Report: {self.verdict('en')}>")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": self.text(), "text/html": self.html()}

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
+from gradkit import processes
 from gradkit.errors import GradkitError
 from gradkit.failures import cause_of, where
 from gradkit.frames import is_user_file
@@ -39,6 +40,7 @@ def as_script(folder: str) -> Iterator[None]:
         if folder in sys.path:
             sys.path.remove(folder)
     finally:
+        processes.end_if_copy()
         sys.argv, sys.dont_write_bytecode = arguments, no_bytecode
 
 

@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gradkit import checking, console, i18n, printable, processes
 from gradkit.console import program_output_aside, say
@@ -109,8 +110,19 @@ def _fail(message: str) -> int:
     return COULD_NOT_RUN
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what it says as the commands do; argparse itself is silent about a help that cannot be written."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is sys.stdout:
+            console.say(message, end="")
+            console.flush()
+        else:
+            console.tell(message.rstrip("\n"))
+
+
 def _parse(given: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="gradkit",
         description=words("cli.about"),
         epilog=words("cli.examples"),

@@ -83,7 +83,9 @@ def tell(text: str) -> None:
     try:
         sys.stderr.write(line)
         sys.stderr.flush()
-    except (AttributeError, ValueError):  # none, or a closed one
+    except AttributeError:  # the process was started without
+        pass
+    except ValueError:  # the program closed it
         with contextlib.suppress(OSError):
             os.write(2, line.encode("ascii", printable.PLAINLY))
     except OSError:

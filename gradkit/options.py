@@ -60,6 +60,7 @@ def add_loading(parser: argparse.ArgumentParser, *, step: str = "step") -> None:
         "--should-train", nargs="+", action="extend", metavar="GLOB", help=words("cli.diagnose.should_train")
     )
     parser.add_argument("--no-replay", action="store_true", help=words("cli.diagnose.no_replay"))
+    parser.add_argument("--run-it-all", action="store_true", help=words("cli.diagnose.run_it_all"))
 
 
 def load_step(options: argparse.Namespace) -> Step:
@@ -68,9 +69,13 @@ def load_step(options: argparse.Namespace) -> Step:
     Raises:
         GradkitError: as ``load.from_spec`` does.
     """
-    from gradkit import load
+    from gradkit import load, trainings
 
     if options.step in load.BUILTINS and not Path(options.step).exists():
         return load.from_builtin(options.step)
     names = ("model", "batch", "loss", "adapter", "weights")
-    return load.from_spec(options.step, **{name: getattr(options, name) for name in names})
+    given = {name: getattr(options, name) for name in names}
+    if not options.run_it_all:
+        for text in filter(None, (options.step, options.model, options.batch, options.loss)):
+            trainings.refuse(text)
+    return load.from_spec(options.step, **given)

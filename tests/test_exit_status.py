@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from gradkit import GradkitError, specs, trainings
 from gradkit.cli import COULD_NOT_RUN, FINDINGS, HEALTHY, main
+from gradkit.widgets import namespace, request, suggest
 
 REPO = Path(__file__).parents[1]
 PROGRAM = """\
@@ -57,18 +60,23 @@ ENDINGS = {
 
 
 @posix
-@pytest.mark.parametrize("command", ["diagnose", "verify", "scan . --step"])
 @pytest.mark.parametrize("where", ["top", "inside"])
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 def test_a_program_that_ends_the_process_is_not_taken_for_healthy(
-    ending: str, where: str, command: str, capsys: pytest.CaptureFixture[str]
+    ending: str, where: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program(**{where: ending})
-    assert main([*command.split(), "train.py:step"]) == COULD_NOT_RUN
+    assert main(["diagnose", "train.py:step"]) == COULD_NOT_RUN
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "Traceback" not in captured.err
     assert len([line for line in captured.err.splitlines() if line.startswith("gradkit: ")]) == 1
+
+
+@pytest.mark.parametrize("command", ["verify", "scan . --step"])
+def test_no_command_takes_it_for_healthy(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program(inside="os._exit(0)")
+    assert main([*command.split(), "train.py:step"]) == COULD_NOT_RUN
 
 
 def test_what_ends_a_process_is_itself_again_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,9 +111,8 @@ def test_a_program_that_forks_gets_one_report(where: str) -> None:
 
 @posix
 def test_a_child_of_the_programs_own_ends_as_it_wants(capsys: pytest.CaptureFixture[str]) -> None:
-    program(
-        inside="pid = os.fork()\n    if not pid: os._exit(7)\n    assert os.waitstatus_to_exitcode(os.wait()[1]) == 7"
-    )
+    inside = ["pid = os.fork()", "if not pid: os._exit(7)", "assert os.waitstatus_to_exitcode(os.wait()[1]) == 7"]
+    program(inside="\n    ".join(inside))
     assert main(["diagnose", "train.py:step"]) == HEALTHY
 
 
@@ -127,10 +134,9 @@ MEDDLING = {
 
 
 @posix
-@pytest.mark.parametrize("where", ["top", "inside"])
 @pytest.mark.parametrize("meddling", MEDDLING.values(), ids=MEDDLING)
-def test_the_report_is_there_whatever_a_program_does_to_the_streams(meddling: str, where: str) -> None:
-    program(**{where: meddling}, cut=".detach()")
+def test_the_report_is_there_whatever_a_program_does_to_the_streams(meddling: str) -> None:
+    program(top=meddling, cut=".detach()")
     done = in_shell("gradkit diagnose train.py:step --json")
     assert done.returncode == FINDINGS, done.stderr
     assert done.stdout.startswith(b"{\n")
@@ -143,7 +149,7 @@ def test_the_report_is_there_whatever_a_program_does_to_the_streams(meddling: st
 def test_an_output_that_takes_nothing_is_told_and_no_fault_of_ours(command: str, output: str) -> None:
     program(cut=".detach()")
     done = in_shell(f"gradkit {command} {output}")
-    assert done.returncode == (HEALTHY if (command, output) == ("--help", ">&-") else COULD_NOT_RUN)
+    assert done.returncode == COULD_NOT_RUN
     assert b"Traceback" not in done.stderr
     assert b"fault" not in done.stderr
     assert b"Exception ignored" not in done.stderr
@@ -214,11 +220,10 @@ def test_a_name_that_is_too_long_or_no_folder_is_one_sentence(
 ) -> None:
     program()
     assert main(words) == COULD_NOT_RUN
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert len(captured.err.splitlines()) == 1
-    assert len(captured.err) < 1500
-    assert "fault" not in captured.err
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert len(said) < 1500
+    assert "fault" not in said
 
 
 @pytest.mark.parametrize("port", ["99999999", "-1", "65536", "x", "1e3", "٣"])
@@ -227,3 +232,130 @@ def test_a_port_that_is_none_is_named(port: str, capsys: pytest.CaptureFixture[s
         main(["lab", "--no-browser", f"--port={port}"])
     assert ended.value.code == COULD_NOT_RUN
     assert "65535" in capsys.readouterr().err
+
+
+# -- a whole training -----------------------------------------------------------------------------------------------
+
+LOOP = """\
+def main():
+    optimizer = torch.optim.SGD(n.parameters(), lr=0.1)
+    for epoch in range(3):
+        open("ran.txt", "a").close()
+        n(x).sum().backward()
+        optimizer.step()
+
+
+def accumulated():
+    for part in x:
+        loss = n(part).sum()
+        loss.backward()
+    return loss
+"""
+
+
+@pytest.mark.parametrize("command", ["diagnose", "verify", "scan . --step"])
+def test_a_whole_training_is_not_run_as_a_step(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program(top=LOOP)
+    assert main([*command.split(), "train.py:main"]) == COULD_NOT_RUN
+    assert not Path("ran.txt").exists()
+    said = capsys.readouterr().err
+    assert "train.py:main" in said
+    assert "holds: step." in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("what", ["model", "batch", "loss"])
+def test_a_whole_training_is_no_builder_either(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program(top=LOOP)
+    words = {"model": "train.py:n", "batch": "train.py:x"} | {what: "train.py:main"}
+    assert main(["diagnose", *(word for name, value in words.items() for word in (f"--{name}", value))]) == 2
+    assert not Path("ran.txt").exists()
+
+
+def test_a_whole_training_is_run_when_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    program(top=LOOP)
+    main(["diagnose", "train.py:main", "--run-it-all"])
+    assert Path("ran.txt").exists()
+
+
+def test_a_step_that_sums_up_gradients_is_run_when_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    program(top=LOOP)
+    assert main(["diagnose", "train.py:accumulated"]) == HEALTHY
+
+
+@pytest.mark.parametrize("words", [["diagnose", "train.py"], ["diagnose", "train.py:no_such_name"]])
+def test_no_error_proposes_a_whole_training(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    program(top=LOOP)
+    assert main(words) == COULD_NOT_RUN
+    said = capsys.readouterr().err
+    assert "step" in said
+    assert "main" not in said
+
+
+WHOLE = {
+    "a loop": "def main():\n  for i in range(9):\n    loss().backward(); opt.step()",
+    "a helper": "def one(b):\n  f(b).backward(); opt.step()\ndef main():\n  for b in data: one(b)",
+    "epochs": "def main():\n  for epoch in range(first, epochs):\n    train_one_epoch(model)",
+    "transformers": "def main():\n  trainer = Trainer(model=m)\n  trainer.train()",
+    "trl": "def main():\n  t = SFTTrainer(m)\n  t.train()",
+    "at once": "def main():\n  Trainer(model=m).train()",
+    "lightning": "def main():\n  pl.Trainer(max_epochs=9).fit(m, data)",
+    "a class": "class T:\n  def fit(self):\n    while 1:\n      f().backward(); o.step()\ndef main():\n  T().fit()",
+    "accelerate": "def main():\n  for batch in dl:\n    accelerator.backward(loss)\n    optimizer.step()",
+    "a closure": "def main():\n  def c():\n    l = f(); l.backward(); return l\n  for i in range(9): opt.step(c)",
+}
+A_STEP = {
+    "a loss": "def step():\n  return net(x).sum()",
+    "a closure": "def step():\n  def c():\n    l = f(); l.backward(); return l\n  opt.step(c)\n  return l",
+    "tasks": "def step():\n  return sum(net(x).sum() for x in xs)",
+    "a builder": "def step():\n  def run():\n    for i in r: l.backward(); opt.step()\n  return net, run",
+    "noise": "def step():\n  for t in ts:\n    x = scheduler.step(e, t, x).prev_sample\n  return x.sum()",
+    "a game": "def step():\n  for t in range(9):\n    seen, reward = env.step(a)\n  return loss",
+    "a mode": "def step():\n  trainer_model.train()\n  return trainer_model(x).sum()",
+}
+ONLY_NAMED = {
+    "micro-batches": "def step():\n  for b in micro:\n    f(b).backward()\n  opt.step()\n  return l",
+    "inner steps": "def step():\n  for t in tasks:\n    l = f(t); l.backward(); inner.step()\n  return l",
+    "two epochs": "def train_step():\n  for epoch in range(2):\n    f().backward(); opt.step()\n  return l",
+}
+
+
+@pytest.mark.parametrize("source", WHOLE.values(), ids=WHOLE)
+def test_a_whole_training_is_told_and_not_proposed(source: str) -> None:
+    tree = ast.parse(source)
+    assert trainings.training(tree, "main")
+    assert "main" not in trainings.proposed(tree)
+
+
+@pytest.mark.parametrize("source", A_STEP.values(), ids=A_STEP)
+def test_a_step_is_proposed(source: str) -> None:
+    tree = ast.parse(source)
+    assert not trainings.training(tree, "step")
+    assert trainings.proposed(tree) == ["step"]
+
+
+@pytest.mark.parametrize("source", ONLY_NAMED.values(), ids=ONLY_NAMED)
+def test_a_step_with_a_loop_of_its_own_is_run_if_named_and_not_proposed(source: str) -> None:
+    tree = ast.parse(source)
+    name = next(one.name for one in tree.body if isinstance(one, ast.FunctionDef))
+    assert not trainings.training(tree, name)
+    assert trainings.proposed(tree) == []
+
+
+def test_the_panel_proposes_no_whole_training(tmp_path: Path) -> None:
+    program(top=LOOP)
+    assert suggest.specs(tmp_path) == ("train.py:step",)
+
+
+def test_the_panel_runs_no_whole_training() -> None:
+    program(top=LOOP)
+    with pytest.raises(GradkitError) as caught:
+        request.fulfil(request.Request(request.FILE, named={"step": "train.py:main"}))
+    assert caught.value.key == "whole_training"
+    assert not Path("ran.txt").exists()
+
+
+def test_the_panel_picks_no_whole_training_of_a_notebook() -> None:
+    program(top=LOOP)
+    made = specs.load_file(Path("train.py"))
+    assert namespace.steps({"main": made.main, "step": made.step}) == ["step"]

@@ -7,13 +7,16 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
+from gradkit import trainings
+
 DATA = (".pt", ".pth", ".safetensors", ".npz", ".npy", ".json")
 _SKIPPED = frozenset("node_modules site-packages __pycache__ build dist venv env".split())
 _MOST_FILES, _MOST_LOOKED_AT, _LARGEST = 60, 4000, 400_000
 
 
 def specs(folder: Path) -> tuple[str, ...]:
-    """``train.py:step`` ...: what the Python files in a folder, and up to two below it, define.
+    """``train.py:step`` ...: what the Python files in a folder, and up to two below it, define, but for what trains
+    for a whole run.
 
     Nothing is imported or run. A file that cannot be read or parsed is left out.
 
@@ -58,10 +61,9 @@ def _defined(path: Path) -> list[str]:
         if path.stat().st_size > _LARGEST:
             return []
         tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    return [node.name for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]
+    return trainings.proposed(tree)
 
 
 def _relative(path: Path, folder: Path) -> str:

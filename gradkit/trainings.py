@@ -76,7 +76,7 @@ def training(tree: ast.Module, name: str) -> int:
     """The line at which a function of a file repeats the training, if it is a whole training for certain; else 0.
 
     Example:
-        >>> training(ast.parse("def main():\\n  for x in data:\\n    loss(x).backward()\\n    optimizer.step()"), "main")
+        >>> training(ast.parse("def main():\\n  for x in data:\\n    loss(x).backward()\\n    opt.step()"), "main")
         4
     """
     file = _File(tree)

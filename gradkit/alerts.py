@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gradkit import printable
 from gradkit.i18n import words
 from gradkit.judgements import HARMFUL, HARMLESS, NOT_REACHED, Judgement
 from gradkit.scanned import Scan, sentence
@@ -39,7 +40,7 @@ def _command(one: Judgement, language: str | None) -> Iterator[str]:
 
 
 def _escaped(text: str, also: str = "") -> str:
-    return "".join(f"%{ord(char):02X}" if char in f"%\r\n{also}" else char for char in text)
+    return "".join(f"%{ord(char):02X}" if char in f"%\r\n{also}" else printable.escaped(char) for char in text)
 
 
 def sarif(scan: Scan, version: str, language: str | None = None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from gradkit import printable
 from gradkit.i18n import words
 from gradkit.records import ModuleInfo, Parameter
 from gradkit.text import columns
@@ -146,7 +147,9 @@ def remarks(share: Share, language: str | None = None) -> str:
 
 def name(share: Share, language: str | None = None) -> str:
     """What to call a share: the last part of its path; the whole model has a name of its own."""
-    return share.path.rpartition(".")[2] if share.level else share.path or words("breakdown.whole", language)
+    return printable.name(share.path.rpartition(".")[2] if share.level else share.path) or words(
+        "breakdown.whole", language
+    )
 
 
 def table(found: Sequence[Share], language: str | None = None) -> list[list[str]]:
@@ -162,10 +165,11 @@ def table(found: Sequence[Share], language: str | None = None) -> list[list[str]
 
 def write(found: Sequence[Share], language: str | None = None) -> str:
     """The table for a terminal."""
-    lines = table(found, language)
+    lines = [[printable.fitted(cell) for cell in row] for row in table(found, language)]
     last = len(lines[0]) - 1  # remarks are as long as they are
     widths = [max(columns(line[at]) for line in lines) for at in range(last)]
-    return "".join(f"{line}\n" for line in [words("breakdown.title", language), *(_line(one, widths) for one in lines)])
+    told = [printable.fitted(words("breakdown.title", language)), *(_line(one, widths) for one in lines)]
+    return printable.inert("".join(f"{line}\n" for line in told))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gradkit import imported
+from gradkit import imported, printable
 from gradkit.charts import Box, Chart
 from gradkit.folding import chart
 from gradkit.lettering import clean, operation, place_name
@@ -66,7 +66,7 @@ class _Card:
             "state": self._state(),
             "rows": [[self.words.say(f"card.{key}"), value] for key, value in self._rows(place) if value],
             "place": place_name(place, self.words.language) if place else "",
-            "path": place.file if place else "",
+            "path": printable.name(place.file, printable.FACT) if place else "",
             "code": _code(place) if place else [],
             "why": self._why(),
             "open": self._opens(),
@@ -211,6 +211,7 @@ def _code(place: Location) -> list[dict[str, Any]]:
 
 def _line(place: Location, number: int, text: str) -> dict[str, Any]:
     if number != place.line:
-        return {"line": number, "text": text, "here": False, "from": 0, "to": 0}
+        return {"line": number, "text": printable.line(text)[0], "here": False, "from": 0, "to": 0}
     last = len(text.rstrip()) if place.end_line > place.line else min(place.end_column - 1, len(text))
-    return {"line": number, "text": text, "here": True, "from": place.column - 1, "to": last}
+    shown, first, end = printable.line(text, place.column, last + 1)
+    return {"line": number, "text": shown, "here": True, "from": first - 1, "to": end - 1}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
+from gradkit.console import program_output_aside, say
 from gradkit.i18n import words
 from gradkit.options import (
     COULD_NOT_RUN,
@@ -15,7 +15,7 @@ from gradkit.options import (
     add_loading,
     command,
     load_step,
-    program_output_aside,
+    say_json,
 )
 
 
@@ -38,11 +38,10 @@ def _verify(options: argparse.Namespace) -> int:
             frozen=options.frozen or (),
             replay=not options.no_replay,
         )
-    print(
-        json.dumps(found.data(options.depth), indent=1, ensure_ascii=False)
-        if options.json
-        else found.text(depth=options.depth).rstrip("\n")
-    )
+    if options.json:
+        say_json(found.data(options.depth))
+    else:
+        say(found.text(depth=options.depth), end="")
     return HEALTHY if found else FINDINGS
 
 
@@ -67,11 +66,10 @@ def _scan(options: argparse.Namespace) -> int:
         else:
             found = listed(options.path)
     if options.github:
-        print(alerts.github(found), end="")
+        say(alerts.github(found), end="")
     elif options.json or options.sarif:
-        told = found.data() if options.json else alerts.sarif(found, __version__)
-        print(json.dumps(told, indent=1, ensure_ascii=False))
+        say_json(found.data() if options.json else alerts.sarif(found, __version__))
     else:
-        print(found.text(), end="")
+        say(found.text(), end="")
     unread = len({one.file for one in found.skipped if not one.cell}) == found.files > 0
     return COULD_NOT_RUN if unread else FINDINGS if found.report is not None and not found.report.healthy else HEALTHY

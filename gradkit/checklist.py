@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gradkit import i18n
+from gradkit import i18n, printable
 from gradkit.records import Parameter
 
 PASSED, FAILED, OPEN, NOTED = "passed", "failed", "open", "noted"
@@ -30,7 +30,8 @@ class Check:
 
     def text(self, language: str | None = None) -> str:
         """Its sentence in ``language``."""
-        return i18n.words(f"check.{self.key}.{self.state}", language, **self.facts)
+        facts = {k: printable.shortened(v) if isinstance(v, str) else v for k, v in self.facts.items()}
+        return i18n.words(f"check.{self.key}.{self.state}", language, **facts)
 
 
 def checks(

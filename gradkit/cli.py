@@ -6,17 +6,19 @@ Every import of a heavy room is inside the command that needs it, so that ``grad
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from gradkit import checking, i18n
+from gradkit import checking, console, i18n, printable, processes
+from gradkit.console import program_output_aside, say
 from gradkit.errors import GradkitError
 from gradkit.i18n import words
-from gradkit.options import COULD_NOT_RUN, FINDINGS, HEALTHY, add_loading, command, load_step, program_output_aside
+from gradkit.options import COULD_NOT_RUN, FINDINGS, HEALTHY, add_loading, command, load_step, say_json
 
 BOTH = "both"
 
@@ -28,31 +30,59 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after ``gradkit``; None for those of this process.
 
     Returns:
-        The exit status: 0 all is well, 1 the diagnosis has findings, 2 it could not run.
+        The exit status: 0 all is well, 1 the diagnosis has findings, 2 it could not run; 130 after Ctrl-C, and 128 and
+        the number of any other signal that stopped it.
 
     Raises:
         SystemExit: after ``--help`` (status 0), or when the words make no command (status 2).
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    with console.streams(), console.signals():
+        status = _status(given)
+    if arguments is None:
+        processes.settle(status)
+    return status
+
+
+def _status(given: list[str]) -> int:
     try:
-        i18n.language(preferred_language(given, os.environ))
-    except ValueError as error:
-        return _fail(str(error))
-    options = _parse(given)
+        try:
+            i18n.language(preferred_language(given, os.environ))
+        except ValueError as error:
+            return _fail(str(error))
+        return _run(_parse(given))
+    except GradkitError as error:
+        return _fail(error.text())
+    except BrokenPipeError:  # the reader, `head` for one, has seen enough
+        return COULD_NOT_RUN
+    except KeyboardInterrupt as stop:
+        number = getattr(stop, "number", signal.SIGINT)
+        _fail(words("error.stopped", signal=signal.Signals(number).name))
+        return 128 + number
+    except OSError as error:
+        return _fail(_of_a_file(error)) if error.filename is not None else _crash()
+    except Exception:  # noqa: BLE001  # exit status 1 means findings, so a crash has to be told apart from them
+        return _crash()
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         status = int(options.run(options))
-        sys.stdout.flush()
+        console.flush()
         return status
-    except GradkitError as error:
-        return _fail(str(error))
-    except BrokenPipeError:  # the reader, `head` for one, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return COULD_NOT_RUN
     except SystemExit as stop:  # a user's file that ends the process must not look like a healthy one
-        return _fail(words("error.program_ended_itself", code=stop.code))
-    except Exception:  # noqa: BLE001  # exit status 1 means findings, so a crash has to be told apart from them
-        traceback.print_exc()
-        return _fail(words("error.crash"))
+        console.tell(console.ended_itself(stop.code))
+        return COULD_NOT_RUN
+
+
+def _of_a_file(error: OSError) -> str:
+    path = printable.name(os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else "?")
+    return words("error.cannot_be_used", path=path, reason=error.strerror or type(error).__name__)
+
+
+def _crash() -> int:
+    console.tell(traceback.format_exc().rstrip("\n"))
+    return _fail(words("error.crash"))
 
 
 def preferred_language(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -76,12 +106,23 @@ def preferred_language(arguments: Sequence[str], environment: Mapping[str, str])
 
 
 def _fail(message: str) -> int:
-    print(words("cli.error", message=message), file=sys.stderr)
+    console.tell(words("cli.error", message=message))
     return COULD_NOT_RUN
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what it says as the commands do; argparse itself is silent about a help that cannot be written."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is sys.stdout:
+            console.say(message, end="")
+            console.flush()
+        else:
+            console.tell(message.rstrip("\n"))
+
+
 def _parse(given: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="gradkit",
         description=words("cli.about"),
         epilog=words("cli.examples"),
@@ -106,10 +147,16 @@ def _parse(given: list[str]) -> argparse.Namespace:
 def _add_lab(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     lab = command(commands, "lab", _lab)
     lab.add_argument("--no-browser", action="store_true", help=words("cli.lab.no_browser"))
-    lab.add_argument("--port", type=int, metavar="N", help=words("cli.lab.port"))
+    lab.add_argument("--port", type=_port, metavar="N", help=words("cli.lab.port"))
     lab.add_argument("--ip", help=words("cli.lab.ip"))
     lab.add_argument("--dir", type=Path, default=Path(), help=words("cli.lab.dir"))
     lab.set_defaults(jupyter=True)
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 <= int(text[:9]) < 1 << 16:
+        raise argparse.ArgumentTypeError(words("cli.lab.no_port", port=printable.name(text)))
+    return int(text)
 
 
 def _add_diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -162,9 +209,12 @@ def _diagnose(options: argparse.Namespace) -> int:
 
     with program_output_aside():
         report = diagnose(load_step(options), should_train=options.should_train, replay=not options.no_replay)
-    print(json.dumps(report.data(), indent=1, ensure_ascii=False) if options.json else report.text().rstrip("\n"))
+    if options.json:
+        say_json(report.data())
+    else:
+        say(report.text(), end="")
     if options.breakdown:
-        print("\n" + report.breakdown(options.breakdown), end="")
+        say("\n" + report.breakdown(options.breakdown), end="")
     if options.save:
         try:
             report.save(options.save)
@@ -176,7 +226,7 @@ def _diagnose(options: argparse.Namespace) -> int:
 def _guide(options: argparse.Namespace) -> int:
     from gradkit import guide
 
-    print(guide.markdown(guide.guide(options.cause)), end="")
+    say(guide.markdown(guide.guide(options.cause)), end="")
     return HEALTHY
 
 
@@ -184,7 +234,7 @@ def _guides(_: argparse.Namespace) -> int:
     from gradkit import guide
 
     for cause in guide.causes():
-        print(f"{cause:26}{guide.guide(cause).title}")
+        say(f"{cause:26}{guide.guide(cause).title}")
     return HEALTHY
 
 
@@ -193,11 +243,11 @@ def _claims(options: argparse.Namespace) -> int:
 
     if options.claim is None:
         for one in beliefs.claims():
-            print(f"{one.id:38}{words(f'claims.verdict.{one.verdict}')}: {one.belief}")
+            say(f"{one.id:38}{words(f'claims.verdict.{one.verdict}')}: {one.belief}")
         return HEALTHY
     claim = beliefs.claim(options.claim)
     seen = claim.run()
-    print(beliefs.markdown(claim, seen), end="")
+    say(beliefs.markdown(claim, seen), end="")
     return HEALTHY if seen.verdict == claim.verdict else FINDINGS
 
 
@@ -206,11 +256,11 @@ def _notebooks(options: argparse.Namespace) -> int:
 
     if options.folder is None:
         for name in bookshelf.names():
-            print(f"{name:36}{bookshelf.title(name, i18n.language())}")
+            say(f"{name:36}{bookshelf.title(name, i18n.language())}")
         return HEALTHY
     languages = i18n.LANGUAGES if options.language == BOTH else (i18n.language(),)
     for path in handouts.hand_out(
         options.folder, options.names, languages=languages, form=options.form, force=options.force
     ):
-        print(path)
+        say(printable.inert(printable.name(str(path), printable.FACT)))
     return HEALTHY

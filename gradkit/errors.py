@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from gradkit import i18n
+from gradkit import i18n, printable
 
 WIDTH = 96
 
@@ -30,11 +30,12 @@ class GradkitError(Exception):
         super().__init__(key)
 
     def __str__(self) -> str:
-        return self.text()
+        return printable.fitted(self.text())
 
     def text(self, language: str | None = None) -> str:
         """The sentence in ``language`` (``"en"``, ``"zh"``, or None for the one in use)."""
-        return i18n.words(f"error.{self.key}", language, **self.facts)
+        facts = {name: printable.shortened(value) for name, value in self.facts.items()}
+        return i18n.words(f"error.{self.key}", language, **facts)
 
     def _render_traceback_(self) -> list[str]:
         return in_place_of_a_traceback(f"{type(self).__name__}: {self}")

@@ -10,7 +10,7 @@ from types import FrameType
 import torch
 from torch import nn
 
-from gradkit import cells, registered, strangers
+from gradkit import cells, printable, registered, strangers
 from gradkit.errors import GradkitError
 from gradkit.frames import is_user_file, line_of, locate
 from gradkit.signatures import expectation
@@ -68,14 +68,15 @@ def cause_of(error: BaseException) -> str:
     """
     words = str(error.msg) if isinstance(error, SyntaxError) else strangers.text(error)
     first = next((line.strip() for line in words.splitlines() if line.strip()), "")
-    text = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    kind = printable.name(type(error).__name__)
+    text = printable.escaped(f"{kind}: {first}" if first else kind)
     return text if len(text) <= 300 else f"{text[:299]}…"
 
 
 def where(error: BaseException) -> str:
     """The last line of the user's own code that an exception passed: ``"train.py:12: x = self.fc(x)"``."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{_short(error.filename)}:{error.lineno}: {(error.text or '').strip()}"
+        return f"{_short(error.filename)}:{error.lineno}: {_told(error.text or '')}"
     passed = list(_frames(error))
     own = [one for one in passed if is_user_file(one[0].f_code.co_filename)] or passed
     if not own:
@@ -83,7 +84,7 @@ def where(error: BaseException) -> str:
     frame, instruction = own[-1]
     point = (frame.f_code, instruction)
     file, text = frame.f_code.co_filename, locate(point).text
-    return f"{_short(file)}:{line_of(point)}: {text.strip()}".rstrip(": ")
+    return f"{_short(file)}:{line_of(point)}: {_told(text)}".rstrip(": ")
 
 
 def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
@@ -114,4 +115,10 @@ def _short(file: str) -> str:
     if cells.is_cell(file):
         return cells.name(file)
     path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    return printable.name(
+        str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path), printable.FACT
+    )
+
+
+def _told(source: str) -> str:
+    return printable.line(source.strip())[0]

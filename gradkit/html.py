@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 from importlib import resources
 
 from gradkit import i18n
 from gradkit.layout import CodeLine, Section
+from gradkit.printable import entities as escape
 
 
 def style() -> str:

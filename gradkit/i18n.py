@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from importlib import resources
 
-from gradkit import regular, settings
+from gradkit import printable, regular, settings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -131,7 +131,7 @@ def words(key: str, lang: str | None = None, /, **facts: object) -> str:
         key: dotted key of the catalogue.
         lang: language code; None for the one in use.
         **facts: values for the braces. An ``n`` of 1 picks ``key.one``, any other ``key.many``; 0 picks ``key.none``
-            where there is such a sentence.
+            where there is such a sentence. Characters that act on a terminal are shown escaped.
 
     Raises:
         KeyError: no such sentence.
@@ -144,4 +144,8 @@ def words(key: str, lang: str | None = None, /, **facts: object) -> str:
     if key not in table and "n" in facts:
         count = "none" if facts["n"] == 0 else "one" if facts["n"] == 1 else "many"
         key = f"{key}.{count}" if f"{key}.{count}" in table else f"{key}.many"
-    return table[key].format(**facts)
+    return table[key].format(**{name: _shown(value) for name, value in facts.items()})
+
+
+def _shown(value: object) -> object:
+    return printable.escaped(str(value)) if isinstance(value, (str, os.PathLike)) else value

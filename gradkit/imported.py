@@ -21,10 +21,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from types import CodeType, FunctionType
 
-from gradkit import compiled, patches, provenance, texts
+from gradkit import compiled, patches, provenance, regular, texts
 from gradkit.provenance import Named
 from gradkit.records import Location
 
@@ -244,7 +243,7 @@ def _on_disk(file: str) -> Source | None:
     try:
         now = os.stat(file)
         if max(now.st_mtime, now.st_ctime) > time.time() - _FRESH:  # its times may not tell one save from the next
-            return _source(file, texts.decoded(Path(file).read_bytes()))
+            return _source(file, texts.decoded(regular.read(file, regular.SOURCE)))
         return _from_disk(file, (now.st_mtime_ns, now.st_size, now.st_ino, now.st_ctime_ns))
     except (OSError, ValueError, SyntaxError, LookupError):
         return None
@@ -252,7 +251,7 @@ def _on_disk(file: str) -> Source | None:
 
 @functools.lru_cache(maxsize=64)
 def _from_disk(file: str, _signature: tuple[int, ...]) -> Source:
-    return _source(file, texts.decoded(Path(file).read_bytes()))
+    return _source(file, texts.decoded(regular.read(file, regular.SOURCE)))
 
 
 @functools.lru_cache(maxsize=64)

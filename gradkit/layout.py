@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gradkit import cells, fixes, guide, i18n, imported
+from gradkit import cells, fixes, guide, i18n, imported, printable
 from gradkit.records import Finding, Harmless, Location, Note
 
 _REACHED = ("optimizer_mismatch", "unregistered_parameters", "nan_gradient", "zero_gradient", "hook_misuse")
@@ -54,7 +54,7 @@ def section(finding: Finding, total: int, trainable_numel: int, language: str | 
     """Lay one finding out. ``total`` and ``trainable_numel``: parameters that should train, and their elements."""
     spot = finding.location
     n = len(finding.parameters)
-    facts = {"n": n, "call": finding.call, "total": total, **finding.facts}
+    facts = {"n": n, "call": finding.call, "total": total, **_shown(finding.facts)}
     label = _words(_key(finding, "label"), language, **facts)
     return Section(
         cause=finding.cause,
@@ -64,7 +64,7 @@ def section(finding: Finding, total: int, trainable_numel: int, language: str | 
         facts=tuple(_facts(finding, trainable_numel, language)),
         notes=tuple(_note(note, language) for note in finding.notes if note.kind != "called_by"),
         help=_words(_key(finding, "help"), language, **facts),
-        change=tuple(CodeLine(c.number, c.text, sign=c.sign) for c in fixes.derive(finding)),
+        change=tuple(CodeLine(c.number, printable.line(c.text)[0], sign=c.sign) for c in fixes.derive(finding)),
         guide=finding.cause in guide.causes(),
     )
 
@@ -86,9 +86,10 @@ def frame(spot: Location, label: str, around: int = 1) -> tuple[CodeLine, ...]:
     for number in range(spot.line - around, spot.line + around + 1):
         text = spot.text if number == spot.line else source.line(number) if source is not None else ""
         if number == spot.line:
-            lines.append(CodeLine(number, text, spot.column, max(spot.end_column, spot.column + 1), label))
+            end = max(spot.end_column, spot.column + 1)
+            lines.append(CodeLine(number, *printable.line(text, spot.column, end), label))
         elif number > 0 and text.strip():
-            lines.append(CodeLine(number, text))
+            lines.append(CodeLine(number, printable.line(text)[0]))
     return tuple(lines)
 
 
@@ -101,7 +102,7 @@ def shown_path(file: str, language: str | None = None) -> str:
         if os.path.isabs(file) and os.path.splitdrive(file)[0] == os.path.splitdrive(os.getcwd())[0]
         else file
     )
-    return relative if not relative.startswith("..") else file
+    return printable.name(relative if not relative.startswith("..") else file, printable.FACT)
 
 
 def shown_place(spot: Location, language: str | None = None) -> str:
@@ -115,17 +116,21 @@ def _place(finding: Finding, language: str | None) -> str:
         return _words("report.no_line", language)
     place = shown_place(spot, language)
     if spot.function and spot.function != "<module>":
-        place = _words("report.in_function", language, place=place, function=spot.function)
+        place = _words("report.in_function", language, place=place, function=printable.name(spot.function))
     caller = next((n.location for n in finding.notes if n.kind == "called_by" and n.location), None)
     if caller is not None:
-        function = caller.function if caller.function not in ("", "<module>") else shown_path(caller.file, language)
+        function = (
+            printable.name(caller.function)
+            if caller.function not in ("", "<module>")
+            else shown_path(caller.file, language)
+        )
         at = f"{os.path.basename(shown_path(caller.file, language))}:{caller.line}"
         place = _words("report.called_by", language, place=place, function=function, at=at)
     return place
 
 
 def _facts(finding: Finding, trainable_numel: int, language: str | None) -> list[tuple[str, str]]:
-    shown = _few(finding.parameters)
+    shown = _few([printable.name(one) for one in finding.parameters])
     names = ", ".join(shown)
     left = len(finding.parameters) - len(shown)
     if left > 0:
@@ -137,14 +142,14 @@ def _facts(finding: Finding, trainable_numel: int, language: str | None) -> list
         name = "parameters" if finding.cause in _REACHED else "starved"
         rows.append((name, _words(key, language, names=names, size=size, total=f"{trainable_numel:,}")))
     if finding.module:
-        rows.append(("module", finding.module))
+        rows.append(("module", printable.name(finding.module)))
     runs = "_runs" if finding.revived and finding.facts.get("error") else ""
     why = f"proof.{finding.proof}_{finding.facts.get('why', '')}"
     key = why if i18n.has(why) else f"proof.{finding.proof}{runs}"
-    facts = {"n": len(finding.revived or finding.parameters), "reruns": finding.reruns, **finding.facts}
+    facts = {"n": len(finding.revived or finding.parameters), "reruns": finding.reruns, **_shown(finding.facts)}
     rows.append((finding.proof, _words(key, language, **facts)))
     if finding.facts.get("error"):
-        rows.append(("error", finding.facts["error"]))
+        rows.append(("error", printable.escaped(printable.shortened(finding.facts["error"]))))
     changed = [spot for spot in (finding.location, *finding.also) if spot is not None and spot.changed]
     if changed:
         files = dict.fromkeys(shown_path(spot.file, language) for spot in changed)
@@ -160,7 +165,7 @@ def _few(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _note(note: Note, language: str | None) -> tuple[str, str, tuple[CodeLine, ...]]:
-    text = _words(f"note.{note.kind}", language, **note.facts)
+    text = _words(f"note.{note.kind}", language, **_shown(note.facts))
     if note.location is None:
         return text, "", ()
     return text, shown_place(note.location, language), frame(note.location, "", 0)
@@ -183,7 +188,7 @@ def verdict(
     at = shown_place(first.location, language).rsplit(":", 1)[0] if first.location is not None else ""
     where = _words("verdict.line" if at else "verdict.no_line", language, place=at, cause=first.cause)
     if error:
-        words = error.splitlines()[0].split(". ")[0]
+        words = printable.name(error.splitlines()[0].split(". ")[0], printable.LINE)
         head = _words("verdict.raises" if backward else "verdict.step_raises", language, error=words)
     elif not wanted:
         head = _words("verdict.nothing", language)
@@ -196,6 +201,10 @@ def verdict(
     else:
         head = _words("verdict.partial", language, n=starved, all=wanted)
     return _words("verdict.join", language, head=head, where=where)
+
+
+def _shown(facts: Mapping[str, str]) -> dict[str, str]:
+    return {name: printable.shortened(value) for name, value in facts.items()}
 
 
 def _words(key: str, language: str | None, **facts: object) -> str:

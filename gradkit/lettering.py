@@ -8,7 +8,7 @@ import re
 import unicodedata
 from html import escape as _entities
 
-from gradkit import cells
+from gradkit import cells, printable
 from gradkit.records import Location
 from gradkit.text import columns
 
@@ -23,18 +23,13 @@ _NBSP, _WIDE_SPACE = "\N{NO-BREAK SPACE}", "\N{IDEOGRAPHIC SPACE}"
 
 
 def clean(text: str) -> str:
-    """The text on one line, safe to draw: line breaks become spaces, other control characters a visible mark.
+    """The text on one line, safe to draw: line breaks become spaces, what would act or show nothing is shown escaped.
 
     Example:
         >>> clean(" two\\n lines ")
         'two lines'
     """
-    spaced = re.sub(r"\s+", " ", text).strip()
-    return "".join("\N{REPLACEMENT CHARACTER}" if _unprintable(char) else char for char in spaced)
-
-
-def _unprintable(char: str) -> bool:
-    return unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn"}
+    return printable.name(re.sub(r"\s+", " ", text).strip(), printable.FACT)
 
 
 def html(text: str) -> str:
@@ -127,13 +122,11 @@ def frame(place: Location, most: int = CODE_COLUMNS) -> tuple[str, str]:
         y = x.detach()
             ^^^^^^^^^^
     """
-    source = "".join(
-        " " if char == "\t" else "\N{REPLACEMENT CHARACTER}" if _unprintable(char) else char
-        for char in place.text.rstrip()
-    )
+    shown, column, end = printable.line(place.text.rstrip(), place.column, place.end_column, len(place.text))
+    source = shown.replace("\t", " ")
     code = source.lstrip()
-    first = place.column - 1 - (len(source) - len(code))
-    last = place.end_column - 1 - (len(source) - len(code))
+    first = column - 1 - (len(source) - len(code))
+    last = end - 1 - (len(source) - len(code))
     if place.end_line > place.line:
         last = len(code)
     first, last = max(first, 0), min(last, len(code))

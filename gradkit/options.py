@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradkit import console, printable
 from gradkit.i18n import words
 
 if TYPE_CHECKING:
@@ -16,6 +15,12 @@ if TYPE_CHECKING:
 
 Commands = argparse._SubParsersAction  # noqa: SLF001  argparse gives what add_subparsers() returns no other name
 HEALTHY, FINDINGS, COULD_NOT_RUN = 0, 1, 2
+
+
+def say_json(data: object) -> None:
+    """Write data to stdout as JSON; where the encoding of stdout lacks letters, in ASCII, which means the same."""
+    text = printable.as_json(data)
+    console.say(text if printable.can_say(text) else printable.as_json(data, ascii_only=True))
 
 
 def command(
@@ -55,6 +60,7 @@ def add_loading(parser: argparse.ArgumentParser, *, step: str = "step") -> None:
         "--should-train", nargs="+", action="extend", metavar="GLOB", help=words("cli.diagnose.should_train")
     )
     parser.add_argument("--no-replay", action="store_true", help=words("cli.diagnose.no_replay"))
+    parser.add_argument("--run-it-all", action="store_true", help=words("cli.diagnose.run_it_all"))
 
 
 def load_step(options: argparse.Namespace) -> Step:
@@ -63,16 +69,13 @@ def load_step(options: argparse.Namespace) -> Step:
     Raises:
         GradkitError: as ``load.from_spec`` does.
     """
-    from gradkit import load
+    from gradkit import load, trainings
 
     if options.step in load.BUILTINS and not Path(options.step).exists():
         return load.from_builtin(options.step)
     names = ("model", "batch", "loss", "adapter", "weights")
-    return load.from_spec(options.step, **{name: getattr(options, name) for name in names})
-
-
-@contextlib.contextmanager
-def program_output_aside() -> Iterator[None]:
-    """What the user's program prints goes to stderr: it is no part of what a command says."""
-    with contextlib.redirect_stdout(sys.stderr):
-        yield
+    given = {name: getattr(options, name) for name in names}
+    if not options.run_it_all:
+        for text in filter(None, (options.step, options.model, options.batch, options.loss)):
+            trainings.refuse(text)
+    return load.from_spec(options.step, **given)

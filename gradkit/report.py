@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 import graphviz
 
-from gradkit import breakdown, checklist, drawing, html, i18n, layout, regular, render, text, writing
+from gradkit import breakdown, checklist, drawing, html, i18n, layout, printable, regular, render, text, writing
 from gradkit.errors import GradkitError
 from gradkit.records import BARREN, Finding, Harmless, Parameter, Picture, Untried
 
@@ -79,8 +78,7 @@ class Report:
         rows = self.parameters
         wanted = [row for row in rows if row.should_train]
         facts = {"all": len(rows), "wanted": len(wanted), "reached": sum(r.reached for r in wanted), "runs": self.runs}
-        said = i18n.words("report.summary_raised" if self.error else "report.summary", language, **facts)
-        return "\n".join([said, *(i18n.words("report.left", language, error=one) for one in self.left)])
+        return i18n.words("report.summary_raised" if self.error else "report.summary", language, **facts)
 
     def sections(self, language: str | None = None) -> tuple[layout.Section, ...]:
         """The findings laid out for text or HTML."""
@@ -94,8 +92,9 @@ class Report:
         return tuple(layout.aside(one, language) for one in shown)
 
     def limits(self, language: str | None = None) -> tuple[str, ...]:
-        """A sentence for each part of the diagnosis that could not be made, and why."""
-        return tuple(i18n.words(f"untried.{one.what}", language, error=one.error) for one in self.untried)
+        """A sentence for each part of the diagnosis that could not be made, and for what could not be put back."""
+        left = (i18n.words("report.left", language, error=one) for one in self.left)
+        return (*(i18n.words(f"untried.{one.what}", language, error=one.error) for one in self.untried), *left)
 
     def _foot(self, language: str | None) -> str:
         return "\n".join([self.summary(language), *self.limits(language)])
@@ -107,10 +106,15 @@ class Report:
         )
 
     def text(self, language: str | None = None) -> str:
-        """The report for a terminal."""
-        return text.write(
-            self.sections(language), self.verdict(language), self._foot(language), language, self.asides(language)
-        )
+        """The report for a terminal, in signs that the encoding of ``sys.stdout`` has, so that ``print`` never raises.
+
+        ``save("report.txt")`` writes every sign as it is.
+        """
+        return self._text(language, printable.fitted)
+
+    def _text(self, language: str | None, fit: Callable[[str], str]) -> str:
+        said = self.verdict(language), self._foot(language)
+        return text.write(self.sections(language), *said, language, self.asides(language), fit)
 
     def breakdown(self, depth: int = 1, language: str | None = None) -> str:
         """The parameters counted by module: elements in all, should train, ``requires_grad``, reached; with a remark
@@ -144,7 +148,7 @@ class Report:
         try:
             return self.svg(language=language)
         except GradkitError as error:
-            return f"<p>{error.text(language)}</p>"
+            return f"<p>{printable.entities(error.text(language))}</p>"
 
     # -- pictures -----------------------------------------------------------------------------------------------
 
@@ -181,8 +185,8 @@ class Report:
             ".svg": lambda: self.svg(view, language).encode(),
             ".png": lambda: self.png(view, language),
             ".dot": lambda: str(self.graph(view, language).source).encode(),
-            ".txt": lambda: self.text(language).encode(),
-            ".json": lambda: json.dumps(self.data(), indent=1, ensure_ascii=False, allow_nan=False).encode(),
+            ".txt": lambda: self._text(language, str).encode(),
+            ".json": lambda: printable.as_json(self.data()).encode(),
         }
         writer = writers.get(target.suffix.lower())
         if writer is None:
@@ -205,7 +209,7 @@ class Report:
         return self.text()
 
     def __repr__(self) -> str:
-        return f"<gradkit.Report: {self.verdict('en')}>"
+        return printable.fitted(f"<gradkit.Report: {self.verdict('en')}>")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": self.text(), "text/html": self.html()}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import html as escaping
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gradkit import layout
+from gradkit import layout, printable
 from gradkit.i18n import has, words
 from gradkit.judgements import HARMFUL, HARMLESS, NOT_REACHED, UNACCUSED, UNJUDGED, Judgement, elsewhere
+from gradkit.records import Location
 from gradkit.report import Report
 from gradkit.stops import KINDS
 from gradkit.texts import Skipped
@@ -44,12 +44,13 @@ class Scan:
         lines = [line for one in self.sites for line in self._entry(one, language)]
         lines += self._elsewhere(language)
         lines += [skipped_text(one, language) for one in self.skipped]
-        return "\n".join([*lines, *([""] if lines else []), *self._summary(language)]) + "\n"
+        told = "\n".join([*lines, *([""] if lines else []), *self._summary(language)]) + "\n"
+        return printable.fitted(printable.inert(told))
 
     def _entry(self, one: Judgement, language: str | None) -> Iterator[str]:
         kind, role = words(f"scan.kind.{one.site.kind}", language), words(f"scan.role.{one.site.role}", language)
         yield words("scan.entry", language, place=place(one, language), kind=one.site.kind, text=kind, role=role)
-        yield f"    {one.site.location.text.strip()}"
+        yield f"    {_source(one.site.location)}"
         if self.report is not None:
             yield f"    {MARKS[one.verdict]} {sentence(one, language)}"
 
@@ -91,7 +92,7 @@ class Scan:
         return f"<gradkit.Scan: {len(self.sites)} sites, {len(self.harmful)} harmful>"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return {"text/plain": self.text(), "text/html": f"<pre>{escaping.escape(self.text())}</pre>"}
+        return {"text/plain": self.text(), "text/html": f"<pre>{printable.entities(self.text())}</pre>"}
 
 
 def _plain(one: Judgement) -> dict[str, Any]:
@@ -104,6 +105,10 @@ def _plain(one: Judgement) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _source(spot: Location) -> str:
+    return printable.line(spot.text.rstrip(), spot.column, spot.end_column)[0].strip()
+
+
 def place(one: Judgement, language: str | None = None) -> str:
     """``train.py:15:37 in Captioner.forward``; of a notebook, with the number of the cell."""
     spot, where = one.site.location, layout.shown_place(one.site.location, language)
@@ -112,7 +117,7 @@ def place(one: Judgement, language: str | None = None) -> str:
         where = words("scan.cell", language, file=file, cell=one.site.cell, line=spot.line, column=spot.column)
     if spot.function in ("", "<module>"):
         return where
-    return words("report.in_function", language, place=where, function=spot.function)
+    return words("report.in_function", language, place=where, function=printable.name(spot.function))
 
 
 def sentence(one: Judgement, language: str | None = None) -> str:
@@ -133,5 +138,5 @@ def skipped_text(one: Skipped, language: str | None = None) -> str:
         where = words("scan.in_cell", language, file=where, cell=one.cell)
     elif one.line:
         where = f"{where}:{one.line}"
-    text = words(f"scan.skipped.{one.reason}", language, detail=one.detail)
+    text = words(f"scan.skipped.{one.reason}", language, detail=printable.name(one.detail, printable.LINE))
     return words("report.told", language, name=where, text=text)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from gradkit import trainings
 from gradkit.errors import GradkitError
 from gradkit.failures import cause_of, where
 from gradkit.signatures import accepts
@@ -111,11 +112,13 @@ def _signature(function: object) -> str:
 
 
 def _listed(module: ModuleType, name: str) -> str:
-    """Names that the file itself defines, the likeliest first."""
+    """Names that the file itself defines, the likeliest first; those that train for a whole run are left out."""
+    whole = trainings.whole_runs(getattr(module, "__file__", None) or "")
     own = [
         key
         for key, value in vars(module).items()
         if not key.startswith("_")
+        and key not in whole
         and not inspect.ismodule(value)
         and getattr(value, "__module__", module.__name__) == module.__name__
     ]

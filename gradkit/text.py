@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from gradkit import i18n
+from gradkit import i18n, printable
 from gradkit.layout import CodeLine, Section
 
 
@@ -27,16 +27,22 @@ def write(
     summary: str,
     language: str | None = None,
     asides: Sequence[tuple[str, str]] = (),
+    fit: Callable[[str], str] = printable.fitted,
 ) -> str:
-    """The whole report. ``asides``: place and sentence of what was looked at and found harmless."""
-    blocks = ["\n".join(_section(section, language)) for section in sections]
+    """The whole report.
+
+    Args:
+        asides: place and sentence of what was looked at and found harmless.
+        fit: makes of a text what can be written where it goes; what stands below one another then still does.
+    """
+    blocks = ["\n".join(_section(section, language, fit)) for section in sections]
     lines = [verdict, summary]
     if asides:
         lines += [_word("harmless", language), *(f"  {place}  {sentence}" for place, sentence in asides)]
-    return "\n\n".join([*blocks, "\n".join(lines)]) + "\n"
+    return fit(printable.inert("\n\n".join([*blocks, "\n".join(lines)]) + "\n"))
 
 
-def _section(section: Section, language: str | None) -> Iterator[str]:
+def _section(section: Section, language: str | None, fit: Callable[[str], str]) -> Iterator[str]:
     change = section.change
     numbers = [line.number for line in (*section.code, *change, *(c for note in section.notes for c in note[2]))]
     width = len(str(max(numbers, default=1)))
@@ -45,14 +51,14 @@ def _section(section: Section, language: str | None) -> Iterator[str]:
     yield f"{pad}--> {section.place}"
     if section.code:
         yield f"{pad} |"
-        yield from _frame(section.code, width)
+        yield from _frame(section.code, width, fit)
         yield f"{pad} |"
     for name, text in section.facts:
         yield f"{pad} = {_told(name, text, language)}"
     for text, place, code in section.notes:
         yield _told(_word("note", language), text, language)
         yield f"{pad}--> {place}"
-        yield from _frame(code, width)
+        yield from _frame(code, width, fit)
     yield _told(_word("help", language), section.help, language)
     if change:
         yield f"{pad} |"
@@ -63,12 +69,12 @@ def _section(section: Section, language: str | None) -> Iterator[str]:
         yield i18n.words("report.more", language, command=f"gradkit guide {section.cause}")
 
 
-def _frame(code: Iterable[CodeLine], width: int) -> Iterator[str]:
+def _frame(code: Iterable[CodeLine], width: int, fit: Callable[[str], str]) -> Iterator[str]:
     for line in code:
-        yield f"{line.number:>{width}} | {line.text.expandtabs(4)}".rstrip()
+        yield f"{line.number:>{width}} | {fit(line.text).expandtabs(4)}".rstrip()
         if line.start:
-            before = columns(line.text[: line.start - 1].expandtabs(4))
-            under = columns(line.text[: line.end - 1].expandtabs(4)) - before
+            before = columns(fit(line.text[: line.start - 1]).expandtabs(4))
+            under = columns(fit(line.text[: line.end - 1]).expandtabs(4)) - before
             yield f"{' ' * width} | {' ' * before}{'^' * max(under, 1)} {line.label}".rstrip()
 
 

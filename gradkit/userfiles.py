@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from gradkit import imported, reading, regular
+from gradkit import imported, processes, reading, regular
 from gradkit.errors import GradkitError
 from gradkit.failures import cause_of, where
 from gradkit.frames import is_user_file
@@ -40,6 +40,7 @@ def as_script(folder: str) -> Iterator[None]:
         if folder in sys.path:
             sys.path.remove(folder)
     finally:
+        processes.end_if_copy()
         sys.argv, sys.dont_write_bytecode = arguments, no_bytecode
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html as escaping
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gradkit import breakdown
+from gradkit import breakdown, printable
 from gradkit.checklist import FAILED, MARKS, NOTED, OPEN, PASSED, Check
 from gradkit.i18n import words
 from gradkit.records import Parameter
@@ -105,7 +104,7 @@ class Verification:
             lines += ["", words(f"verify.{group}", language)]
             lines += [f"  {MARKS[checks[key].state]} {checks[key].text(language)}" for key in keys]
             lines += [f"    {line}" for line in self._below(group, language, depth)]
-        return "\n".join([*lines, "", self.verdict(language)]) + "\n"
+        return printable.fitted(printable.inert("\n".join([*lines, "", self.verdict(language)]) + "\n"))
 
     def _below(self, group: str, language: str | None, depth: int) -> Iterator[str]:
         if group == "gradients":
@@ -123,11 +122,11 @@ class Verification:
         part = 100 * counts["trainable"] / counts["all"] if counts["all"] else 0.0
         yield words("verify.trainable", language, **{k: f"{n:,}" for k, n in counts.items()}, percent=f"{part:.4f}")
         found = breakdown.shares(self.report.parameters, self.report.picture.modules, depth)
-        told = [("  " * s.level + breakdown.name(s, language), s, f"{s.trainable:,}") for s in found]
+        told = [(printable.fitted("  " * s.level + breakdown.name(s, language)), s, f"{s.trainable:,}") for s in found]
         wide = max((columns(name) for name, *_ in told), default=0)
         long = max((len(number) for *_, number in told), default=0)
         for name, share, number in told:
-            mode = words(f"breakdown.{share.mode}", language)
+            mode = printable.fitted(words(f"breakdown.{share.mode}", language))
             remark = "" if share.should_train else words("verify.should_be_0", language)
             mark = "⚠ " if share.loose else ""
             row = f"{name}{' ' * (wide - columns(name))}  {mode}{' ' * (5 - columns(mode))}  {number:>{long}}"
@@ -157,11 +156,11 @@ class Verification:
         return f"<gradkit.Verification: {f'failed: {failed}' if failed else 'passed'}>"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return {"text/plain": self.text(), "text/html": f"<pre>{escaping.escape(self.text())}</pre>"}
+        return {"text/plain": self.text(), "text/html": f"<pre>{printable.entities(self.text())}</pre>"}
 
 
 def _listed(names: Sequence[str], language: str | None) -> str:
-    shown = ", ".join(names[:NAMED])
+    shown = ", ".join(map(printable.name, names[:NAMED]))
     more = len(names) - NAMED
     return words("report.and_more", language, names=shown, n=more) if more > 0 else shown
 

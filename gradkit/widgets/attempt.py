@@ -6,13 +6,13 @@ import contextlib
 import io
 import traceback
 from dataclasses import replace
-from html import escape
 
 import ipywidgets
 
 from gradkit import trial
 from gradkit.beliefs import Claim
 from gradkit.i18n import words
+from gradkit.printable import entities as escape
 from gradkit.trial import Trial
 from gradkit.widgets import quiz_page
 from gradkit.widgets.code_box import CodeBox

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from html import escape
 
 from gradkit import breakdown
 from gradkit.breakdown import Share
 from gradkit.i18n import words
+from gradkit.printable import entities as escape
 from gradkit.report import Report
 from gradkit.widgets.parts import Column
 from gradkit.widgets.sheet import Sheet

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-from html import escape
 
 import ipywidgets
 
 from gradkit.errors import GradkitError
 from gradkit.i18n import words
+from gradkit.printable import entities as escape
 from gradkit.records import Finding
 from gradkit.report import Report
 from gradkit.widgets.parts import Column

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from html import escape
 
 import ipywidgets
 
 from gradkit import guide, html
 from gradkit.i18n import words
+from gradkit.printable import entities as escape
 from gradkit.report import Report
 from gradkit.widgets.parts import Column, Press, Row, show
 

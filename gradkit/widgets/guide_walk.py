@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from html import escape
 
 import ipywidgets
 
 from gradkit import guide, html
 from gradkit.checklist import MARKS
 from gradkit.i18n import words
+from gradkit.printable import entities as escape
 from gradkit.report import Report
 from gradkit.widgets.markup import markdown, phrase
 from gradkit.widgets.own_change import OwnChange

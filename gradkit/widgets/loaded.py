@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import ipywidgets
 
 from gradkit.i18n import words
+from gradkit.printable import entities as escape
 from gradkit.widgets.parts import Column, show
 from gradkit.widgets.request import Loaded
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -12,6 +11,9 @@ from markdown_it.token import Token
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
+
+from gradkit.printable import entities as escape
+from gradkit.printable import escaped
 
 _PROOF = "python proof"
 
@@ -26,7 +28,7 @@ def markdown(text: str) -> str:
     parser = _parser()
     environment: dict[str, Any] = {}
     tokens = _folded(parser.parse(text, environment))
-    return str(parser.renderer.render(tokens, parser.options, environment))
+    return escaped(str(parser.renderer.render(tokens, parser.options, environment)))
 
 
 def phrase(text: str) -> str:
@@ -36,7 +38,7 @@ def phrase(text: str) -> str:
         >>> phrase("`x` is *y*")
         '<code>x</code> is <em>y</em>'
     """
-    return str(_parser().renderInline(text))
+    return escaped(str(_parser().renderInline(text)))
 
 
 def code(text: str, kind: str = "python") -> str:
@@ -59,7 +61,9 @@ def code(text: str, kind: str = "python") -> str:
 
 def _python(text: str) -> list[str]:
     lexer = PythonLexer(stripnl=False, ensurenl=False)
-    return str(highlight(text, lexer, HtmlFormatter(nowrap=True, classprefix="gkp-c-"))).rstrip("\n").split("\n")
+    return (
+        str(highlight(escaped(text), lexer, HtmlFormatter(nowrap=True, classprefix="gkp-c-"))).rstrip("\n").split("\n")
+    )
 
 
 def _diff(text: str) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from gradkit import cells
+from gradkit import cells, trainings
 from gradkit.batches import describe
 from gradkit.signatures import accepts
 
@@ -47,8 +47,9 @@ def losses(names: Mapping[str, Any]) -> list[str]:
 
 
 def steps(names: Mapping[str, Any]) -> list[str]:
-    """Names of the functions that can be called without arguments, latest first."""
-    return [name for name, value in _theirs(names) if _takes(value, 0, 0)]
+    """Names of the functions that can be called without arguments and do not train for a whole run, latest first."""
+    found = [name for name, value in _theirs(names) if _takes(value, 0, 0)]
+    return [name for name in found if not trainings.is_whole_run(names[name])]
 
 
 def optimizers(names: Mapping[str, Any]) -> list[str]:

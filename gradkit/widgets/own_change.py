@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from html import escape
 
 import ipywidgets
 
@@ -12,6 +11,7 @@ from gradkit import edits, html
 from gradkit.errors import GradkitError
 from gradkit.i18n import words
 from gradkit.layout import CodeLine
+from gradkit.printable import entities as escape
 from gradkit.widgets.parts import Column, Press, Row, Say, show
 from gradkit.widgets.problem import Problem
 from gradkit.widgets.stops import Stop

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from html import escape
 from typing import Any
 
 import ipywidgets
 
 from gradkit import html, i18n
 from gradkit.i18n import words
+from gradkit.printable import entities as escape
 from gradkit.report import Report
 from gradkit.widgets import work
 from gradkit.widgets.form import Form

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from html import escape
 from typing import Any, Protocol, runtime_checkable
 
 import ipywidgets
 import traitlets
 
 from gradkit.i18n import words
+from gradkit.printable import entities as escape
 
 
 @runtime_checkable

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import traceback
-from html import escape
 
 import ipywidgets
 
 from gradkit.errors import GradkitError
 from gradkit.i18n import words
+from gradkit.printable import entities as escape
 from gradkit.widgets.parts import show
 
 

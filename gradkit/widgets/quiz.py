@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import ipywidgets
 from gradkit import beliefs, i18n, settings
 from gradkit.beliefs import Claim
 from gradkit.i18n import words
+from gradkit.printable import entities as escape
 from gradkit.trial import Trial
 from gradkit.widgets import quiz_page
 from gradkit.widgets.attempt import Attempt

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 
 from gradkit import beliefs
 from gradkit.beliefs import Claim
 from gradkit.i18n import words
+from gradkit.printable import entities as escape
 from gradkit.trial import Row, Trial
 from gradkit.widgets.markup import markdown, phrase
 

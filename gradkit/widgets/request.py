@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gradkit import batches, building, load, signatures, synthetic
+from gradkit import batches, building, load, signatures, synthetic, trainings
 from gradkit.batches import Row
 from gradkit.calling import ModelCall
 from gradkit.errors import GradkitError
@@ -73,6 +73,8 @@ def fulfil(request: Request) -> Loaded:
         step, optimizer = _from_notebook(request)
     else:
         given: dict[str, Any] = dict(request.named)
+        for text in given.values():
+            trainings.refuse(text)
         step = load.from_spec(**given, is_trainable=request.is_trainable)
     rows = batches.describe(step.run.batch) if isinstance(step.run, ModelCall) and step.run.batch is not None else None
     files = [*step.files, *(text for name, text in request.named.items() if name != "step")]
@@ -92,6 +94,7 @@ def suggested(request: Request) -> str:
     else:
         wanted = ("model", "adapter", "weights")
         given: dict[str, Any] = {key: text for key, text in request.named.items() if key in wanted}
+        trainings.refuse(given.get("model", ""))
         built = building.build_model(given.pop("model", None), **given, is_trainable=request.is_trainable)
         model = built.value if built is not None else None
     if model is None:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
-from gradkit import regular
+from gradkit import regular, trainings
 
 DATA = (".pt", ".pth", ".safetensors", ".npz", ".npy", ".json")
 _SKIPPED = frozenset("node_modules site-packages __pycache__ build dist venv env".split())
@@ -15,7 +15,8 @@ _MOST_FILES, _MOST_LOOKED_AT, _LARGEST = 60, 4000, 400_000
 
 
 def specs(folder: Path) -> tuple[str, ...]:
-    """``train.py:step`` ...: what the Python files in a folder, and up to two below it, define.
+    """``train.py:step`` ...: what the Python files in a folder, and up to two below it, define, but for what trains
+    for a whole run.
 
     Nothing is imported or run. A file that cannot be read or parsed is left out.
 
@@ -60,8 +61,7 @@ def _defined(path: Path) -> list[str]:
         tree = ast.parse(regular.read(path, _LARGEST))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    return [node.name for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]
+    return trainings.proposed(tree)
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import ipywidgets
 
+from gradkit import printable
 from gradkit.i18n import words
+from gradkit.printable import entities as escape
 from gradkit.records import Parameter
 from gradkit.widgets import order
 from gradkit.widgets.parts import Column, Press, Row
@@ -150,7 +151,7 @@ class Table(Column):
     def _row(self, row: Parameter) -> str:
         found = order.state(row)
         norm = "" if row.grad_norm is None else f"{row.grad_norm:.3g}"
-        name = escape(row.name).replace(".", ".<wbr>")  # where a long one may break
+        name = escape(printable.name(row.name)).replace(".", ".<wbr>")  # where a long one may break
         same = f'<div class="gkp-quiet">{self._say("same", name=row.same_as)}</div>' if row.same_as else ""
         cells = (
             ("gkp-name", f'<span title="{escape(row.module)}, {escape(row.dtype)}">{name}</span>{same}'),

@@ -22,6 +22,7 @@ from gradkit.widgets import turns
 from gradkit.widgets.job import Cancelled, Job
 from gradkit.widgets.panel import Panel
 from gradkit.widgets.parts import shown
+from gradkit.widgets.quiz import Quiz
 from tests.test_panel import read
 
 
@@ -62,7 +63,7 @@ class Gate:
         return self.model(torch.rand(3, 2)).sum()
 
     def panel(self) -> Panel:
-        return Panel(step=lambda: self(), model=self.model, language="en")  # noqa: PLW0108  # a function is asked for
+        return Panel(step=lambda: self(), model=self.model, language="en")  # a function is asked for
 
     def running(self) -> tuple[Panel, Job]:
         """A panel whose click has been heard, and its job, with the step at work."""
@@ -128,22 +129,45 @@ def test_a_cell_that_waits_says_so_in_the_panels_language(
 
 def test_the_panel_shows_that_a_cell_waits(shell: InteractiveShell) -> None:
     gate = Gate()
-    panel, job = gate.running()
+    panel, _job = gate.running()
     texts: list[str] = []
     when(lambda: "a cell waits until this has ended" in read(panel), lambda: (texts.append(""), gate.go.set()))
     shell.run_cell("1")
     assert texts
 
 
+def test_what_others_do_before_a_cell_waits_too(shell: InteractiveShell) -> None:
+    """``%autoreload`` changes the classes that the job works with."""
+    seen: list[bool] = []
+    shell.events.register("pre_run_cell", lambda _info: seen.append(bool(turns._jobs)))
+    gate = Gate()
+    _, job = gate.running()
+    when(lambda: job.held, gate.go.set)
+    shell.run_cell("1")
+    assert seen == [False]
+
+
+def test_an_interrupted_wait_turns_down_that_cell_alone_even_if_it_is_no_python(shell: InteractiveShell) -> None:
+    gate = Gate()
+    _, job = gate.running()
+    when(lambda: job.held, lambda: os.kill(os.getpid(), signal.SIGINT))
+    assert isinstance(shell.run_cell("1 +").error_before_exec, SyntaxError)
+    assert isinstance(job.error, Cancelled)
+    assert shell.run_cell("1").success
+    assert shell.ast_transformers == []
+
+
 def test_ipython_is_as_before_when_the_job_has_ended(shell: InteractiveShell) -> None:
     mine = type("Mine", (), {"visit": lambda self, tree: tree})()
     shell.ast_transformers.append(mine)
+    callbacks = {name: list(known) for name, known in shell.events.callbacks.items()}
     gate = Gate()
     _, job = gate.running()
-    assert turns._GATE in shell.ast_transformers
+    assert shell.events.callbacks != callbacks
     gate.go.set()
     job.wait(8)
     assert shell.ast_transformers == [mine]
+    assert shell.events.callbacks == callbacks
 
 
 def test_an_interrupted_wait_stops_the_diagnosis_and_runs_nothing_of_the_cell(
@@ -469,6 +493,34 @@ def test_a_cancel_that_is_on_its_way_when_the_step_ends_hits_nothing_that_comes_
         job.cancel()
         assert isinstance(job.wait(8).error, Cancelled)
         assert len(tidied) == 300
+
+
+# -- the quiz -------------------------------------------------------------------------------------------------------
+
+
+def test_an_experiment_of_the_quiz_is_refused_while_a_panel_works_and_runs_afterwards() -> None:
+    gate = Gate()
+    quiz = Quiz("en")
+    quiz.start_over()
+    _, job = gate.running()
+    quiz.guess("true")
+    quiz.attempt.run()
+    assert "A diagnosis is running on the panel" in quiz.answer.value
+    assert "A diagnosis is running on the panel" in quiz.attempt.outcome.value
+    gate.go.set()
+    job.wait(8)
+    quiz.speak("en")
+    quiz.attempt.run()
+    assert "diagnosis" not in quiz.attempt.outcome.value
+    assert quiz.attempt.seen is not None
+
+
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit(3)", "GeneratorExit", "BaseException('own')"])
+def test_whatever_an_attempt_raises_is_told(raised: str) -> None:
+    quiz = Quiz("en")
+    quiz.attempt.code.value = f"BELIEVED = {{}}\ndef observe():\n    raise {raised}\n"
+    quiz.attempt.run()
+    assert raised.split("(", maxsplit=1)[0] in quiz.attempt.outcome.value
 
 
 # -- a real kernel --------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Whose turn it is: a cell's, or a job's. They share one process, its random state and its torch, so never both.
 
-While a job runs, IPython's next cell waits at the gate, an AST transformer: the one place where IPython lets a cell be
-held before it runs, in a kernel and in a terminal, and take an interrupt for an answer.
+While a job runs, IPython's next cell waits, in a kernel and in a terminal: in a callback before it. If the wait is
+interrupted, an AST transformer turns the cell down, since no callback can.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from IPython.core.error import InputRejected
 from IPython.core.interactiveshell import InteractiveShell
 
-from gradkit import cells
+from gradkit import cells, i18n
 from gradkit.errors import GradkitError, in_place_of_a_traceback
 from gradkit.i18n import words
 
@@ -53,7 +53,7 @@ _lock = threading.RLock()
 class CellNotRun(GradkitError, InputRejected):  # noqa: N818  # what IPython shows as the kind of the error
     """A cell that waited for its turn was interrupted. IPython runs nothing of it."""
 
-    def __init__(self, language: str | None) -> None:
+    def __init__(self, language: str) -> None:
         super().__init__("cell_not_run")
         self._language = language
 
@@ -66,8 +66,8 @@ def enter(job: Waiter) -> None:
     with _lock:
         _jobs.append(job)
         shell = cells.shell()
-        if shell is not None and _GATE not in shell.ast_transformers:
-            shell.ast_transformers = [*shell.ast_transformers, _GATE]
+        if shell is not None and _hold not in shell.events.callbacks["pre_execute"]:
+            shell.events.callbacks["pre_execute"].insert(0, _hold)
 
 
 def leave(job: Waiter) -> None:
@@ -75,8 +75,8 @@ def leave(job: Waiter) -> None:
     with _lock:
         _jobs.remove(job)
         shell = cells.shell()
-        if shell is not None and not _jobs:  # a new list: IPython may be walking the old one
-            shell.ast_transformers = [one for one in shell.ast_transformers if one is not _GATE]
+        if shell is not None and not _jobs and _hold in shell.events.callbacks["pre_execute"]:
+            shell.events.unregister("pre_execute", _hold)
 
 
 def await_turn(job: Waiter) -> None:
@@ -110,28 +110,53 @@ def wait_for(job: Waiter) -> None:
         raise KeyboardInterrupt
 
 
+def refuse_beside_a_job() -> None:
+    """Called before something that is run by a click, and not in a job.
+
+    Raises:
+        GradkitError: a job is running in another thread.
+    """
+    if any(job.thread is not threading.current_thread() for job in tuple(_jobs)):
+        raise GradkitError("panel_works")
+
+
 def in_cell(frame: FrameType | None) -> bool:
     """Whether the code of a frame runs in a cell of IPython's."""
     return _RUNS in _codes(frame)
 
 
-class _Gate:
-    """Handed to IPython among its AST transformers. It changes nothing."""
+def _hold() -> None:
+    """Before a cell, and before what others do before a cell (``%autoreload``): wait for its turn."""
+    me = threading.current_thread()
+    if any(job.thread is me for job in tuple(_jobs)):  # the step runs a cell, or a magic, itself
+        return
+    with _interrupts_noted() as noted:
+        last = _held(noted)
+    if noted:
+        _Refusal(cells.shell(), last.language if last is not None else i18n.language())
 
-    def visit(self, tree: Any) -> Any:
-        """Hold the cell until its turn has come.
+
+class _Refusal:
+    """Among IPython's AST transformers, for one cell: the one thing that is asked before it runs and may say no."""
+
+    def __init__(self, shell: Any, language: str) -> None:
+        self._shell, self._language = shell, language
+        with _lock:
+            shell.ast_transformers = [self, *shell.ast_transformers]
+            shell.events.register("post_execute", self._over)
+
+    def visit(self, tree: object) -> object:
+        """Called with the cell's syntax tree.
 
         Raises:
-            CellNotRun: the person has interrupted the wait.
+            CellNotRun: always.
         """
-        me = threading.current_thread()
-        if any(job.thread is me for job in _jobs):  # the step runs a cell, or a magic, itself
-            return tree
-        with _interrupts_noted() as noted:
-            last = _held(noted)
-        if noted:
-            raise CellNotRun(last.language if last is not None else None)
-        return tree
+        raise CellNotRun(self._language)
+
+    def _over(self) -> None:
+        with _lock:
+            self._shell.ast_transformers = [one for one in self._shell.ast_transformers if one is not self]
+            self._shell.events.unregister("post_execute", self._over)
 
 
 def _held(noted: list[int]) -> Waiter | None:
@@ -140,7 +165,7 @@ def _held(noted: list[int]) -> Waiter | None:
     said, asked, began = "", 0, time.monotonic()
     while _jobs:
         cancel, asked = len(noted) > asked, len(noted)
-        for last in tuple(_jobs):  # noqa: PERF101  # it may change
+        for last in tuple(_jobs):  # it may change
             last.hold(cancel=cancel)
         key = "cell_stops" if noted else "cell_waits" if time.monotonic() - began > _NOT_WORTH_A_WORD else ""
         if last is not None and key != said:
@@ -151,8 +176,7 @@ def _held(noted: list[int]) -> Waiter | None:
     return last
 
 
-_GATE = _Gate()
-_RUNS, _WAITS = InteractiveShell.run_cell_async.__code__, _Gate.visit.__code__
+_RUNS, _WAITS = InteractiveShell.run_cell_async.__code__, _held.__code__
 
 
 def _say(key: str, language: str, *, again: bool) -> str:
@@ -166,7 +190,7 @@ def _say(key: str, language: str, *, again: bool) -> str:
 
 
 def _a_cell_runs() -> bool:
-    """Whether any thread runs a cell, or one stands at an ``await``. One at the gate does not run."""
+    """Whether any thread runs a cell, or one stands at an ``await``. One that waits does not run."""
     stacks = [_codes(frame) for frame in sys._current_frames().values()]  # noqa: SLF001
     if any(_RUNS in codes and _WAITS not in codes for codes in stacks):
         return True

@@ -66,8 +66,8 @@ def enter(job: Waiter) -> None:
     with _lock:
         _jobs.append(job)
         shell = cells.shell()
-        if shell is not None and _hold not in shell.events.callbacks["pre_execute"]:
-            shell.events.callbacks["pre_execute"].insert(0, _hold)
+        if shell is not None and _hold not in shell.events.callbacks["pre_run_cell"]:
+            shell.events.callbacks["pre_run_cell"].insert(0, _hold)
 
 
 def leave(job: Waiter) -> None:
@@ -75,8 +75,8 @@ def leave(job: Waiter) -> None:
     with _lock:
         _jobs.remove(job)
         shell = cells.shell()
-        if shell is not None and not _jobs and _hold in shell.events.callbacks["pre_execute"]:
-            shell.events.unregister("pre_execute", _hold)
+        if shell is not None and not _jobs and _hold in shell.events.callbacks["pre_run_cell"]:
+            shell.events.unregister("pre_run_cell", _hold)
 
 
 def await_turn(job: Waiter) -> None:
@@ -125,8 +125,8 @@ def in_cell(frame: FrameType | None) -> bool:
     return _RUNS in _codes(frame)
 
 
-def _hold() -> None:
-    """Before a cell, and before what others do before a cell (``%autoreload``): wait for its turn."""
+def _hold(_info: object = None) -> None:
+    """Before a cell, and before what others do before a cell (``%autoreload``): wait for its turn. A click does not."""
     me = threading.current_thread()
     if any(job.thread is me for job in tuple(_jobs)):  # the step runs a cell, or a magic, itself
         return

@@ -101,9 +101,11 @@ def wait_for(job: Waiter) -> None:
     Raises:
         KeyboardInterrupt: Ctrl-C: the job was cancelled, and what it changed is put back.
     """
+    asked = 0
     with _interrupts_noted() as noted:
         while job.thread.is_alive():
-            if noted:
+            if len(noted) > asked:
+                asked = len(noted)
                 job.cancel()
             time.sleep(_PAUSE)
     if noted:

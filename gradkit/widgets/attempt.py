@@ -11,10 +11,11 @@ import ipywidgets
 
 from gradkit import trial
 from gradkit.beliefs import Claim
+from gradkit.errors import GradkitError
 from gradkit.i18n import words
 from gradkit.printable import entities as escape
 from gradkit.trial import Trial
-from gradkit.widgets import quiz_page
+from gradkit.widgets import quiz_page, turns
 from gradkit.widgets.code_box import CodeBox
 from gradkit.widgets.parts import Column, Press, Row, Say
 
@@ -55,6 +56,7 @@ class Attempt(Column):
         printed = io.StringIO()
         self.outcome.value = f'<p class="gkp-quiet">{escape(words("quiz.running", self._language))}</p>'
         try:
+            turns.refuse_beside_a_job()
             with contextlib.redirect_stdout(printed):
                 self.seen, self._failure = trial.run(self.code.value, NAME), ""
         except BaseException as error:  # noqa: BLE001  # told to the reader, whose code it is; an interrupt too
@@ -82,8 +84,10 @@ class Attempt(Column):
 
 
 def _told(error: BaseException) -> str:
-    """The traceback from the reader's own code on."""
+    """The traceback from the reader's own code on; of what we refuse, the sentence."""
     frames = traceback.extract_tb(error.__traceback__)
     mine = [index for index, frame in enumerate(frames) if frame.filename == NAME]
+    if isinstance(error, GradkitError) and not mine:
+        return str(error)
     lines = traceback.format_list(frames[mine[0] :]) if mine else []
     return "".join([*lines, *traceback.format_exception_only(error)]).rstrip()

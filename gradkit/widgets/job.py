@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import ctypes
+import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from gradkit.widgets import turns
+
+_PULSE = 0.05
+_BEATS = 10
 
 
 class Cancelled(BaseException):
@@ -20,6 +26,9 @@ class Cancelled(BaseException):
 class Job:
     """One piece of work in a thread of its own, under the same grad mode and default device as the thread that asks.
 
+    It has the process to itself: it waits for the job before it and for the cell that is running, and IPython's next
+    cell waits for it (:mod:`gradkit.widgets.turns`).
+
     Args:
         work: called with the job; what it returns becomes ``result``. It calls ``tell`` as it goes on, and runs
             whatever may take long through ``guard``.
@@ -28,8 +37,12 @@ class Job:
 
     Attributes:
         result: what ``work`` returned.
-        error: what it raised, a :class:`Cancelled` included; None if it came through.
+        error: what it raised, of whatever kind, a :class:`Cancelled` included; None if it came through.
         stage: the name told last.
+        held: a cell waits for the end of this job.
+        language: the language of whoever looks at it.
+        starter: the thread that started it.
+        in_cell: whether code of a cell did.
 
     Example:
         >>> job = Job(lambda job: job.guard(lambda: 6 * 7)(), lambda job: None)
@@ -45,28 +58,31 @@ class Job:
     ) -> None:
         self.result: Any = None
         self.error: BaseException | None = None
-        self.stage = ""
-        self.cancelled = False
+        self.stage, self.language = "", "en"
+        self.cancelled = self.held = self.in_cell = False
         self._work, self._done, self._heard = work, done, heard
-        self._lock = threading.Lock()
-        self._guarded = False
+        self._asked = self._sent = 0
+        self._guarded = self._sending = False
         self._over = threading.Event()
         self._grad, self._device = torch.is_grad_enabled(), torch.get_default_device()
         # The messages that the thread sends belong to the click that started it.
         context, ticking = contextvars.copy_context(), contextvars.copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._run,), name="gradkit", daemon=True)
+        self.starter = threading.current_thread()
+        self.thread = threading.Thread(target=context.run, args=(self._run,), name="gradkit", daemon=True)
         self._ticker = threading.Thread(target=ticking.run, args=(self._tick,), name="gradkit-clock", daemon=True)
 
     def start(self) -> Job:
         """Begin. Returns the job itself."""
         self._began = time.monotonic()
-        self._thread.start()
+        self.starter, self.in_cell = threading.current_thread(), turns.in_cell(sys._getframe())
+        turns.enter(self)
+        self.thread.start()
         self._ticker.start()
         return self
 
     def wait(self, seconds: float | None = None) -> Job:
         """Wait for the end, ``done`` included. Returns the job itself."""
-        self._thread.join(seconds)
+        self.thread.join(seconds)
         return self
 
     @property
@@ -82,8 +98,17 @@ class Job:
         """
         if self.cancelled:
             raise Cancelled
-        self.stage = stage
-        self._heard(self)
+        if stage != self.stage:
+            self.stage = stage
+            self._hear()
+
+    def hold(self, *, cancel: bool = False) -> None:
+        """A cell waits for this job; with ``cancel``, the person would rather have the cell."""
+        if cancel:
+            self.cancel()
+        if cancel or not self.held:
+            self.held = True
+            self._hear()
 
     def guard(self, function: Callable[[], Any]) -> Callable[[], Any]:
         """The same function, but one that ``cancel`` can interrupt between two of its Python instructions.
@@ -94,30 +119,25 @@ class Job:
 
         def guarded() -> Any:
             try:
-                with self._lock:
-                    self._guarded = True
+                self._guarded = True
                 if self.cancelled:
                     raise Cancelled
                 return function()
             finally:
-                self._leave()
+                self._guarded = False  # one store, which nothing can come before: from here on nothing is sent
+                self._settle()
 
         return guarded
 
     def cancel(self) -> None:
-        """Ask the job to end as soon as it can. Once is enough; later calls do nothing."""
-        if self.cancelled:  # before the lock, which an interrupted thread may have left held
-            return
-        with self._lock:
-            self.cancelled = True
-            if self._guarded and self._thread.ident is not None:
-                _raise_in(self._thread.ident, Cancelled)
+        """Ask the job to end as soon as it can; asked again, a step that swallowed the first is interrupted anew."""
+        self.cancelled = True
+        self._asked += 1
 
-    def _leave(self) -> None:
-        """From here on nothing is raised in this thread, also not what ``cancel`` sent a moment ago."""
-        with contextlib.suppress(Cancelled), self._lock:
-            self._guarded = False
-        self._guarded = False
+    def _settle(self) -> None:
+        """Wait for what the clock may be sending at this moment, and take it back."""
+        while self._sending:
+            time.sleep(0)
         _raise_in(threading.get_ident(), None)
         if self.cancelled:
             raise Cancelled
@@ -127,15 +147,39 @@ class Job:
         if self._device.type != "cpu":
             torch.set_default_device(self._device)
         try:
+            turns.await_turn(self)
             self.result = self._work(self)
-        except (Exception, Cancelled, SystemExit) as error:  # noqa: BLE001  # told to the person, by ``done``
+        except BaseException as error:  # noqa: BLE001  # told to the person, by ``done``
             self.error = Cancelled() if self.cancelled else error
+        self._over.set()
+        try:
+            self._done(self)
+        except BaseException as error:  # noqa: BLE001  # there is nobody to raise it to
+            self.error = self.error or error
         finally:
-            self._over.set()
-        self._done(self)
+            turns.leave(self)
 
     def _tick(self) -> None:
-        while not self._over.wait(0.5):
+        """The clock: it alone interrupts the work, so that what is sent can be waited for."""
+        beat = 0
+        while not self._over.wait(_PULSE):
+            beat += 1
+            if self._sent != self._asked:
+                self._send()
+            if beat % _BEATS == 0:
+                self._hear()
+
+    def _send(self) -> None:
+        asked = self._asked
+        self._sending = True
+        if self._guarded and self.thread.ident is not None:
+            _raise_in(self.thread.ident, Cancelled)
+            self._sent = asked
+        self._sending = False
+
+    def _hear(self) -> None:
+        """What is shown of a job must not end it."""
+        with contextlib.suppress(Exception):
             self._heard(self)
 
 

@@ -13,7 +13,7 @@ from gradkit import html, i18n
 from gradkit.i18n import words
 from gradkit.printable import entities as escape
 from gradkit.report import Report
-from gradkit.widgets import work
+from gradkit.widgets import turns, work
 from gradkit.widgets.form import Form
 from gradkit.widgets.graph_view import PictureView
 from gradkit.widgets.job import Cancelled, Job
@@ -63,10 +63,10 @@ class Panel(Column):
         self._diagnosed: Request | None = None
         self.language = language or i18n.language()
         self.form = Form(
-            {name: value for name, value in given.items() if value is not None}, self._changed, self.start_proposing
+            {name: value for name, value in given.items() if value is not None}, self._changed, self._propose
         )
         self._build_actions()
-        self.results = Results(self.start, self._go)
+        self.results = Results(self._diagnose, self._go)
         self.manners = Manners()
         look = ipywidgets.HTML(style() + f"<style>{html.style()}</style>")
         for unseen in (look, self.manners):
@@ -79,8 +79,8 @@ class Panel(Column):
         self.speak(self.language)
 
     def _build_actions(self) -> None:
-        self.diagnose = Press("panel.diagnose", self.start, look="gkp-primary gkp-diagnose")
-        self.load = Press("panel.load", self.start_loading, look="gkp-load")
+        self.diagnose = Press("panel.diagnose", self._diagnose, look="gkp-primary gkp-diagnose")
+        self.load = Press("panel.load", self._load, look="gkp-load")
         self.cancel = Press("panel.cancel", self.stop, look="gkp-cancel")
         self.change = Press("panel.change", self._unfold, look="gkp-change")
         self.card, self.short = LoadedCard(), LoadedCard(short=True)
@@ -106,16 +106,22 @@ class Panel(Column):
     # -- what a person can do -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Load what the form says, if that is still to do, and diagnose it."""
-        self._begin(self._diagnosing, self._show)
+        """Load what the form says, if that is still to do, and diagnose it. It is done when this returns.
+
+        A click on the button returns at once instead, and the notebook's cells wait.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C: the diagnosis was cancelled, and what it changed is put back.
+        """
+        self._wait_for(self._diagnose)
 
     def start_loading(self) -> None:
-        """Load what the form says and show what it is."""
-        self._begin(self._loading, self._show_loaded)
+        """Load what the form says and show what it is; as ``start``."""
+        self._wait_for(self._load)
 
     def start_proposing(self) -> None:
-        """Fill in a batch of random numbers that fits the model's forward and config."""
-        self._begin(work.proposed, self._take)
+        """Fill in a batch of random numbers that fits the model's forward and config; as ``start``."""
+        self._wait_for(self._propose)
 
     def stop(self) -> None:
         """Cancel what is running; the model is put back as it was."""
@@ -124,11 +130,19 @@ class Panel(Column):
             job.cancel()
             self._heard(job)
 
+    def close(self) -> None:
+        """Take the panel off the page; what is running is cancelled."""
+        if getattr(self, "job", None) is not None:
+            self.stop()
+        super().close()
+
     def speak(self, language: str) -> None:
         """Show every word, tooltip and label in ``language``; nothing is run again and nothing is lost."""
         with self._lock:
             self.language = i18n.language(language)
             self.languages.value = self.language
+            if self.job is not None:
+                self.job.language = self.language
             super().speak(self.language)
             self._ask_for_more(self.report is not None)
             if self.report is not None:
@@ -141,6 +155,21 @@ class Panel(Column):
 
     # -- one run, in a thread of its own ------------------------------------------------------------------------
 
+    def _diagnose(self) -> None:
+        self._begin(self._diagnosing, self._show)
+
+    def _load(self) -> None:
+        self._begin(self._loading, self._show_loaded)
+
+    def _propose(self) -> None:
+        self._begin(work.proposed, self._take)
+
+    def _wait_for(self, click: Callable[[], None]) -> None:
+        click()
+        job = self.job
+        if job is not None and job.thread is not threading.current_thread():
+            turns.wait_for(job)
+
     def _begin(self, task: Callable[[Request, Job], Any], then: Callable[[Any], None]) -> None:
         with self._lock:
             if self.job is not None:
@@ -150,6 +179,7 @@ class Panel(Column):
             self.note.tell("")
             done = functools.partial(self._done, then=then)
             self.job = Job(functools.partial(task, self.form.request()), done, self._heard)
+            self.job.language = self.language
             show(self.results, False)
             self._busy(True)
             self.job.start()
@@ -167,7 +197,7 @@ class Panel(Column):
     def _heard(self, job: Job) -> None:
         with self._lock:
             if job is self.job:
-                self.progress.at(job.stage, job.seconds, cancelling=job.cancelled)
+                self.progress.at(job.stage, job.seconds, cancelling=job.cancelled, held=job.held)
 
     def _done(self, job: Job, then: Callable[[Any], None]) -> None:
         with self._lock:
@@ -175,10 +205,14 @@ class Panel(Column):
             self._busy(False)
             self.card.tell(self.loaded if job.error is None else None)
             self.short.tell(self.loaded)
-            if job.error is None:
-                then(job.result)
-            else:
-                self._complain(job.error)
+            error = job.error
+            if error is None:
+                try:
+                    then(job.result)
+                except Exception as raised:  # noqa: BLE001  # what cannot be shown is told; this is the thread's end
+                    error = raised
+            if error is not None:
+                self._complain(error)
 
     def _show_loaded(self, _loaded: Loaded) -> None:
         self._match()

@@ -11,10 +11,11 @@ import ipywidgets
 
 from gradkit import beliefs, i18n, settings
 from gradkit.beliefs import Claim
+from gradkit.errors import GradkitError
 from gradkit.i18n import words
 from gradkit.printable import entities as escape
 from gradkit.trial import Trial
-from gradkit.widgets import quiz_page
+from gradkit.widgets import quiz_page, turns
 from gradkit.widgets.attempt import Attempt
 from gradkit.widgets.manners import Manners, style
 from gradkit.widgets.markup import code, markdown, phrase
@@ -142,7 +143,7 @@ class Quiz(Column):
         self._count()
 
     def _reveal(self, claim: Claim) -> None:
-        if claim.id not in self._seen:
+        if not isinstance(self._seen.get(claim.id), Trial):
             self.verdict.value = f'<p class="gkq-verdict" tabindex="-1">{escape(self._say("quiz.running"))}</p>'
             self.answer.value = ""
             self._seen[claim.id] = _run(claim)
@@ -191,9 +192,12 @@ class Quiz(Column):
 
 def _run(claim: Claim) -> Trial | str:
     try:
+        turns.refuse_beside_a_job()
         return claim.run()
-    except Exception as error:  # noqa: BLE001  # a library that is missing or has changed: told, not raised in a click
-        return f"{type(error).__name__}: {error}"
+    except GradkitError as error:
+        return str(error)
+    except BaseException as error:  # noqa: BLE001  # a library that has changed, an interrupt: told, not raised in a click
+        return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def _kept(ids: tuple[str, ...]) -> dict[str, str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from gradkit import load
 from gradkit.diagnose import diagnose
 from gradkit.errors import GradkitError
 from gradkit.report import Report
-from gradkit.widgets.job import Job
+from gradkit.widgets.job import Cancelled, Job
 from gradkit.widgets.request import Loaded, Request, fulfil, suggested
 
 
@@ -22,7 +25,7 @@ def loaded(request: Request, known: Loaded | None, job: Job) -> Loaded:
     job.tell("load")
     if known is not None and known.request == request and known.fresh:
         return known
-    ready: Loaded = job.guard(lambda: fulfil(request))()
+    ready: Loaded = _outlived(job.guard(lambda: fulfil(request)))
     return ready
 
 
@@ -34,7 +37,7 @@ def proposed(request: Request, job: Job) -> str:
         Cancelled: the job was cancelled meanwhile.
     """
     job.tell("load")
-    line: str = job.guard(lambda: suggested(request))()
+    line: str = _outlived(job.guard(lambda: suggested(request)))
     return line
 
 
@@ -48,8 +51,27 @@ def diagnosed(ready: Loaded, job: Job) -> Report:
     step = replace(ready.step, run=job.guard(ready.step.run))
     wanted = ready.request.should_train or None
     try:
-        return diagnose(step, optimizer=ready.optimizer, should_train=wanted, progress=job.tell)
+        report: Report = _outlived(
+            lambda: diagnose(step, optimizer=ready.optimizer, should_train=wanted, progress=job.tell)
+        )
+        return report
     except GradkitError as error:
         if isinstance(error.__cause__, Exception):  # explained again, by the step that still knows its batch
             raise load.explain_failure(error.__cause__, ready.step) from error.__cause__
         raise
+
+
+def _outlived(work: Callable[[], Any]) -> Any:
+    """What ``work`` returns.
+
+    Raises:
+        GradkitError: a user's code in it raised something that ends a program: ``sys.exit()``, ``KeyboardInterrupt``,
+            ``GeneratorExit``, a ``BaseException`` of its own.
+    """
+    try:
+        return work()
+    except (Exception, Cancelled):
+        raise
+    except BaseException as error:
+        said = "".join(traceback.format_exception_only(error)).strip()
+        raise GradkitError("panel_ended_itself", error=said).with_traceback(error.__traceback__) from error

@@ -106,9 +106,11 @@ class Panel(Column):
     # -- what a person can do -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Load what the form says, if that is still to do, and diagnose it. It is done when this returns.
+        """Load what the form says, if that is still to do, and diagnose it.
 
-        A click on the button returns at once instead, and the notebook's cells wait.
+        It is done when this returns, so that nothing else happens meanwhile; a step that takes longer than five
+        seconds goes on beside the caller, who may :meth:`stop` it. A click on the button returns at once, and the
+        notebook's cells wait.
 
         Raises:
             KeyboardInterrupt: Ctrl-C: the diagnosis was cancelled, and what it changed is put back.

@@ -25,6 +25,8 @@ from gradkit.errors import GradkitError, in_place_of_a_traceback
 from gradkit.i18n import words
 
 _PAUSE = 0.05
+PATIENCE = 5.0
+"""Seconds that the code which starts a job waits for its end."""
 _NOT_WORTH_A_WORD = 0.3
 
 
@@ -96,14 +98,14 @@ def await_turn(job: Waiter) -> None:
 
 
 def wait_for(job: Waiter) -> None:
-    """Wait until a job has ended. Called by the code that started it.
+    """Wait until a job has ended, for ``PATIENCE`` seconds at most. Called by the code that started it.
 
     Raises:
         KeyboardInterrupt: Ctrl-C: the job was cancelled, and what it changed is put back.
     """
-    asked = 0
+    asked, end = 0, time.monotonic() + PATIENCE
     with _interrupts_noted() as noted:
-        while job.thread.is_alive():
+        while job.thread.is_alive() and (asked or time.monotonic() < end):
             if len(noted) > asked:
                 asked = len(noted)
                 job.cancel()

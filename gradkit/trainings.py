@@ -55,8 +55,8 @@ class _File:
 
 
 def proposed(tree: ast.Module) -> list[str]:
-    """The functions and classes of a file that may be proposed: each function returns something, and repeats no
-    ``backward()`` and no ``step()``.
+    """The functions and classes of a file that may be proposed: each function returns something or is called a
+    step, is not ``main``, and repeats no ``backward()`` and no ``step()``.
 
     Example:
         >>> proposed(ast.parse("def step(): return net(x).sum()\\ndef main():\\n  for x in data: step().backward()"))
@@ -67,7 +67,7 @@ def proposed(tree: ast.Module) -> list[str]:
         node.name
         for node in tree.body
         if isinstance(node, ast.ClassDef)
-        or (isinstance(node, ast.FunctionDef) and _returns(node) and node.name != "main" and _is_one(file, node.name))
+        or (isinstance(node, ast.FunctionDef) and _may_be_meant(node) and _is_one(file, node.name))
         if not node.name.startswith("_")
     ]
 
@@ -149,8 +149,13 @@ def _is_one(file: _File, name: str) -> bool:
     return not (seen.repeated_backward or seen.repeated_step or seen.epochs or seen.trainer)
 
 
-def _returns(function: Function) -> bool:
-    return any(isinstance(one, ast.Return) and one.value is not None for one, _ in _within(function))
+def _may_be_meant(function: Function) -> bool:
+    """Whether it returns something, as a step and all that builds one does, or is called one."""
+    if function.name == "main":
+        return False
+    return bool(_A_STEP.search(function.name)) or any(
+        isinstance(one, ast.Return) and one.value is not None for one, _ in _within(function)
+    )
 
 
 def _started(tree: ast.Module) -> set[str]:

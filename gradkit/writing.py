@@ -10,7 +10,9 @@ import errno
 import os
 import secrets
 import shutil
+import signal
 import stat
+import sys
 from pathlib import Path
 
 
@@ -69,7 +71,7 @@ def swap(path: Path, before: bytes, after: bytes, copy: Path) -> None:
         if path.read_bytes() != before:
             raise SavedError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
         os.replace(path, copy)  # whatever is there now: a save in this very moment is not written over
-        if copy.read_bytes() != before:
+        if _is_being_written(copy) or copy.read_bytes() != before:
             raise SavedError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
         _claim(fresh, path)
         if copy.read_bytes() != before:  # somebody had it open, and wrote into it
@@ -120,6 +122,24 @@ def _looks(path: Path) -> tuple[object, ...]:
     with contextlib.suppress(OSError):  # a file system that knows none
         attributes = {name: os.getxattr(path, name) for name in named(path)} if named is not None else {}
     return stat.S_IMODE(now.st_mode), now.st_uid, now.st_gid, getattr(now, "st_flags", 0), attributes
+
+
+def _is_being_written(path: Path) -> bool:
+    """Whether somebody has a file open for writing, where the system tells that: Linux grants no lease on it then."""
+    if sys.platform != "linux":
+        return False
+    import fcntl
+
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)  # one that does nothing, should the lease be called in
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:  # also of a file system or a kernel that knows no leases
+        return error.errno == errno.EAGAIN
+    finally:
+        os.close(handle)
+    return False
 
 
 def _claim(fresh: Path, path: Path) -> None:

@@ -228,7 +228,7 @@ def test_a_save_while_a_change_is_undone_is_not_lost(
         return real(*args, **more)
 
     monkeypatch.setattr(writing, "beside", meanwhile)
-    with pytest.raises(GradkitError, match="saved"):
+    with pytest.raises(GradkitError, match="saving"):
         edits.undo(edit)
     assert (file.read_text(), edit.copy.read_text()) == (THEIRS, TEXT)
     assert names(file) == ["train.py", "train.py.before-gradkit"]
@@ -251,6 +251,14 @@ def test_no_save_of_an_editor_in_another_thread_is_lost(file: Path) -> None:
         assert held == mine or held == mine.replace(".detach()", ""), held
         if edit is not None:
             edit.copy.unlink(missing_ok=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who has a file open")
+def test_a_file_that_somebody_is_writing_is_left_to_them(file: Path) -> None:
+    with file.open("r+b") as theirs:
+        assert refused(file) == "edit_saved"
+        theirs.write(THEIRS.encode())
+    assert (file.read_text(), names(file)) == (THEIRS, ["train.py"])
 
 
 def test_undo_puts_nothing_back_that_is_not_what_was_kept(file: Path) -> None:

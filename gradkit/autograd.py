@@ -8,10 +8,13 @@ Source: https://github.com/szagoruyko/pytorchviz
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -107,10 +110,42 @@ def walk(starts: Sequence[Any], most: int | None = None) -> tuple[list[Any], int
     return found[:most], left
 
 
-def _torchviz(tensors: tuple[torch.Tensor, ...], parameters: dict[str, torch.Tensor]) -> Iterator[tuple[int, str]]:
-    import torchviz
+def _make_dot() -> Callable[..., Any]:
+    """``torchviz.make_dot``; where it is imported here, with the little that it asks of distutils.
 
-    drawing = torchviz.make_dot(tensors, params=parameters)
+    Python has no distutils any more. Setuptools' has a folder of its own on ``sys.path``, and warns.
+    """
+    if "torchviz" not in sys.modules:
+        package, version = ModuleType("distutils"), ModuleType("distutils.version")
+        version.LooseVersion = _Release  # type: ignore[attr-defined]
+        standins = {"distutils": package, "distutils.version": version}
+        own = {name: sys.modules.get(name) for name in standins}
+        sys.modules.update(standins)
+        try:
+            importlib.import_module("torchviz")
+        finally:
+            for name, module in own.items():
+                sys.modules.pop(name)
+                if module is not None:
+                    sys.modules[name] = module
+    found: Callable[..., Any] = sys.modules["torchviz"].make_dot
+    return found
+
+
+class _Release(tuple[int, ...]):
+    """A version, as far as it tells releases of torch apart.
+
+    Example:
+        >>> _Release("2.10.0+cu126") < _Release("1.9")
+        False
+    """
+
+    def __new__(cls, text: str) -> _Release:
+        return super().__new__(cls, (int(part) for part in re.findall(r"\d+", text)[:3]))
+
+
+def _torchviz(tensors: tuple[torch.Tensor, ...], parameters: dict[str, torch.Tensor]) -> Iterator[tuple[int, str]]:
+    drawing = _make_dot()(tensors, params=parameters)
     for line in drawing.body:
         match = re.match(r"\s*(\d+) \[label=\"?(\w+)\"?\s*\]", line)
         if match:

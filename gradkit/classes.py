@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 
-from gradkit import frames, handing, sources
+from gradkit import frames, handing, owners, sources
 from gradkit.records import Location
 
 
@@ -35,7 +34,7 @@ def _codes(cls: type) -> Iterator[CodeType]:
                 yield code
 
 
-@functools.lru_cache(maxsize=256)
+@owners.by_class
 def _class_node(cls: type) -> tuple[str, ast.ClassDef | None]:
     file = _file_of(cls)
     tree = frames.tree_of(file) if file else None

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
@@ -20,8 +21,26 @@ Answer = TypeVar("Answer")
 
 
 def by_class(ask: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
-    """A question about a class that is answered once, and then remembered."""
-    return functools.lru_cache(maxsize=1024)(ask)
+    """A question about a class that is answered once, and then remembered for as long as the class lives.
+
+    The answer must not hold the class: what it is remembered with would never die.
+
+    Example:
+        >>> name = by_class(lambda kind: kind.__name__)
+        >>> name(int), name(int)
+        ('int', 'int')
+    """
+    known: dict[int, tuple[weakref.ref[Any], Answer]] = {}  # by identity: a metaclass may say what equals what
+
+    @functools.wraps(ask)
+    def answer(kind: Any) -> Answer:
+        key = id(kind)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = weakref.ref(kind, lambda _: known.pop(key, None)), ask(kind)
+        return found[1]
+
+    return answer
 
 
 def model_of(step: object, name: str) -> nn.Module:

@@ -43,14 +43,14 @@ def codes(classes: Iterable[type]) -> Iterator[CodeType]:
 
 def _class_node(cls: type) -> tuple[str, ast.ClassDef | None]:
     file = _file_of(cls)
-    return file, _class_in(frames.tree_of(file), cls, file) if file else None
+    lines = frozenset(code.co_firstlineno for code in _codes(cls) if code.co_filename == file)
+    return file, _class_in(frames.tree_of(file), cls.__name__, lines) if file else None
 
 
 @functools.lru_cache(maxsize=256)
-def _class_in(tree: ast.Module | None, cls: type, file: str) -> ast.ClassDef | None:
-    lines = {code.co_firstlineno for code in _codes(cls) if code.co_filename == file}
+def _class_in(tree: ast.Module | None, name: str, lines: frozenset[int]) -> ast.ClassDef | None:
     for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+        if isinstance(node, ast.ClassDef) and node.name == name:
             if any(node.lineno <= line <= (node.end_lineno or line) for line in lines):
                 return node
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
@@ -20,14 +21,24 @@ Answer = TypeVar("Answer")
 
 
 def by_class(ask: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
-    """A question about a class that is answered once, and then remembered."""
-    known = functools.lru_cache(maxsize=1024)(ask)
+    """A question about a class that is answered once, and then remembered for as long as the class lives.
 
+    The answer must not hold the class: what it is remembered with would never die.
+
+    Example:
+        >>> name = by_class(lambda kind: kind.__name__)
+        >>> name(int), name(int)
+        ('int', 'int')
+    """
+    known: dict[int, tuple[weakref.ref[Any], Answer]] = {}  # by identity: a metaclass may say what equals what
+
+    @functools.wraps(ask)
     def answer(kind: Any) -> Answer:
-        try:
-            return known(kind)
-        except Exception:  # noqa: BLE001  a metaclass may refuse to hash its classes
-            return ask(kind)
+        key = id(kind)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = weakref.ref(kind, lambda _: known.pop(key, None)), ask(kind)
+        return found[1]
 
     return answer
 

@@ -75,10 +75,9 @@ def _attributes(thing: Any) -> Back:
     return back
 
 
-@owners.by_class
 def slots(kind: Any) -> list[MemberDescriptorType]:
     """The slots that the user's own classes among those of an object have."""
-    if kind.__module__ == "builtins":
+    if not _has_slots(kind):
         return []
     mine = (one for one in kind.__mro__ if "__slots__" in vars(one) and owners.is_users(one))
     return [one for cls in mine for one in vars(cls).values() if isinstance(one, MemberDescriptorType)]
@@ -88,6 +87,13 @@ def slots_of(thing: Any) -> list[Any]:
     """What the slots of an object hold, as far as they are filled."""
     found = (_slot(one, thing) for one in slots(type(thing)))
     return [value for value in found if value is not _GONE]
+
+
+@owners.by_class
+def _has_slots(kind: Any) -> bool:
+    if kind.__module__ == "builtins":
+        return False
+    return any("__slots__" in vars(one) and owners.is_users(one) for one in kind.__mro__)
 
 
 def _slot(member: MemberDescriptorType, thing: Any) -> Any:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -609,3 +612,29 @@ def test_in_a_kernel_a_click_is_heard_while_the_job_runs(kernel: Kernel) -> None
     kernel.click(kernel.cancel)
     told = kernel.outputs(kernel.send("print(panel.job, panel.note.value)"))
     assert "已取消" in told[-1]["content"]["text"]
+
+
+AFTERWARDS = """
+    import signal, sys, threading, time
+    from gradkit.widgets.job import Cancelled, Job
+    def loop():
+        while True:
+            time.sleep(0.001)
+    Job(lambda job: job.guard(lambda: 1)(), lambda job: None).start().wait()
+    job = Job(lambda job: job.guard(loop)(), lambda job: None).start()
+    job.cancel()
+    job.wait()
+    assert isinstance(job.error, Cancelled)
+    signal.alarm(20)
+    sys.settrace(lambda *_: None)
+    for number in range(1000):
+        (lambda: number)()
+    print("came through")
+"""
+
+
+def test_after_a_job_python_can_be_traced() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(AFTERWARDS)], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "came through\n", done.stderr

@@ -135,10 +135,11 @@ class Job:
         self._asked += 1
 
     def _settle(self) -> None:
-        """Wait for what the clock may be sending at this moment, and take it back."""
+        """Wait for what the clock may be sending at this moment, and let it arrive here."""
         while self._sending:
             time.sleep(0)
-        _raise_in(threading.get_ident(), None)
+        if self._sent:
+            _swallow()
         if self.cancelled:
             raise Cancelled
 
@@ -183,6 +184,18 @@ class Job:
             self._heard(self)
 
 
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    """Raise an exception in another thread at its next Python instruction; None takes back one not yet raised."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind) if kind else None)
+def _raise_in(thread: int, kind: type[BaseException]) -> None:
+    """Raise an exception in a thread at its next Python instruction."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
+
+
+def _swallow() -> None:
+    """Leave nothing behind of an exception that was sent to this thread, and may not have been raised yet.
+
+    Taken back by a null pointer, it would leave Python looking for it for ever: all code is slower from then on, and
+    under ``sys.settrace`` Python 3.11 never gets beyond the next call.
+    """
+    with contextlib.suppress(Cancelled):
+        _raise_in(threading.get_ident(), Cancelled)
+        while True:
+            pass

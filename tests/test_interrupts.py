@@ -225,11 +225,14 @@ AT_RANDOM = """
         thread, over = threading.Thread(target=fire), False
         while not over:
             try:
-                if thread.ident is None:
-                    thread.start()
-                    run()
-                thread.join(); time.sleep(0.01); over = True
-            except KeyboardInterrupt:
+                try:
+                    if thread.ident is None:
+                        thread.start()
+                        run()
+                    thread.join(); time.sleep(0.01); over = True
+                except KeyboardInterrupt:
+                    hit += 1
+            except KeyboardInterrupt:  # the second, while the first was counted
                 hit += 1
         left = snapshots.differences(before, snapshots.take(net))
         assert not left, left[:3]

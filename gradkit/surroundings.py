@@ -25,7 +25,7 @@ Back = Callable[[], None]
 
 _autograd: Any = torch._C._autograd
 _TABLES: tuple[dict[Any, Any], ...] = (
-    *(table for name, table in vars(module_hooks).items() if name.startswith("_global_") and name.endswith("hooks")),
+    *(table for name, table in vars(module_hooks).items() if name.startswith("_global_") and isinstance(table, dict)),
     optimizers._global_optimizer_pre_hooks,  # noqa: SLF001
     optimizers._global_optimizer_post_hooks,  # noqa: SLF001
 )

@@ -273,7 +273,8 @@ def _conclude(
         Picture((), (), modules, findings, run.value, backward),
     )
     asides = tries.make("harmless", partial(harmless.seen, evidence, findings), _NOTHING_HARMLESS)
-    unread = (Untried("graph", run.graph.error),) if run.graph.error else ()
+    unread = [Untried("graph", run.graph.error)] if run.graph.error else []
+    unread += [Untried("warning", one) for one in dict.fromkeys(reached.warned)]
     return Report(
         findings, rows, drawn, step.label, run.value, reached.runs, _raised(run), 1 + evidence.reruns, asides,
         run.graph.nodes[0].label if run.graph.nodes else "", untried=(*unread, *tries.untried),

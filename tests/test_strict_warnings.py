@@ -24,7 +24,8 @@ model = torch.nn.Linear(2, 1)
 report = gradkit.diagnose(lambda: model(torch.ones(1, 2)).detach().sum(), model=model)
 assert [one.cause for one in report.findings] == ["detach"]
 assert report.text() and report.svg() and report.html()
-assert "distutils" not in sys.modules
+assert report.graph(view="torchviz")
+assert "torchviz" in sys.modules and "distutils" not in sys.modules
 assert sys.path == before, sys.path
 """
 

@@ -34,7 +34,7 @@ class Kept:
     """What is kept of the graphs of a run, as records.
 
     Attributes:
-        nodes: those behind the loss, then those that a rerun with the cuts undone had before the cuts.
+        nodes: those behind the loss, then those that it misses: a rerun with the cuts undone had them.
         loss: the shape of the loss; None if there is none.
         count: how many nodes there are, also where they are too many to be kept.
         live: how many of them lie behind the loss of the run itself.
@@ -59,22 +59,35 @@ def keep(trace: Trace, graph: AutogradGraph, rerun: Rerun) -> Kept:
 def _cut_off(trace: Trace, graph: AutogradGraph, rerun: Rerun) -> list[AutogradNode]:
     """The nodes of the rerun that the first run had as well, and lost; their parents are counted from its first node.
 
-    A parameter that both halves use is one node, and so is what the cut-off half shares with the live one.
+    Where parameters were lost without any history (in a ``no_grad`` block), also those that only the rerun has.
     """
-    again = rerun.graph.nodes
     if rerun.trace is None:
         return []
+    again = {node.label for node in rerun.graph.nodes if node.leaf}
+    found = _missed(trace, graph, rerun.trace, rerun.graph, lost=True)
+    if again <= {node.label for node in (*graph.nodes, *found) if node.leaf}:
+        return found
+    return _missed(trace, graph, rerun.trace, rerun.graph, lost=False)
+
+
+def _missed(
+    trace: Trace, graph: AutogradGraph, later: Trace, again: AutogradGraph, *, lost: bool
+) -> list[AutogradNode]:
+    """The nodes of the rerun whose calls have none in the first run; only those that had a history if ``lost``.
+
+    A parameter that both halves use is one node, and so is what the cut-off half shares with the live one.
+    """
     places = {place: index for index, place in enumerate(_places(trace, graph))}
     begun = {place[0] for place in places if isinstance(place[0], int)}
-    lost: list[AutogradNode] = []
+    missed: list[AutogradNode] = []
     at: dict[int, int] = {}
-    for index, (node, place) in enumerate(zip(again, _places(rerun.trace, rerun.graph), strict=True)):
+    for index, (node, place) in enumerate(zip(again.nodes, _places(later, again), strict=True)):
         if place in places:
             at[index] = places[place]
-        elif node.leaf or (place[0] not in begun and _had_history(trace, place[0])):
-            at[index] = len(graph.nodes) + len(lost)
-            lost.append(node)
-    moved = [replace(node, parents=tuple(at[one] for one in node.parents if one in at)) for node in lost]
+        elif node.leaf or (place[0] not in begun and (not lost or _had_history(trace, place[0]))):
+            at[index] = len(graph.nodes) + len(missed)
+            missed.append(node)
+    moved = [replace(node, parents=tuple(at[one] for one in node.parents if one in at)) for node in missed]
     return _without_strays(moved, len(graph.nodes))
 
 

@@ -56,6 +56,19 @@ def test_the_half_before_the_cut_is_drawn_beside_the_one_behind_the_loss() -> No
     assert sorted(order, key=found.index) == list(order)
 
 
+def test_what_was_lost_without_any_history_is_drawn_from_the_rerun() -> None:
+    model, x = pair(), torch.ones(5, 3)
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():
+            made = model["inner"](x)
+        return model["outer"](made).sum()
+
+    found = labels(gradkit.diagnose(step, model=model).graph(view="torchviz"))
+    assert found.count("AddmmBackward0") == 2
+    assert "inner.weight (4, 3)" in found
+
+
 def test_without_a_rerun_only_what_lies_behind_the_loss_is_drawn() -> None:
     model = pair()
     report = gradkit.diagnose(torn(model), model=model, replay=False)

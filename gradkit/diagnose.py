@@ -38,6 +38,7 @@ from gradkit import (
     stale,
     strangers,
     strays,
+    torchviz_view,
     unhooked,
     vanishing,
 )  # fmt: skip
@@ -272,11 +273,14 @@ def _conclude(
         lambda: picture.make(trace, verdict, run.graph, rerun, findings, rows, modules, run.value, backward),
         Picture((), (), modules, findings, run.value, backward),
     )
+    kept_graph = tries.make("picture", partial(torchviz_view.keep, trace, run.graph, rerun), torchviz_view.Kept())
     asides = tries.make("harmless", partial(harmless.seen, evidence, findings), _NOTHING_HARMLESS)
-    unread = (Untried("graph", run.graph.error),) if run.graph.error else ()
+    unread = [Untried("graph", run.graph.error)] if run.graph.error else []
+    unread += [Untried("warning", one) for one in dict.fromkeys(reached.warned)]
     return Report(
         findings, rows, drawn, step.label, run.value, reached.runs, _raised(run), 1 + evidence.reruns, asides,
         run.graph.nodes[0].label if run.graph.nodes else "", untried=(*unread, *tries.untried),
+        autograd=kept_graph,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ are small, and BatchNorm writes them unseen), parameters and other tensors at th
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
@@ -215,19 +216,33 @@ class Preserved:
             only_old: leave those that came into being since.
         """
         for key, leaf in self._leaves.items():
-            if key in self._cleared and (not only_old or leaf.tensor.grad is leaf.grad):
+            if key in self._cleared and (not only_old or grad_of(leaf.tensor) is leaf.grad):
                 leaf.tensor.grad = None
+
+
+def grad_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The ``.grad`` of a parameter, also where something that is no leaf was put in its place: torch warns of that.
+
+    Example:
+        >>> grad_of(torch.ones(1, requires_grad=True) * 2) is None
+        True
+    """
+    if tensor.is_leaf or tensor.retains_grad:
+        return tensor.grad
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return tensor.grad
 
 
 class _Leaf:
     """A leaf tensor with its gradient, flag and hooks as they were."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor, self.grad, self.flag = tensor, tensor.grad, tensor.requires_grad
+        self.tensor, self.grad, self.flag = tensor, grad_of(tensor), tensor.requires_grad
         self.hooks = {name: _copy(getattr(tensor, name, None)) for name in TENSOR_HOOKS}
 
     def restore_grad(self) -> None:
-        if self.tensor.grad is not self.grad:
+        if grad_of(self.tensor) is not self.grad:
             self.tensor.grad = self.grad
 
     def restore_flags(self) -> None:

@@ -29,7 +29,7 @@ _SIGNS = {
     "\N{LEFT SINGLE QUOTATION MARK}": "'", "\N{RIGHT SINGLE QUOTATION MARK}": "'", "\N{NOT EQUAL TO}": "!=",
     "\N{LEFT DOUBLE QUOTATION MARK}": '"', "\N{RIGHT DOUBLE QUOTATION MARK}": '"', "\N{ALMOST EQUAL TO}": "~",
     "\N{LESS-THAN OR EQUAL TO}": "<=", "\N{GREATER-THAN OR EQUAL TO}": ">=", "\N{BLACK SCISSORS}": "x",
-    "\N{IDEOGRAPHIC COMMA}": ",", "\N{IDEOGRAPHIC FULL STOP}": ".",
+    "\N{IDEOGRAPHIC COMMA}": ",", "\N{IDEOGRAPHIC FULL STOP}": ".", "\N{BLACK SQUARE}": "[]",
 }  # fmt: skip
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _BOXES = str.maketrans({chr(code): "-" for code in range(0x2500, 0x2580)} | {"\u2502": "|", "\u2503": "|"})

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from gradkit import mishaps, ranks, strangers
+from gradkit import errorfilters, mishaps, ranks, strangers
 from gradkit.autograd import leaf, walk
 from gradkit.mishaps import Mishap
-from gradkit.preserve import TENSOR_HOOKS, Preserved
+from gradkit.preserve import TENSOR_HOOKS, Preserved, grad_of
 from gradkit.unreal import has_no_numbers
 
 
@@ -31,6 +31,7 @@ class Reached:
         elements: number of elements of the loss; 1 for a scalar.
         mishap: that error, if it is one of autograd's or was raised inside a custom Function's backward or a hook.
         emptied: parameters that got a gradient and have none any more after the backward.
+        warned: warnings that a backward of the user's own raises as errors where it is run under the same filters.
     """
 
     norms: dict[str, float | None] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class Reached:
     elements: int = 1
     mishap: Mishap | None = None
     emptied: frozenset[str] = frozenset()
+    warned: tuple[str, ...] = ()
 
 
 def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reached:
@@ -62,7 +64,7 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reache
         preserved.leaf(one)
     preserved.clear_grads()
     ranks.meet()
-    with torch.enable_grad(), arrivals(preserved) as arrived:
+    with errorfilters.lifted() as warned, torch.enable_grad(), arrivals(preserved) as arrived:
         error, mishap = "", None
         try:
             start = None if loss.numel() == 1 else torch.ones_like(loss)
@@ -75,7 +77,7 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reache
         behind = {id(one) for one in leaves_of(loss)}
         found = {name: found.get(name) for name, p in preserved.parameters.items() if name in found or id(p) in behind}
     preserved.clear_grads()
-    return Reached(found, True, error, loss.numel(), mishap, frozenset(emptied))
+    return Reached(found, True, error, loss.numel(), mishap, frozenset(emptied), tuple(warned))
 
 
 def _older(loss: torch.Tensor, since: int) -> bool:
@@ -108,7 +110,8 @@ def _arrived(found: dict[str, float | None], name: str, grad: torch.Tensor) -> N
 
 def norms(parameters: Mapping[str, torch.Tensor]) -> dict[str, float | None]:
     """The 2-norm of every gradient that these parameters hold now."""
-    return {name: _norm(parameter.grad) for name, parameter in parameters.items() if parameter.grad is not None}
+    held = {name: grad_of(parameter) for name, parameter in parameters.items()}
+    return {name: _norm(grad) for name, grad in held.items() if grad is not None}
 
 
 def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:

@@ -141,7 +141,8 @@ class Untried:
 
     Attributes:
         what: names its sentence, ``untried.<what>``: ``"graph"``, ``"picture"``, ``"replay"``, ``"mend"``, ``"stale"``,
-            ``"strays"``, ``"hooks"``, ``"questions"`` or ``"harmless"``.
+            ``"strays"``, ``"hooks"``, ``"questions"``, ``"harmless"``; or ``"warning"``: one that is an error here, and
+            that backward was let pass.
         error: what was raised.
     """
 

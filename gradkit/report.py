@@ -5,15 +5,29 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import graphviz
 
-from gradkit import breakdown, checklist, drawing, html, i18n, layout, printable, regular, render, text, writing
+from gradkit import (
+    breakdown,
+    checklist,
+    drawing,
+    html,
+    i18n,
+    layout,
+    printable,
+    regular,
+    render,
+    text,
+    torchviz_view,
+    writing,
+)
 from gradkit.errors import GradkitError
 from gradkit.records import BARREN, Finding, Harmless, Parameter, Picture, Untried
+from gradkit.torchviz_view import Kept
 
 MOST_ASIDES = 6
 
@@ -35,6 +49,7 @@ class Report:
         grad_fn: autograd's name of the node that made the loss, ``""`` if none did.
         left: what was raised where something could not be put back as it was; ``()`` as a rule.
         untried: parts of the diagnosis that broke off, for example a rerun; what is said does not rest on them.
+        autograd: the nodes that ``graph(view="torchviz")`` is drawn from.
     """
 
     findings: tuple[Finding, ...]
@@ -49,6 +64,7 @@ class Report:
     grad_fn: str = ""
     left: tuple[str, ...] = ()
     untried: tuple[Untried, ...] = ()
+    autograd: Kept = field(default_factory=Kept)
 
     @property
     def healthy(self) -> bool:
@@ -158,7 +174,14 @@ class Report:
         language: str | None = None,
         open: tuple[str, ...] = (),  # noqa: A002
     ) -> graphviz.Digraph:
-        """The drawing as DOT: ``"map"`` folds by module, ``"graph"`` shows every node, ``"auto"`` picks by size."""
+        """The drawing as DOT: ``"map"`` folds by module, ``"graph"`` shows every node, ``"auto"`` picks by size.
+
+        ``"torchviz"`` is the autograd graph as torchviz draws it, up to 300 nodes: what lies behind the loss and, where
+        a rerun with the cuts undone was made, what it misses, beside it; starved parameters are framed in red.
+        """
+        if view == "torchviz":
+            starved = [row.name for row in self.parameters if row.should_train and not row.reached]
+            return torchviz_view.dot(self.autograd, starved, language)
         return drawing.dot(self.picture, view, language, open=open)
 
     def svg(self, view: str = "auto", language: str | None = None) -> str:

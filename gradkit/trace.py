@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -146,7 +147,9 @@ class Tracer(TorchFunctionMode):
         patches.later(register_optimizer_step_pre_hook(self._before_step).remove)
         after = module_hooks.register_module_forward_hook(self._leave_module, always_call=True)
         patches.later(after.remove)
-        patches.later(module_hooks.register_module_forward_pre_hook(self._enter_module).remove)
+        before = module_hooks.register_module_forward_pre_hook(self._enter_module)
+        patches.later(before.remove)
+        patches.replace(module_hooks, "_has_any_global_hook", partial(_has_others, {before.id, after.id}))
 
     def _inside(self, step: Callable[[], Any]) -> Any:
         with (
@@ -499,6 +502,12 @@ class Tracer(TorchFunctionMode):
         """The parameters that the model has got in the step."""
         now = {name: p for name, p in registered.parameters(self._model) if self._held.get(name) is not p}
         return {name: number for name, p in now.items() if (number := self.ledger.known(p)) is not None}
+
+
+def _has_others(ours: set[int]) -> bool:
+    """Whether there are hooks of all modules beside ours. Compiled modules ask for it, and warn."""
+    tables = (f"_global_{name}_hooks" for name in ("forward_pre", "forward", "backward_pre", "backward"))
+    return any(key not in ours for name in tables for key in getattr(module_hooks, name))
 
 
 def _once(places: Iterable[tuple[str, nn.Module]]) -> dict[str, nn.Module]:

@@ -176,7 +176,7 @@ def test_every_cause_is_listed_with_its_title(capsys: pytest.CaptureFixture[str]
 
 def test_python_m_gradkit_is_the_same_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gradkit", "diagnose", "train.py:step"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
     assert (ran.returncode, ran.stdout.splitlines()[0][:13]) == (FINDINGS, "error[detach]")
 
 

@@ -7,6 +7,7 @@ lines, columns and text are looked up afterwards (``locate``).
 from __future__ import annotations
 
 import ast
+import bisect
 import functools
 import io
 import itertools
@@ -196,10 +197,20 @@ def holds(outer: Point, inner: Point) -> bool:
 def line_of(point: Point) -> int:
     """The line that was running at ``point``."""
     code, lasti = point
-    for start, end, line in code.co_lines():
-        if start <= lasti < end and line is not None:
-            return line
-    return code.co_firstlineno
+    begins, rows = _lines(code, code.co_linetable)
+    at = bisect.bisect_right(begins, lasti) - 1
+    return rows[at][1] if at >= 0 and lasti < rows[at][0] else code.co_firstlineno
+
+
+@functools.lru_cache(maxsize=64)
+def _lines(code: CodeType, _table: bytes) -> tuple[list[int], list[tuple[int, int]]]:
+    """Where the instructions of each line begin; and where they end, with the line.
+
+    Args:
+        _table: before Python 3.11, code on other lines may be equal.
+    """
+    rows = [(start, end, line) for start, end, line in code.co_lines() if line is not None and start < end]
+    return [start for start, _, _ in rows], [(end, line) for _, end, line in rows]
 
 
 def qualified_name(code: CodeType) -> str:

@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -52,7 +53,7 @@ from gradkit.traces import Call, Chain, Trace
 _sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
 _is_recording, _is_inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
 _SLOTS = frozenset(vars(nn.Module()))
-_NAMED = 32
+_NAMED, _ROOM = 32, 5000
 _BACKWARD: Any = torch.Tensor.backward
 
 
@@ -134,6 +135,7 @@ class Tracer(TorchFunctionMode):
                 patches.later(self._end)
                 patches.later(surroundings.modes())
                 self._listen()
+                _make_room()
                 return self._inside(step)
         except Exception as error:
             self.asked = self.backwards.asked(error)
@@ -499,6 +501,13 @@ class Tracer(TorchFunctionMode):
         """The parameters that the model has got in the step."""
         now = {name: p for name, p in registered.parameters(self._model) if self._held.get(name) is not p}
         return {name: number for name, p in now.items() if (number := self.ledger.known(p)) is not None}
+
+
+def _make_room() -> None:
+    """Let calls nest as deep as they do without us: hooks and a function mode take frames of their own."""
+    limit = sys.getrecursionlimit()
+    patches.later(partial(sys.setrecursionlimit, limit))
+    sys.setrecursionlimit(limit + min(limit // 2, _ROOM) + 200)
 
 
 def _once(places: Iterable[tuple[str, nn.Module]]) -> dict[str, nn.Module]:

@@ -26,7 +26,8 @@ def name(evidence: Evidence) -> tuple[Finding, ...]:
     found += missing.name(evidence, {p for f in found for p in f.parameters})
     found += [*_dropped(evidence), *raised.misused(evidence), *silenced.name(evidence), *zeros.name(evidence)]
     found += missing.built(evidence, {f.location for f in found})
-    found += [f for f in missing.dead_terms(evidence) if f.location not in [other.location for other in found]]
+    named = {f.location for f in found}
+    found += [f for f in missing.dead_terms(evidence) if f.location not in named]
     found += _loss(evidence)
     found += _unexplained(evidence, {p for f in found for p in f.parameters})
     found = [replace(f, facts={"why": "read", **f.facts}) if _is_read(f) else f for f in found]

@@ -10,8 +10,10 @@ such a stop can be meant) other than as a term of the loss.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from gradkit import births
@@ -100,38 +102,86 @@ def find(trace: Trace, starved: Iterable[str]) -> Verdict:
         >>> [(cut.kind, cut.calls, cut.parameters) for cut in find(trace, ["w"]).cuts]
         [('detach', (1,), ('w',))]
     """
-    ways = _ways(trace)
-    marks = _marks(trace, ways)
-    starts = _starts(trace)
-    bites = _bites(trace, ways)
-    found: dict[Key, tuple[str, int, set[int], dict[str, None]]] = {}
-    unconnected, unexplained = [], []
+    ways, starts = _ways(trace), _starts(trace)
+    begun: dict[str, list[int]] = {}
+    unconnected = []
     for name in starved:
         ends = [v for v in starts.get(name, ()) if v in ways]
+        least = min((ways[v].cost for v in ends), default=0.0)
+        begun[name] = [v for v in ends if ways[v].cost < least + 1e-9]
         if not ends:
             unconnected.append(name)
-            continue
-        best = min(ways[v].cost for v in ends)
-        on_way = frozenset().union(*(marks[v] for v in ends if ways[v].cost < best + 1e-9))
-        if not on_way:
+    passed = _passed(trace, ways, begun.values())
+    places = _Places(trace, ways, passed)
+    behind = places.behind(passed)
+    names: list[list[str]] = [[] for _ in places.found]
+    unexplained = []
+    for name, ends in begun.items():
+        on_way = functools.reduce(operator.or_, (behind[v] for v in ends), 0)
+        if ends and not on_way:
             unexplained.append(name)
-        for kind, index in on_way:
-            region = index if kind == REGION else _function(trace, trace.calls[index]) if kind == UNDECLARED else -1
-            key = trace.regions[index].key if kind == REGION else (kind, *trace.calls[index].key)
-            if kind == UNDECLARED:
-                key = (kind, trace.regions[region].key, *inside(trace, trace.calls[index], region))
-            _, _, calls, names = found.setdefault(key, (kind, region, set(), {}))
-            names[name] = None
-            if kind != REGION:
-                calls.add(index)
-            elif not bites[index] <= calls:
-                calls.update(bites[index])
+        for at in _ones(on_way):
+            names[at].append(name)
     cuts = [
-        Cut(kind, key, tuple(sorted(calls)), region, tuple(names))
-        for key, (kind, region, calls, names) in found.items()
+        Cut(kind, key, tuple(sorted(calls)), region, tuple(starving))
+        for (key, (kind, region, calls)), starving in zip(places.found.items(), names, strict=True)
     ]
     cuts = _blameless_checkpoints(trace, sorted(cuts, key=lambda cut: cut.calls[:1]))
     return Verdict(tuple(cuts), tuple(unconnected), tuple(unexplained), frozenset(ways))
+
+
+class _Places:
+    """The places that cut on some cheapest ways, numbered, each with its kind, its region and its calls."""
+
+    def __init__(self, trace: Trace, ways: dict[int, _Way], passed: Iterable[int]) -> None:
+        self.found: dict[Key, tuple[str, int, set[int]]] = {}
+        self._trace, self._ways = trace, ways
+        self._numbers: dict[Mark, int] = {}
+        self._bites = _bites(trace, ways)
+        places: dict[Key, int] = {}
+        for mark in dict.fromkeys(mark for v in passed for _, marks in ways[v].steps for mark in marks):
+            key = self._enter(mark)
+            self._numbers[mark] = places.setdefault(key, len(places))
+
+    def _enter(self, mark: Mark) -> Key:
+        (kind, index), trace = mark, self._trace
+        region = index if kind == REGION else _function(trace, trace.calls[index]) if kind == UNDECLARED else -1
+        key = trace.regions[index].key if kind == REGION else (kind, *trace.calls[index].key)
+        if kind == UNDECLARED:
+            key = (kind, trace.regions[region].key, *inside(trace, trace.calls[index], region))
+        _, _, calls = self.found.setdefault(key, (kind, region, set()))
+        calls.update(self._bites[index] if kind == REGION else (index,))
+        return key
+
+    def behind(self, passed: Sequence[int]) -> dict[int, int]:
+        """For every value, the places on all of its cheapest ways: one bit for each, as there may be thousands."""
+        found: dict[int, int] = {}
+        for value in reversed(passed):
+            bits = 0
+            for after, marks in self._ways[value].steps:
+                bits |= found.get(after, 0)
+                for mark in marks:
+                    bits |= 1 << self._numbers[mark]
+            found[value] = bits
+        return found
+
+
+def _passed(trace: Trace, ways: dict[int, _Way], begun: Iterable[Iterable[int]]) -> list[int]:
+    """The values that are passed on the cheapest ways of some others, these included, in the order of the run."""
+    needed = {value for ends in begun for value in ends}
+    found = []
+    for value in sorted(ways, key=lambda v: (trace.values[v].maker, v)):
+        if value in needed:
+            found.append(value)
+            needed.update(after for after, _ in ways[value].steps)
+    return found
+
+
+@functools.lru_cache(maxsize=16)
+def _ones(bits: int) -> list[int]:
+    """The places of the ones in a number."""
+    text = bin(bits)[:1:-1]
+    return [at for at in range(len(text)) if text[at] == "1"] if bits else []
 
 
 def _blameless_checkpoints(trace: Trace, cuts: list[Cut]) -> list[Cut]:
@@ -280,15 +330,6 @@ def _cutting(call: Call, u: Value, w: Value) -> str:
     if call.grad_on and u.floating and w.floating and u.requires_grad and not w.requires_grad:
         return OPERATION
     return ""
-
-
-def _marks(trace: Trace, ways: dict[int, _Way]) -> dict[int, frozenset[Mark]]:
-    """For every value, the cuts on all of its cheapest ways."""
-    found: dict[int, frozenset[Mark]] = {}
-    for value in sorted(ways, key=lambda v: (trace.values[v].maker, v), reverse=True):
-        steps = ways[value].steps
-        found[value] = frozenset().union(*(found.get(after, frozenset()).union(marks) for after, marks in steps))
-    return found
 
 
 def _starts(trace: Trace) -> dict[str, list[int]]:

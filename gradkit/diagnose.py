@@ -44,7 +44,7 @@ from gradkit import (
 )  # fmt: skip
 from gradkit.attempts import Attempts
 from gradkit.batches import shown
-from gradkit.errors import GradkitError
+from gradkit.errors import GradkitError, letting_go
 from gradkit.evidence import Evidence
 from gradkit.handing import settings
 from gradkit.ledger import Ledger
@@ -61,6 +61,7 @@ from gradkit.traces import Chain, Trace, Value
 from gradkit.unreal import has_no_numbers, shape_of
 
 
+@letting_go
 def diagnose(
     model_or_step: Any,
     batch: Any = None,
@@ -118,7 +119,9 @@ def _diagnosed(
     if options.optimizer is not None and not optimizers.is_one(options.optimizer):
         raise GradkitError("not_an_optimizer", got=shown(options.optimizer))
     preserved = Preserved(step.model, step.run, waits)
-    report = preserved.during(lambda: _found(step, used, preserved, options, tell))
+    report = preserved.during(
+        partial(_found, step, used, preserved, options, tell)
+    )  # a frame keeps what a lambda closes over
     return replace(report, left=tuple(map(attempts.words, preserved.left)))
 
 

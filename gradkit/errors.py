@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
+import sys
 import textwrap
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 from gradkit import i18n, printable
 
 WIDTH = 96
+
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class GradkitError(Exception):
@@ -39,6 +49,61 @@ class GradkitError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         return in_place_of_a_traceback(f"{type(self).__name__}: {self}")
+
+
+def letting_go(function: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
+    """Of a ``GradkitError`` that a function raises, the traceback keeps its lines but not the variables in them.
+
+    A notebook keeps the last error, and with the variables of every function that it passed the model would be kept,
+    on the GPU too. Those of the caller are the caller's.
+
+    Example:
+        >>> @letting_go
+        ... def load(model): raise GradkitError("no_such_file", path="train.py")
+        >>> try: load([1])
+        ... except GradkitError as error: error.__traceback__.tb_next.tb_next.tb_frame.f_locals
+        {}
+    """
+
+    @functools.wraps(function)
+    def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Made:
+        handled = sys.exc_info()[1]  # the caller's own affair
+        try:
+            return function(*args, **kwargs)
+        except GradkitError as error:
+            del args, kwargs
+            for one in _behind(error, handled):
+                _clear(one)
+            raise
+        finally:
+            del handled
+
+    return call
+
+
+def _behind(error: BaseException, but: BaseException | None) -> Iterator[BaseException]:
+    """An exception, and those that it was raised from or while handling them, up to one that is left out."""
+    todo, seen = [error], {id(error), id(but)}
+    while todo:
+        one = todo.pop()
+        yield one
+        for other in (one.__cause__, one.__context__):
+            if other is not None and id(other) not in seen:
+                seen.add(id(other))
+                todo.append(other)
+
+
+def _clear(error: BaseException) -> None:
+    """Forget the variables of all functions that an exception has ended; one that only sleeps would be ended by it."""
+    trace = error.__traceback__
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_flags & _SUSPENDED:
+            with contextlib.suppress(RuntimeError):  # it is running
+                trace.tb_frame.clear()
+                _ = (
+                    trace.tb_frame.f_locals
+                )  # before Python 3.13 a copy, which is brought up to date when it is asked for
+        trace = trace.tb_next
 
 
 def in_place_of_a_traceback(text: str) -> list[str]:

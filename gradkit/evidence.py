@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -82,8 +82,11 @@ class Evidence:
 
     def numel(self, names: Sequence[str]) -> int:
         """How many elements the named parameters hold."""
-        wanted = set(names)
-        return sum(row.numel for row in self.rows if row.name in wanted)
+        return sum(self._numels.get(name, 0) for name in set(names))
+
+    @cached_property
+    def _numels(self) -> dict[str, int]:
+        return {row.name: row.numel for row in self.rows}
 
     @cached_property
     def frozen(self) -> tuple[str, ...]:
@@ -161,6 +164,33 @@ def by_line(findings: Iterable[Finding]) -> list[Finding]:
         if one.location is not None:
             found.setdefault((one.location.file, one.location.line), one)
     return list(found.values())
+
+
+class Beside:
+    """Some calls, to be found by those that are on one line with them, or part of the same expression."""
+
+    def __init__(self, calls: Iterable[Call]) -> None:
+        self._lines: dict[tuple[str, int], dict[int, Call]] = {}
+        for call in calls:
+            for line in _lines(call):
+                self._lines.setdefault(line, {})[call.index] = call
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def of(self, call: Call) -> Iterator[Call]:
+        """The calls that are on one line with another, or of which one is part of the expression of the other."""
+        for line in _lines(call):
+            yield from (other for other in self._lines.get(line, {}).values() if one_place(call, other))
+
+
+def _lines(call: Call) -> list[tuple[str, int]]:
+    """The lines that the expression of a call stands on."""
+    if not call.chain:
+        return []
+    (code, _), node, line = call.chain[0], frames.node_at(call.chain[0]), frames.line_of(call.chain[0])
+    first, last = getattr(node, "lineno", line), getattr(node, "end_lineno", None) or line
+    return [(code.co_filename, at) for at in {*range(first, last + 1), line}]
 
 
 def one_place(one: Call, other: Call) -> bool:

@@ -7,6 +7,7 @@ lines, columns and text are looked up afterwards (``locate``).
 from __future__ import annotations
 
 import ast
+import bisect
 import functools
 import io
 import itertools
@@ -33,6 +34,9 @@ _TYPED = ("<stdin>", "<console>", "<ipython-input", "<python-input", "<doctest")
 _LIBRARIES = tuple(
     {os.path.realpath(path) + os.sep for key, path in sysconfig.get_paths().items() if key in ("stdlib", "platstdlib")}
 )
+
+
+_MOST = 1000  # frames of the user's that are told apart; only with a raised recursion limit there can be more
 
 
 @functools.cache
@@ -85,28 +89,46 @@ def _outwards(
     frame: FrameType | None, stop: CodeType, waiting: Sequence[Outside], last: int
 ) -> tuple[Chain, Point | None]:
     """The user's frames, and the innermost of an installed library's."""
-    outside = waiting[last] if last >= 0 else None
-    mark = outside.frame if outside is not None else None
+    found, spare, met = _stretch(frame, stop, waiting[last].frame if last >= 0 else None)
+    if not met:
+        return found, spare
+    rest, library = waiting[last].found or _from(waiting, last, stop)
+    return (*found, *rest)[:_MOST] if found else rest, spare or library
+
+
+def _from(waiting: Sequence[Outside], last: int, stop: CodeType) -> tuple[Chain, Point | None]:
+    """The same from a frame that is waiting, not looked up anew for those further out, and without recursion."""
+    first = last
+    while first >= 0 and waiting[first].found is None:
+        first -= 1
+    known = waiting[first].found if first >= 0 else None
+    for at in range(first + 1, last + 1):
+        found, spare, met = _stretch(waiting[at].frame, stop, waiting[at - 1].frame if at else None)
+        if met and known is not None:
+            found, spare = (*found, *known[0])[:_MOST] if found else known[0], spare or known[1]
+        waiting[at].found = known = found, spare
+    return known if known is not None else ((), None)
+
+
+def _stretch(frame: FrameType | None, stop: CodeType, mark: FrameType | None) -> tuple[Chain, Point | None, bool]:
+    """The user's frames up to ``mark``, the innermost of a library's, and whether ``mark`` was met."""
     found: list[Point] = []
     spare: Point | None = None
     while frame is not None and frame is not mark:
         code = frame.f_code
         if code is stop:
-            return tuple(found), spare
+            return tuple(found), spare, False
         kind = _kinds.get(code.co_filename, -1)
         if kind < 0:
             kind = _kind(code.co_filename)
         if kind == 2:
             found.append((code, frame.f_lasti))
+            if len(found) == _MOST:
+                return tuple(found), spare, False
         elif kind == 1 and spare is None:
             spare = (code, frame.f_lasti)
         frame = frame.f_back
-    if frame is None or outside is None:
-        return tuple(found), spare
-    if outside.found is None:
-        outside.found = _outwards(frame, stop, waiting, last - 1)
-    rest, library = outside.found
-    return (*found, *rest) if found else rest, spare or library
+    return tuple(found), spare, frame is not None
 
 
 def is_torch_file(filename: str) -> bool:
@@ -196,10 +218,20 @@ def holds(outer: Point, inner: Point) -> bool:
 def line_of(point: Point) -> int:
     """The line that was running at ``point``."""
     code, lasti = point
-    for start, end, line in code.co_lines():
-        if start <= lasti < end and line is not None:
-            return line
-    return code.co_firstlineno
+    begins, rows = _lines(code, code.co_linetable)
+    at = bisect.bisect_right(begins, lasti) - 1
+    return rows[at][1] if at >= 0 and lasti < rows[at][0] else code.co_firstlineno
+
+
+@functools.lru_cache(maxsize=64)
+def _lines(code: CodeType, _table: bytes) -> tuple[list[int], list[tuple[int, int]]]:
+    """Where the instructions of each line begin; and where they end, with the line.
+
+    Args:
+        _table: before Python 3.11, code on other lines may be equal.
+    """
+    rows = [(start, end, line) for start, end, line in code.co_lines() if line is not None and start < end]
+    return [start for start, _, _ in rows], [(end, line) for _, end, line in rows]
 
 
 def qualified_name(code: CodeType) -> str:

@@ -40,7 +40,7 @@ def _zero(e: Evidence) -> Iterator[Harmless]:
 
 
 def _all(e: Evidence) -> Iterator[Harmless]:
-    wanted, starved = _flow(e, e.wanted), _flow(e, e.starved)
+    flows = _Flows(e)
     for key, calls in _places(e).items():
         region = e.trace.regions[key] if isinstance(key, int) else None
         if region is None and not frames.is_user_file(calls[0].chain[0][0].co_filename):
@@ -52,8 +52,8 @@ def _all(e: Evidence) -> Iterator[Harmless]:
         if region is None and name in _JOINS_OR_PADS:
             why, kind = "constant" if any(_joins_a_constant(e, call) for call in calls) else "", "join"
         else:
-            why = _why(e, calls, wanted, starved)
-            why = "left" if why == "log" and _leaves(e, calls) else why
+            why = _why(e, calls, flows)
+            why = "left" if why == "log" and flows.leaves(calls) else why
             kind = _REGIONS[region.kind] if region is not None else "number" if name in ESCAPES else "detach"
         if why:
             yield Harmless(kind, spot, why, region.via if region is not None else _WORDS.get(name, name))
@@ -77,13 +77,28 @@ def _places(e: Evidence) -> dict[object, list[Call]]:
     return found
 
 
-def _leaves(e: Evidence, calls: list[Call]) -> bool:
-    """Whether what some calls hand out leaves torch: then nobody sees where it goes."""
-    later = e.trace.ahead(n for call in calls for n in call.outputs)
-    return any(call.name in ESCAPES for call in (*calls, *later))
+class _Flows:
+    """What flows where, worked out once for all places.
+
+    Attributes:
+        wanted: the values that were computed from parameters that should train.
+        starved: likewise from those that starve.
+        zero: likewise from those whose gradient is zero.
+    """
+
+    def __init__(self, e: Evidence) -> None:
+        self.wanted, self.starved = _flow(e, e.wanted), _flow(e, e.starved)
+        names = (name for name, norm in e.reached.norms.items() if norm == 0)
+        zero = {e.trace.parameters[name] for name in names if name in e.trace.parameters}
+        self.zero = zero.union(*(call.outputs for call in e.trace.ahead(zero))) if zero else zero
+        self._out = e.trace.sources(n for call in e.trace.calls if call.name in ESCAPES for n in call.inputs)
+
+    def leaves(self, calls: list[Call]) -> bool:
+        """Whether what some calls hand out leaves torch: then nobody sees where it goes."""
+        return any(call.name in ESCAPES or self._out.intersection(call.outputs) for call in calls)
 
 
-def _why(e: Evidence, calls: list[Call], wanted: set[int], starved: set[int]) -> str:
+def _why(e: Evidence, calls: list[Call], flows: _Flows) -> str:
     """Why what these calls stop is not missed; ``""`` if it may be missed, or if there was nothing to stop."""
     inputs = {n for call in calls for n in call.inputs}
     values = e.trace.values
@@ -93,15 +108,10 @@ def _why(e: Evidence, calls: list[Call], wanted: set[int], starved: set[int]) ->
     if not e.verdict.reaching.intersection(outputs):
         if any(call.writes_state for call in calls):
             return "state"
-        return "log" if wanted.intersection(inputs) else ""
-    if starved.intersection(inputs):
+        return "log" if flows.wanted.intersection(inputs) else ""
+    if flows.starved.intersection(inputs) or flows.zero.intersection(inputs):
         return ""
-    zero = {
-        e.trace.parameters[name] for name, norm in e.reached.norms.items() if norm == 0 and name in e.trace.parameters
-    }
-    if zero and zero.intersection(e.trace.sources(inputs)):
-        return ""
-    return "other_way" if wanted.intersection(inputs) else "frozen" if _learned(e, inputs) else ""
+    return "other_way" if flows.wanted.intersection(inputs) else "frozen" if _learned(e, inputs) else ""
 
 
 def _learned(e: Evidence, numbers: Iterable[int]) -> bool:

@@ -49,7 +49,12 @@ class Edge:
 
     def way(self) -> list[Edge]:
         """The whole way, from its root on."""
-        return [*(self.before.way() if self.before is not None else ()), self]
+        way: list[Edge] = []
+        edge: Edge | None = self
+        while edge is not None:
+            way.append(edge)
+            edge = edge.before
+        return way[::-1]
 
 
 def ways(

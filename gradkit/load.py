@@ -194,7 +194,8 @@ def explain_failure(error: Exception, step: Step) -> GradkitError:
         ... except RuntimeError as error: print(explain_failure(error, step).key)
         wrong_shape
     """
-    batch = shown(step.run.batch) if isinstance(step.run, ModelCall) else ""
+    run = getattr(step.run, "__wrapped__", step.run)
+    batch = shown(run.batch) if isinstance(run, ModelCall) else ""
     return failures.explain(error, step.model, batch)
 
 

@@ -118,6 +118,14 @@ class Preserved:
             self.left = errors
         turns.give(self)
         self._over = True
+        self._forget()
+
+    def _forget(self) -> None:
+        """All is as it was: nothing of the user's is to live on because of it."""
+        for table in (self._memory, self._contents, self._leaves, self._reached):
+            table.clear()
+        self._around.clear()
+        self._tapes = None
 
     @property
     def modules(self) -> list[nn.Module]:

@@ -12,6 +12,7 @@ from torch import nn
 
 from gradkit import imported, load, sites, texts
 from gradkit.diagnose import diagnose, step_of
+from gradkit.errors import letting_go
 from gradkit.judgements import Judgement, judge
 from gradkit.report import Report
 from gradkit.scanned import Scan
@@ -22,6 +23,7 @@ from gradkit.visits import Visits
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
+@letting_go
 def scan(
     paths: Paths,
     step: Any = None,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import operator
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +12,7 @@ from dataclasses import replace
 from gradkit import births, cuts, frames, replay, scopes, sources, writes
 from gradkit.calls import GRAD, UNSEEN
 from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REWRAP, UNDECLARED, Cut
-from gradkit.evidence import Evidence, called_by, line_of, one_place
+from gradkit.evidence import Beside, Evidence, called_by, line_of
 from gradkit.records import LIKELY, PROVEN, Finding, Location, Note
 from gradkit.traces import (
     BLOCK,
@@ -39,8 +41,12 @@ _OF_CALL = {
 def name(e: Evidence) -> list[Finding]:
     """A finding for each line that cuts: most blocking first, and one behind the other in the order of the run."""
     found: dict[tuple[object, ...], Finding] = {}
-    for cut in (cut for cut in e.verdict.cuts if not _swallowed(cut, e)):
-        for finding in _findings(cut, e):
+    beside, fed = (
+        {kind: Beside(c for cut in e.verdict.cuts if cut.kind == kind for c in _calls(cut, e)) for kind in _OUT},
+        _fed(e),
+    )
+    for cut, entered in zip(e.verdict.cuts, fed, strict=True):
+        for finding in _findings(cut, entered, e) if not _swallowed(cut, e, beside) else ():
             spot = finding.location
             place = (finding.cause, spot.file, spot.line) if spot is not None else (finding.cause, cut.key)
             found[place] = _joined(found[place], finding) if place in found else finding
@@ -62,18 +68,46 @@ def _joined(known: Finding, other: Finding) -> Finding:
     return replace(known, parameters=names, proof=proof, revived=revived, notes=(*beside, *known.notes))
 
 
-def _swallowed(cut: Cut, e: Evidence) -> bool:
+def _swallowed(cut: Cut, e: Evidence, beside: dict[str, Beside]) -> bool:
     """``x.detach().cpu().numpy()`` is one thing to change: the detach goes with the way out of torch.
 
     So is ``torch.tensor(x.item())``: the way back goes with the way out, unless it makes a leaf of it.
+
+    Args:
+        beside: the calls of all cuts of a kind.
     """
     kinds = {DETACH: (ESCAPE, REWRAP), DATA: (ESCAPE, REWRAP), REWRAP: (ESCAPE,), ESCAPE: (REWRAP,)}.get(cut.kind, ())
-    others = [c for other in e.verdict.cuts if other.kind in kinds for c in _calls(other, e)]
+    if cut.calls and not any(beside[kind] for kind in kinds):
+        return False
+    calls = {(id(c.chain[0][0]), c.chain[0][1]) if c.chain else (): c for c in _calls(cut, e)}.values()
     if cut.kind == REWRAP and (not all(_from_python(c, e) for c in _calls(cut, e)) or _leaf(_calls(cut, e), e)):
         return False
     if cut.kind == ESCAPE:
-        others = [c for c in others if _from_python(c, e) and _leaf([c], e)]
-    return all(any(one_place(c, other) for other in others) for c in _calls(cut, e))
+        return all(any(_from_python(c, e) and _leaf([c], e) for c in beside[REWRAP].of(call)) for call in calls)
+    return all(any(True for kind in kinds for _ in beside[kind].of(call)) for call in calls)
+
+
+_OUT = (ESCAPE, REWRAP)
+
+
+def _fed(e: Evidence) -> list[Call | None]:
+    """For every cut, the first of its calls that uses something computed from the parameters that it starves."""
+    found: list[Call | None] = [None] * len(e.verdict.cuts)
+    starved: dict[str, int] = {}  # one bit for each cut, as there may be thousands
+    cut_at: dict[int, list[int]] = {}
+    for number, cut in enumerate(e.verdict.cuts):
+        for name in cut.parameters:
+            starved[name] = starved.get(name, 0) | 1 << number
+        for index in cut.calls:
+            cut_at.setdefault(index, []).append(number)
+    flowing = {n: starved[value.parameter] for n, value in enumerate(e.trace.values) if value.parameter in starved}
+    for call in e.trace.calls if flowing else ():
+        bits = functools.reduce(operator.or_, (flowing.get(n, 0) for n in call.inputs), 0)
+        for output in call.outputs if bits else ():
+            flowing[output] = flowing.get(output, 0) | bits
+        for number in cut_at.get(call.index, ()) if bits else ():
+            found[number] = found[number] or (call if bits >> number & 1 else None)
+    return found
 
 
 def _from_python(call: Call, e: Evidence) -> bool:
@@ -88,9 +122,9 @@ def _calls(cut: Cut, e: Evidence) -> list[Call]:
     return [e.trace.calls[i] for i in cut.calls]
 
 
-def _findings(cut: Cut, e: Evidence) -> list[Finding]:
+def _findings(cut: Cut, entered: Call | None, e: Evidence) -> list[Finding]:
     """One finding for a cut; where values are written into tensors in a region, one for each of these lines."""
-    whole = _finding(cut, e)
+    whole = _finding(cut, entered, e)
     written = writes.out_of(e, cut.region, cut.calls) if cut.region >= 0 else []
     if not all(call.chain for call in written) or not written:
         return [whole]
@@ -104,11 +138,11 @@ def _findings(cut: Cut, e: Evidence) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _finding(cut: Cut, e: Evidence) -> Finding:
+def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     calls = _calls(cut, e)
     region = e.trace.regions[cut.region] if cut.region >= 0 else None
     first = calls[-1 if region is not None and region.kind == FUNCTION else 0] if calls else None
-    cause, spot = _cause(cut, region, calls, e), _location(region, first, e)
+    cause, spot = _cause(cut, region, calls, e), _location(cut, region, first, e)
     revived = tuple(n for n in cut.parameters if e.revived is not None and n in e.revived)
     all_alive = bool(revived) and len(revived) == len(set(cut.parameters) - set(e.frozen))
     proof = PROVEN if all_alive and replay.can_undo(cut) else LIKELY
@@ -116,7 +150,7 @@ def _finding(cut: Cut, e: Evidence) -> Finding:
         proof = LIKELY
     call = region.via if region is not None and region.via else first.name if first is not None else ""
     chain = region.chain if region is not None else first.chain if first is not None else ()
-    inside = next((c for c in e.flow_from(cut.parameters) if c.index in set(cut.calls)), first)
+    inside = entered or first
     module = e.trace.modules[inside.module] if inside is not None and inside.module >= 0 else ""
     notes = (*(_inside(region, inside) if cause != "custom_function" else ()), *_returns(cut, e), *called_by(chain))
     facts = {**_facts(region), **_doubt(cut, proof, e)}
@@ -177,14 +211,14 @@ def _facts(region: Region | None) -> dict[str, str]:
     return {"via": region.via} if region is not None and region.via else {}
 
 
-def _location(region: Region | None, call: Call | None, e: Evidence) -> Location | None:
+def _location(cut: Cut, region: Region | None, call: Call | None, e: Evidence) -> Location | None:
     if region is None:
         return frames.innermost(call.chain) if call is not None else None
     if region.kind == PRESET:
         outside = (scopes.around(point) for point in e.callers)
         return next((spot for spot in outside if spot is not None), None) or sources.switching_off(e.files, e.near)
     if region.kind == FUNCTION and call is not None:
-        return frames.innermost(cuts.inside(e.trace, call, e.trace.regions.index(region)))
+        return frames.innermost(cuts.inside(e.trace, call, cut.region))
     if region.place is not None:
         return region.place
     if region.kind == CHECKPOINT and region.via and not _in_a_module(region, e):
@@ -212,8 +246,8 @@ def _returns(cut: Cut, e: Evidence) -> list[Note]:
     if cut.kind != ESCAPE:
         return []
     gone = {number for call in _calls(cut, e) for number in call.outputs}
-    for call in e.trace.calls:
-        if gone.intersection(call.inputs) and e.verdict.reaching.intersection(call.outputs) and call.chain:
+    for call in e.trace.using(gone):
+        if e.verdict.reaching.intersection(call.outputs) and call.chain:
             if line_of(call) not in {line_of(c) for c in _calls(cut, e)}:
                 key = "used_again" if call.name == UNSEEN else "comes_back"
                 return [Note(key, frames.locate(call.chain[0]), {"call": call.name})]

@@ -45,16 +45,16 @@ def found(step: Callable[[], Any], model: nn.Module, trace: Trace, ledger: Ledge
 
 def reaching(trace: Trace) -> list[int]:
     """The numbers of the Parameters that the model does not have and that a gradient of the loss comes to."""
-    live: dict[int, set[int]] = {}
-    for number, value in enumerate(trace.values):
-        if value.stray and value.leaf and value.birth < 0 and value.maker < 0 and number not in trace.trained:
-            live[number] = {number}
-    for call in trace.calls if live else ():
-        behind = set().union(*(live.get(number, ()) for number in call.inputs))
-        for output in call.outputs if call.grad_on and behind else ():
-            if trace.values[output].requires_grad:
-                live.setdefault(output, set()).update(behind)
-    return sorted(live.get(trace.loss, ()))
+    values = trace.values
+    strays = [
+        n for n, v in enumerate(values)
+        if v.stray and v.leaf and v.birth < 0 and v.maker < 0 and n not in trace.trained
+    ]  # fmt: skip
+    alive = {trace.loss}
+    for call in reversed(trace.calls) if strays else ():
+        if call.grad_on and any(o in alive and values[o].requires_grad for o in call.outputs):
+            alive.update(call.inputs)
+    return [number for number in strays if number in alive]
 
 
 def _optimizers() -> list[Optimizer]:

@@ -53,7 +53,7 @@ from gradkit.traces import Call, Chain, Trace
 _sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
 _is_recording, _is_inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
 _SLOTS = frozenset(vars(nn.Module()))
-_NAMED = 32
+_NAMED, _ROOM = 32, 5000
 _BACKWARD: Any = torch.Tensor.backward
 
 
@@ -135,6 +135,7 @@ class Tracer(TorchFunctionMode):
                 patches.later(self._end)
                 patches.later(surroundings.modes())
                 self._listen()
+                _make_room()
                 return self._inside(step)
         except Exception as error:
             self.asked = self.backwards.asked(error)
@@ -508,6 +509,13 @@ def _has_others(ours: set[int]) -> bool:
     """Whether there are hooks of all modules beside ours. Compiled modules ask for it, and warn."""
     tables = (f"_global_{name}_hooks" for name in ("forward_pre", "forward", "backward_pre", "backward"))
     return any(key not in ours for name in tables for key in getattr(module_hooks, name))
+
+
+def _make_room() -> None:
+    """Let calls nest as deep as they do without us: hooks and a function mode take frames of their own."""
+    limit = sys.getrecursionlimit()
+    patches.later(partial(sys.setrecursionlimit, limit))
+    sys.setrecursionlimit(limit + min(limit // 2, _ROOM) + 200)
 
 
 def _once(places: Iterable[tuple[str, nn.Module]]) -> dict[str, nn.Module]:

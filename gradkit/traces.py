@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import CodeType
@@ -141,6 +142,19 @@ class Trace:
     swapped: dict[str, int] = field(default_factory=dict)
     trained: frozenset[int] = frozenset()
     disabled: frozenset[str] = frozenset()
+
+    @functools.cached_property
+    def _users(self) -> dict[int, list[int]]:
+        """For every value, the indices of the calls that it goes into."""
+        found: dict[int, list[int]] = {}
+        for index, call in enumerate(self.calls):
+            for number in dict.fromkeys(call.inputs):
+                found.setdefault(number, []).append(index)
+        return found
+
+    def using(self, numbers: Iterable[int]) -> list[Call]:
+        """The calls that use any of these values themselves, in order."""
+        return [self.calls[i] for i in sorted({i for number in numbers for i in self._users.get(number, ())})]
 
     def sources(self, numbers: Iterable[int], through: Callable[[int], bool] | None = None) -> set[int]:
         """These values and all that they were computed from; with ``through``, by way of such values only."""

@@ -10,10 +10,12 @@ from torch import nn
 
 from gradkit import inventory, load, optimizers, owners, registered
 from gradkit.diagnose import diagnose, step_of
+from gradkit.errors import letting_go
 from gradkit.report import Report
 from gradkit.verification import Holding, Verification
 
 
+@letting_go
 def verify(
     model_or_step: Any,
     batch: Any = None,

@@ -23,11 +23,16 @@ def out_of(e: Evidence, region: int, inside: tuple[int, ...]) -> list[Call]:
     lost = [e.trace.calls[i] for i in inside]
     if any(e.trace.values[n].parameter for call in lost if not _target(call) for n in call.inputs):
         return []
-    used = {n for call in e.trace.calls if region not in call.regions for n in call.inputs} | {e.trace.loss}
-    last = [call for call in lost if used.intersection(call.outputs)]
+    last = [call for call in lost if _is_used(e, call, region)]
     if not last or not all(_stood_before(e, call, region) for call in last):
         return []
     return [call for call in lost if _target(call) and any(_flows(e, n, region) for n in _sources(call))]
+
+
+def _is_used(e: Evidence, call: Call, region: int) -> bool:
+    """Whether what a call hands out is used outside of a region."""
+    users = e.trace.using(call.outputs)
+    return e.trace.loss in call.outputs or any(region not in user.regions for user in users)
 
 
 def _sources(call: Call) -> set[int]:

@@ -127,6 +127,7 @@ class Job:
                 self._guarded = False  # one store, which nothing can come before: from here on nothing is sent
                 self._settle()
 
+        guarded.__wrapped__ = function  # type: ignore[attr-defined]  # an error in it is explained by what it calls
         return guarded
 
     def cancel(self) -> None:

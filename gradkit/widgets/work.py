@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gradkit import load
 from gradkit.diagnose import diagnose
 from gradkit.errors import GradkitError
 from gradkit.report import Report
@@ -50,15 +49,10 @@ def diagnosed(ready: Loaded, job: Job) -> Report:
     """
     step = replace(ready.step, run=job.guard(ready.step.run))
     wanted = ready.request.should_train or None
-    try:
-        report: Report = _outlived(
-            lambda: diagnose(step, optimizer=ready.optimizer, should_train=wanted, progress=job.tell)
-        )
-        return report
-    except GradkitError as error:
-        if isinstance(error.__cause__, Exception):  # explained again, by the step that still knows its batch
-            raise load.explain_failure(error.__cause__, ready.step) from error.__cause__
-        raise
+    report: Report = _outlived(
+        lambda: diagnose(step, optimizer=ready.optimizer, should_train=wanted, progress=job.tell)
+    )
+    return report
 
 
 def _outlived(work: Callable[[], Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from gradkit.charts import Arrow, Box, Chart
 from gradkit.lettering import operation
@@ -47,7 +47,8 @@ class _Map:
         for node in picture.nodes:
             if node.kind == "cut":
                 cuts_in.setdefault(self._part_of(node.module), []).append(node.number)
-        self.before = {part: above(picture, cuts[0]) for part, cuts in cuts_in.items() if len(cuts) == 1}
+        alone = {part: cuts[0] for part, cuts in cuts_in.items() if part is not None and len(cuts) == 1}
+        self.before = dict(zip(alone, above(picture, alone.values()), strict=True))
         self.key = {node.number: self._key_of(node) for node in picture.nodes}
         self.node = {node.number: node for node in picture.nodes}
         self.wires = Wiring(
@@ -96,21 +97,26 @@ class _Map:
 
     def _join_operations(self) -> None:
         """Operations of a module that is itself unfolded: those that follow each other share a box."""
+        ranks = self.wires.ranks()
         for number, key in sorted(self.key.items()):
             if key[0] != "operations":
                 continue
             if operation(self.node[number].label) in _LAYOUT:
                 self._drop(key)
                 continue
-            into = self._last_feed(key)
-            if into is not None and self._family(number) == self._family(into[1]):
+            into = self._last_feed(key, ranks)
+            if into is not None:
                 self._join(key, into)
 
-    def _last_feed(self, key: Key) -> Key | None:
-        """The operations that a box can be joined with: all else that feeds it must lie before them."""
+    def _last_feed(self, key: Key, ranks: Mapping[Key, int]) -> Key | None:
+        """The operations of its family that a box can be joined with: all else that feeds it must lie before them.
+
+        To join them changes nothing in which of the other boxes come before which: the ranks hold to the end.
+        """
         feeds = {feed for feed in self.wires.feeds(key) if feed[0] != "parameters"}
-        for feed in feeds:
-            if feed[0] == "operations" and (len(feeds) == 1 or feeds - {feed} <= self.wires.upstream([feed])):
+        last = max((ranks[feed] for feed in feeds), default=0)
+        for feed in sorted(feed for feed in feeds if feed[0] == "operations" and ranks[feed] == last):
+            if self._family(feed[1]) == self._family(key[1]) and self.wires.come_into(feeds - {feed}, feed, ranks):
                 return feed
         return None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from gradkit.charts import Arrow, Box, Chart
 from gradkit.lettering import operation
-from gradkit.outline import MOST, Outline, lineage
+from gradkit.outline import MOST, MOST_PLATES, Outline, lineage
 from gradkit.records import Node, Picture
 from gradkit.wiring import Key, Wiring, above
 
@@ -154,11 +154,21 @@ class _Map:
         for key in [key for key in self.members if key[0] in ("operations", "module")]:
             if not self._telling(key):
                 self._drop(key)
-        room = MOST - len(self.picture.findings)
+        room = MOST - min(len(self.picture.findings), MOST_PLATES)
         if len(self.members) > room:
             self._join_cuts(lambda key: key[0])
+            self._leave_out_plates()
         for key in [key for key in self.members if key[0] == "operations"]:
             if len(self.members) > room:
+                self._drop(key)
+
+    def _leave_out_plates(self) -> None:
+        """Of too many findings only the first have their plates; the links that the others cut stay cut."""
+        cuts = [key for key in self.members if key[0] == "cut"]
+        told = sorted({finding for key in cuts if (finding := self.members[key][0].finding) is not None})
+        rest = frozenset(told[MOST_PLATES:])
+        for key in cuts:
+            if self.members[key][0].finding in rest:
                 self._drop(key)
 
     def _telling(self, key: Key) -> bool:

@@ -11,6 +11,9 @@ from gradkit.records import ModuleInfo, Node, Picture
 MOST = 60
 """How many boxes a map has at most, unless a person opens more."""
 
+MOST_PLATES = 24
+"""How many findings have a plate in a map, or beside the flow of any drawing: the first ones, the most blocking."""
+
 _ENOUGH, _ENOUGH_FROZEN, _AROUND_A_CUT, _PARTS, _SHORT = 10, 5, 30, 44, 4
 _LAST = 1 << 60
 

@@ -116,7 +116,10 @@ class _Map:
         feeds = {feed for feed in self.wires.feeds(key) if feed[0] != "parameters"}
         last = max((ranks[feed] for feed in feeds), default=0)
         for feed in sorted(feed for feed in feeds if feed[0] == "operations" and ranks[feed] == last):
-            if self._family(feed[1]) == self._family(key[1]) and self.wires.come_into(feeds - {feed}, feed, ranks):
+            others = feeds - {feed}
+            if last < ranks[key] and any(self.wires.feeds_only(other, key) for other in others):
+                continue  # no way of theirs leads there but by the box itself
+            if self._family(feed[1]) == self._family(key[1]) and self.wires.come_into(others, feed, ranks):
                 return feed
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -211,4 +212,4 @@ def lineage(path: str) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=65536)
 def _parent(path: str) -> str:
     """The path above; the very same string for all that lies right below it, so that deep trees stay small."""
-    return path.rpartition(".")[0]
+    return sys.intern(path.rpartition(".")[0])

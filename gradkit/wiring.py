@@ -41,6 +41,11 @@ class Wiring:
         """The keys that take data from ``key``."""
         return set(self._after.get(key, ()))
 
+    def feeds_only(self, tail: Key, head: Key) -> bool:
+        """Whether ``head`` is all that takes data from ``tail``."""
+        after = self._after.get(tail, {})
+        return len(after) == 1 and head in after
+
     def upstream(self, keys: Iterable[Key]) -> set[Key]:
         """All keys from which data flows into one of ``keys``, over any number of links."""
         seen: set[Key] = set()

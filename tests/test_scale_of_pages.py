@@ -120,8 +120,8 @@ def test_twice_the_findings_take_about_twice_the_work_to_write_down(what):
     assert _calls(lambda: write(large)) < 2.7 * _calls(lambda: write(small)) + 5_000
 
 
-def test_the_map_of_four_thousand_summed_parameters_has_few_boxes():
-    assert len(chart(_sum_of(4_000), "map").boxes) <= MOST
+def test_the_map_of_ten_thousand_summed_parameters_has_few_boxes():
+    assert len(chart(_sum_of(10_000), "map").boxes) <= MOST
 
 
 def test_a_thousand_findings_have_a_few_plates_and_the_rest_is_counted():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gradkit import printable
@@ -87,9 +87,10 @@ def shares(rows: Sequence[Parameter], modules: Iterable[ModuleInfo] = (), depth:
             known.flags |= {row.training for row in named}
             known.deeper |= end < len(parts)
     for path, info in infos.items():
-        for parts in _prefixes(path):
-            if parts in sums:
-                sums[parts].flags.add(info.training)
+        parts = tuple(path.split(".")) if path else ()
+        for end in range(len(top), min(len(parts), len(top) + depth) + 1):
+            if parts[:end] in sums:
+                sums[parts[:end]].flags.add(info.training)
     return tuple(_share(parts, known, len(top), infos) for parts, known in sums.items())
 
 
@@ -115,11 +116,6 @@ def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     first, last = min(paths), max(paths)
     same = next((at for at, part in enumerate(first) if part != last[at]), len(first))
     return first[:same]
-
-
-def _prefixes(path: str) -> Iterator[tuple[str, ...]]:
-    parts = tuple(path.split(".")) if path else ()
-    yield from (parts[:end] for end in range(len(parts) + 1))
 
 
 def _share(parts: tuple[str, ...], known: _Sum, top: int, infos: dict[str, ModuleInfo]) -> Share:

@@ -19,6 +19,7 @@ class Canvas:
         of_call: the keys of the nodes that stand for a call, by its index.
         inputs: numbers of the values that are tensors of the batch, drawn or not.
         places: lines that were looked up already.
+        touching: the ends of all links that begin or end at a key, in the order in which they were made.
     """
 
     trace: Trace
@@ -26,7 +27,8 @@ class Canvas:
     edges: dict[tuple[object, object], str] = field(default_factory=dict)
     of_call: dict[int, list[object]] = field(default_factory=dict)
     inputs: set[int] = field(default_factory=set)
-    places: dict[Point, Location] = field(default_factory=dict)
+    places: dict[tuple[int, int], Location] = field(default_factory=dict)
+    touching: dict[object, dict[tuple[object, object], None]] = field(default_factory=dict)
 
     def node(self, key: object, order: tuple[int, int], **facts: object) -> None:
         """Enter a node, unless it is there."""
@@ -37,14 +39,26 @@ class Canvas:
         if source != target and source in self.nodes and target in self.nodes:
             if self.edges.get((source, target)) != "cut":
                 self.edges[(source, target)] = status
+                for end in (source, target):
+                    self.touching.setdefault(end, {})[source, target] = None
+
+    def unlink(self, source: object, target: object) -> None:
+        """Take the link between two nodes out, if there is one."""
+        if self.edges.pop((source, target), None) is not None:
+            for end in (source, target):
+                del self.touching[end][source, target]
 
     def call_facts(self, call: Call) -> dict[str, object]:
         """Module, shape and line of what a call made."""
         shape = self.trace.values[call.outputs[0]].shape if call.outputs else None
         module = self.trace.modules[call.module] if call.module >= 0 else ""
-        if call.chain and call.chain[0] not in self.places:
-            self.places[call.chain[0]] = frames.locate(call.chain[0])
-        return {"module": module, "shape": shape, "location": self.places[call.chain[0]] if call.chain else None}
+        return {"module": module, "shape": shape, "location": self._located(call.chain[0]) if call.chain else None}
+
+    def _located(self, point: Point) -> Location:
+        code, at = point
+        if (id(code), at) not in self.places:  # to hash the code of a long function takes long itself
+            self.places[id(code), at] = frames.locate(point)
+        return self.places[id(code), at]
 
     def is_live(self, key: object) -> bool:
         """Whether gradient flows through the node."""

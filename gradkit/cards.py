@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gradkit import imported, printable
@@ -45,11 +45,19 @@ def cards(
     words = Phrases(picture, language)
     shown = shown or chart(picture, view, open)
     shapes = Shapes(picture, words)
-    return {box.number: _Card(picture, words, shapes, box, box.number in shown.shaded).as_dict() for box in shown.boxes}
+    guilty: dict[str, list[int]] = {}
+    for index, finding in enumerate(picture.findings):
+        for name in finding.parameters:
+            guilty.setdefault(name, []).append(index)
+    made = (_Card(picture, words, shapes, box, box.number in shown.shaded, guilty) for box in shown.boxes)
+    return {card.box.number: card.as_dict() for card in made}
 
 
 class _Card:
-    def __init__(self, picture: Picture, words: Phrases, shapes: Shapes, box: Box, shaded: bool) -> None:
+    def __init__(
+        self, picture: Picture, words: Phrases, shapes: Shapes, box: Box, shaded: bool, guilty: Mapping[str, list[int]]
+    ) -> None:
+        self.guilty = guilty
         self.picture = picture
         self.words = words
         self.shapes = shapes
@@ -176,9 +184,9 @@ class _Card:
 
     def _blame(self) -> list[str]:
         """One sentence for every finding that starves a parameter of this box."""
-        names = {node.label for node in self._starved()}
-        guilty = [finding for finding in self.picture.findings if names & set(finding.parameters)]
-        return [self._sentence(finding) for finding in guilty] or [self.words.say("why.starved_unknown")]
+        found = sorted({index for node in self._starved() for index in self.guilty.get(node.label, ())})
+        told = [self._sentence(self.picture.findings[index]) for index in found]
+        return told or [self.words.say("why.starved_unknown")]
 
     def _sentence(self, finding: Finding) -> str:
         if finding.location is None:

@@ -16,6 +16,7 @@ from gradkit.records import Finding, Picture
 
 _ROW, _ACROSS = 4, 300
 _THIN, _THICK = 1.6, 6.5
+_MOST_WITH_CARE = 1000  # arrows; above, Graphviz draws straight lines and looks less long for the best places
 
 
 def dot(
@@ -79,6 +80,8 @@ class Drawing:
         )
         self.graph.attr("node", fontname=SANS, fontsize="11", shape="box", margin="0.14,0.07", height="0.3")
         self.graph.attr("edge", fontname=SANS, fontsize="10", arrowsize="0.7")
+        if len(self.shown.arrows) > _MOST_WITH_CARE:
+            self.graph.attr("graph", nslimit="0.1", nslimit1="0.1", mclimit="0.01", maxiter="50", splines="line")
         regions = self.shown.regions()
         self.region = {box.number: f"cluster_{index}" for index, group in enumerate(regions) for box in group}
         for index, group in enumerate(regions):
@@ -213,7 +216,7 @@ class Drawing:
 
     def _limit(self) -> None:
         """Say below the drawing what is left out of it."""
-        said = self.words.limit()
+        said = " ".join(filter(None, (self.words.limit(), self.words.untold(self.shown.boxes))))
         if said:
             self.graph.attr("graph", label=f'<<font color="{GREY}" point-size="10">{html(said)}</font>>')
 

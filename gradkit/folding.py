@@ -8,7 +8,7 @@ from gradkit.charts import Arrow, Box, Chart
 from gradkit.errors import GradkitError
 from gradkit.modulemap import fold_by_module
 from gradkit.nearby import near
-from gradkit.outline import MOST, lineage
+from gradkit.outline import MOST, MOST_PLATES, lineage
 from gradkit.records import Finding, Picture
 
 FIRST_GRAPH = 24
@@ -112,13 +112,13 @@ def _fans(picture: Picture, links: list[Link]) -> dict[int, list[Link]]:
 
 
 def _plates(picture: Picture, boxes: tuple[Box, ...]) -> list[Box]:
-    """A plate for every finding that has no place in the flow of the data."""
-    placed = {box.finding for box in boxes}
+    """A plate for every finding that has no place in the flow of the data, as long as there are not too many."""
+    placed = {box.finding for box in boxes if box.finding is not None}
+    left = [index for index in range(len(picture.findings)) if index not in placed]
     above = max((node.number for node in picture.nodes), default=0) + 1
     return [
-        Box(above + index, "plate", "cut", finding=index, beside=_concerned(finding, boxes))
-        for index, finding in enumerate(picture.findings)
-        if index not in placed
+        Box(above + index, "plate", "cut", finding=index, beside=_concerned(picture.findings[index], boxes))
+        for index in left[: max(0, MOST_PLATES - len(placed))]
     ]
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Sequence
+from types import CodeType
 
-from gradkit import frames
 from gradkit.canvas import Canvas
 from gradkit.cuts import REGION, Cut, Verdict
 from gradkit.records import Finding
@@ -17,8 +18,9 @@ def enter(canvas: Canvas, verdict: Verdict, findings: Sequence[Finding]) -> None
     A call that cuts is replaced by its plate. What a stretch without recording computed hangs on the plate where it
     comes out of that stretch; if nothing that is drawn uses it, the plate stands where the gradient went in.
     """
+    told = _Told(canvas, findings)
     for cut in verdict.cuts:
-        index = _finding_of(cut.calls, canvas, findings, cut.parameters)
+        index = told.of(cut.calls, cut.parameters)
         if index is None or not cut.calls:
             continue
         exits = _exits(canvas, cut) if cut.kind == REGION else []
@@ -81,7 +83,7 @@ def _lead_over(canvas: Canvas, key: object, source: int, target: int) -> None:
     heads: list[object] = canvas.of_call.get(target, ["loss"])
     kept = [head for head in heads if (tail, head) in canvas.edges] or heads[:1]
     for head in kept:
-        canvas.edges.pop((tail, head), None)
+        canvas.unlink(tail, head)
         canvas.edge(key, head, "cut")
     canvas.edge(tail, key, "cut")
 
@@ -99,7 +101,7 @@ def _sever(canvas: Canvas, key: object, call: Call, inside: set[int]) -> None:
         if source is None or source not in canvas.nodes or canvas.nodes[source][1]["kind"] == "input":
             continue
         if value.requires_grad or value.parameter:
-            canvas.edges.pop((source, mine[0]), None)
+            canvas.unlink(source, mine[0])
             canvas.edge(source, key, "cut")
             canvas.edge(key, mine[0], "cut")
 
@@ -107,24 +109,41 @@ def _sever(canvas: Canvas, key: object, call: Call, inside: set[int]) -> None:
 def _replace(canvas: Canvas, key: object, number: int) -> None:
     """The plate stands for the call that cuts: what used its result hangs on the plate."""
     for mine in [k for k in canvas.of_call.get(number, []) if k == ("call", number)]:
-        for (source, target), _ in list(canvas.edges.items()):
+        for source, target in list(canvas.touching.get(mine, ())):
             if source == mine:
                 canvas.edge(key, target, "cut")
-            if mine in (source, target):
-                canvas.edges.pop((source, target), None)
+            canvas.unlink(source, target)
         del canvas.nodes[mine]
         canvas.of_call[number] = [key]
 
 
-def _finding_of(
-    calls: Sequence[int], canvas: Canvas, findings: Sequence[Finding], parameters: Sequence[str]
-) -> int | None:
-    for index, finding in enumerate(findings):
-        if set(parameters) <= set(finding.parameters) and finding.cause not in ("frozen_all", "adapter_inference_mode"):
-            spots = {(finding.location.file, finding.location.line)} if finding.location else set()
-            spots |= {(spot.file, spot.line) for spot in finding.also}
-            for number in calls:
-                chain = canvas.trace.calls[number].chain
-                if any((code.co_filename, frames.line_of((code, at))) in spots for code, at in chain):
-                    return index
-    return None
+class _Told:
+    """The findings by the lines that they name."""
+
+    def __init__(self, canvas: Canvas, findings: Sequence[Finding]) -> None:
+        self._canvas = canvas
+        self._starved = [frozenset(finding.parameters) for finding in findings]
+        self._at: dict[tuple[str, int], list[int]] = {}
+        self._lines: dict[int, tuple[list[int], list[int]]] = {}
+        for index, finding in enumerate(findings):
+            if finding.cause not in ("frozen_all", "adapter_inference_mode"):
+                spots = (finding.location, *finding.also) if finding.location else finding.also
+                for place in dict.fromkeys((spot.file, spot.line) for spot in spots):
+                    self._at.setdefault(place, []).append(index)
+
+    def of(self, calls: Iterable[int], parameters: Iterable[str]) -> int | None:
+        """The first finding that names a line of one of the calls and starves all these parameters."""
+        points = {(id(code), at): (code, at) for number in calls for code, at in self._canvas.trace.calls[number].chain}
+        places = {(code.co_filename, self._line(code, at)) for code, at in points.values()}
+        found = {index for place in places for index in self._at.get(place, ())}
+        starved = frozenset(parameters)
+        return next((index for index in sorted(found) if starved <= self._starved[index]), None)
+
+    def _line(self, code: CodeType, at: int) -> int:
+        """As ``frames.line_of``, with the table of a long function read once."""
+        if id(code) not in self._lines:
+            known = [(start, line or code.co_firstlineno) for start, _, line in code.co_lines()]
+            self._lines[id(code)] = [start for start, _ in known], [line for _, line in known]
+        starts, lines = self._lines[id(code)]
+        row = bisect.bisect_right(starts, at) - 1
+        return lines[row] if row >= 0 else code.co_firstlineno

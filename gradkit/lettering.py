@@ -80,6 +80,7 @@ def shorten(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     names = text.split(".")
+    del names[1 : -most - 2]  # of a deep path: more could not fit, whatever they are
     while len(names) > 2:
         del names[1]
         short = f"{names[0]}…{'.'.join(names[1:])}"

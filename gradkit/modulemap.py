@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from gradkit.charts import Arrow, Box, Chart
 from gradkit.lettering import operation
-from gradkit.outline import MOST, Outline, lineage
+from gradkit.outline import MOST, MOST_PLATES, Outline, lineage
 from gradkit.records import Node, Picture
 from gradkit.wiring import Key, Wiring, above
 
@@ -47,7 +47,8 @@ class _Map:
         for node in picture.nodes:
             if node.kind == "cut":
                 cuts_in.setdefault(self._part_of(node.module), []).append(node.number)
-        self.before = {part: above(picture, cuts[0]) for part, cuts in cuts_in.items() if len(cuts) == 1}
+        alone = {part: cuts[0] for part, cuts in cuts_in.items() if part is not None and len(cuts) == 1}
+        self.before = dict(zip(alone, above(picture, alone.values()), strict=True))
         self.key = {node.number: self._key_of(node) for node in picture.nodes}
         self.node = {node.number: node for node in picture.nodes}
         self.wires = Wiring(
@@ -96,21 +97,29 @@ class _Map:
 
     def _join_operations(self) -> None:
         """Operations of a module that is itself unfolded: those that follow each other share a box."""
+        ranks = self.wires.ranks()
         for number, key in sorted(self.key.items()):
             if key[0] != "operations":
                 continue
             if operation(self.node[number].label) in _LAYOUT:
                 self._drop(key)
                 continue
-            into = self._last_feed(key)
-            if into is not None and self._family(number) == self._family(into[1]):
+            into = self._last_feed(key, ranks)
+            if into is not None:
                 self._join(key, into)
 
-    def _last_feed(self, key: Key) -> Key | None:
-        """The operations that a box can be joined with: all else that feeds it must lie before them."""
+    def _last_feed(self, key: Key, ranks: Mapping[Key, int]) -> Key | None:
+        """The operations of its family that a box can be joined with: all else that feeds it must lie before them.
+
+        To join them changes nothing in which of the other boxes come before which: the ranks hold to the end.
+        """
         feeds = {feed for feed in self.wires.feeds(key) if feed[0] != "parameters"}
-        for feed in feeds:
-            if feed[0] == "operations" and (len(feeds) == 1 or feeds - {feed} <= self.wires.upstream([feed])):
+        last = max((ranks[feed] for feed in feeds), default=0)
+        for feed in sorted(feed for feed in feeds if feed[0] == "operations" and ranks[feed] == last):
+            others = feeds - {feed}
+            if last < ranks[key] and any(self.wires.feeds_only(other, key) for other in others):
+                continue  # no way of theirs leads there but by the box itself
+            if self._family(feed[1]) == self._family(key[1]) and self.wires.come_into(others, feed, ranks):
                 return feed
         return None
 
@@ -148,11 +157,21 @@ class _Map:
         for key in [key for key in self.members if key[0] in ("operations", "module")]:
             if not self._telling(key):
                 self._drop(key)
-        room = MOST - len(self.picture.findings)
+        room = MOST - min(len(self.picture.findings), MOST_PLATES)
         if len(self.members) > room:
             self._join_cuts(lambda key: key[0])
+            self._leave_out_plates()
         for key in [key for key in self.members if key[0] == "operations"]:
             if len(self.members) > room:
+                self._drop(key)
+
+    def _leave_out_plates(self) -> None:
+        """Of too many findings only the first have their plates; the links that the others cut stay cut."""
+        cuts = [key for key in self.members if key[0] == "cut"]
+        told = sorted({finding for key in cuts if (finding := self.members[key][0].finding) is not None})
+        rest = frozenset(told[MOST_PLATES:])
+        for key in cuts:
+            if self.members[key][0].finding in rest:
                 self._drop(key)
 
     def _telling(self, key: Key) -> bool:

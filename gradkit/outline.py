@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ from gradkit.records import ModuleInfo, Node, Picture
 
 MOST = 60
 """How many boxes a map has at most, unless a person opens more."""
+
+MOST_PLATES = 24
+"""How many findings have a plate in a map, or beside the flow of any drawing: the first ones, the most blocking."""
 
 _ENOUGH, _ENOUGH_FROZEN, _AROUND_A_CUT, _PARTS, _SHORT = 10, 5, 30, 44, 4
 _LAST = 1 << 60
@@ -52,7 +56,7 @@ class Outline:
                     self._branches.setdefault(path, _Branch(path)).add(node)
         for path in self._branches:
             if path:
-                self._branches[lineage(path)[-2]].children.append(path)
+                self._branches[_parent(path)].children.append(path)
         for branch in self._branches.values():
             branch.children.sort(key=lambda path: (self._branches[path].first, self._branches[path].first_parameter))
 
@@ -60,10 +64,10 @@ class Outline:
         """The boxes of the map, in no particular order; what lies in ``opened`` is unfolded in any case."""
         by_hand = {path for path in opened if path in self._branches}
         unfolded = {"", *(above for path in by_hand for above in lineage(path))}
-        for path in self._worth_a_look(by_hand):
-            self._unfold(path, unfolded, by_hand, _AROUND_A_CUT)
-        self._unfold_by_size(unfolded, by_hand)
         found = self._frontier(unfolded, by_hand)
+        for path in self._worth_a_look(by_hand):
+            found = self._unfold(path, found, unfolded, by_hand, _AROUND_A_CUT)
+        found = self._unfold_by_size(found, unfolded, by_hand)
         return found if len(found) <= _PARTS or by_hand else self._packed(found)
 
     def children(self, path: str) -> tuple[str, ...]:
@@ -83,32 +87,36 @@ class Outline:
         }
         return sorted(around | mixed, key=lambda path: (path.count("."), path))
 
-    def _unfold(self, path: str, unfolded: set[str], by_hand: set[str], most: int) -> bool:
-        """Unfold a module if it has a box to itself and several inside, and the map stays small."""
-        if not any(part.paths == (path,) for part in self._frontier(unfolded, by_hand)):
-            return False
+    def _unfold(
+        self, path: str, shown: tuple[Part, ...], unfolded: set[str], by_hand: set[str], most: int
+    ) -> tuple[Part, ...]:
+        """Unfold a module if it has a box to itself and several inside, and the map stays small; the boxes then."""
+        if len(shown) >= most or not any(part.paths == (path,) for part in shown):
+            return shown
         chain = {path}
         inside = self._runs(path, unfolded, by_hand)
         while len(inside) == 1 and len(inside[0].paths) == 1:
             chain.add(inside[0].paths[0])
             inside = self._runs(inside[0].paths[0], unfolded, by_hand)
-        if len(inside) < 2 or len(self._frontier(unfolded | chain, by_hand)) > most:
-            return False
+        if len(inside) < 2 or len(shown) - 1 + len(inside) > most:
+            return shown
         unfolded |= chain
-        return True
+        return self._frontier(unfolded, by_hand)
 
-    def _unfold_by_size(self, unfolded: set[str], by_hand: set[str]) -> None:
+    def _unfold_by_size(self, shown: tuple[Part, ...], unfolded: set[str], by_hand: set[str]) -> tuple[Part, ...]:
         """Unfold the largest modules first, while the map stays readable at a glance."""
         refused: set[str] = set()
-        while True:
-            alone = [part.paths[0] for part in self._frontier(unfolded, by_hand) if len(part.paths) == 1]
+        while len(shown) < _ENOUGH:
+            alone = [part.paths[0] for part in shown if len(part.paths) == 1]
             left = [path for path in alone if path not in refused and not self._short(path)]
             if not left:
-                return
+                break
             largest = max(left, key=lambda path: self._branches[path].size)
             most = _ENOUGH_FROZEN if self._branches[largest].frozen(self.info) else _ENOUGH
-            if not self._unfold(largest, unfolded, by_hand, most):
+            before, shown = shown, self._unfold(largest, shown, unfolded, by_hand, most)
+            if shown is before:
                 refused.add(largest)
+        return shown
 
     def _short(self, path: str) -> bool:
         """Whether a box can say in one line what is in the module: a few plain layers in a row."""
@@ -144,10 +152,10 @@ class Outline:
 
     def _packed(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         """Too many boxes even when all is folded: put neighbours together, whatever their class."""
-        parents = sorted({lineage(part.paths[0])[-2] for part in parts})
+        parents = sorted({_parent(part.paths[0]) for part in parts})
         packed: list[Part] = []
         for parent in parents:
-            paths = [path for part in parts if lineage(part.paths[0])[-2] == parent for path in part.paths]
+            paths = [path for part in parts if _parent(part.paths[0]) == parent for path in part.paths]
             share = -(-len(paths) * len(parents) // _PARTS)
             packed += [self._part(paths[at : at + share]) for at in range(0, len(paths), share)]
         return tuple(packed)
@@ -195,5 +203,13 @@ def lineage(path: str) -> tuple[str, ...]:
         >>> lineage("h.0.attn")
         ('', 'h', 'h.0', 'h.0.attn')
     """
-    names = path.split(".") if path else []
-    return ("", *(".".join(names[:end]) for end in range(1, len(names) + 1)))
+    found = [path]
+    while found[-1]:
+        found.append(_parent(found[-1]))
+    return tuple(reversed(found))
+
+
+@functools.lru_cache(maxsize=65536)
+def _parent(path: str) -> str:
+    """The path above; the very same string for all that lies right below it, so that deep trees stay small."""
+    return sys.intern(path.rpartition(".")[0])

@@ -101,6 +101,11 @@ class Phrases:
         """What of a graph that is too large is left out; ``""`` if nothing is."""
         return self.say("limit", n=f"{self.picture.left_out:,}") if self.picture.left_out else ""
 
+    def untold(self, boxes: Iterable[Box]) -> str:
+        """How many findings have no plate among these boxes; ``""`` if all have one."""
+        left = len(self.picture.findings) - len({box.finding for box in boxes} - {None})
+        return self.say("untold", n=left) if left > 0 else ""
+
     def heading(self, finding: Finding, in_flow: bool, places: int = 1) -> str:
         """The headline of a plate: a cut in the flow (in how many places), or what is wrong where nothing was cut."""
         key = f"plate.{finding.cause}"

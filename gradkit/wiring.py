@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gradkit.records import Picture
 
@@ -41,15 +41,55 @@ class Wiring:
         """The keys that take data from ``key``."""
         return set(self._after.get(key, ()))
 
+    def feeds_only(self, tail: Key, head: Key) -> bool:
+        """Whether ``head`` is all that takes data from ``tail``."""
+        after = self._after.get(tail, {})
+        return len(after) == 1 and head in after
+
     def upstream(self, keys: Iterable[Key]) -> set[Key]:
         """All keys from which data flows into one of ``keys``, over any number of links."""
         seen: set[Key] = set()
         queue = deque(keys)
         while queue:
-            for feed in self.feeds(queue.popleft()) - seen:
-                seen.add(feed)
-                queue.append(feed)
+            for feed in self._before.get(queue.popleft(), ()):
+                if feed not in seen:
+                    seen.add(feed)
+                    queue.append(feed)
         return seen
+
+    def ranks(self) -> dict[Key, int]:
+        """A number for every key that grows along the links; keys on one ring share theirs.
+
+        Example:
+            >>> ranks = Wiring([(("a",), ("b",), "live"), (("b",), ("a",), "dead"), (("b",), ("c",), "live")]).ranks()
+            >>> ranks[("a",)] == ranks[("b",)] < ranks[("c",)]
+            True
+        """
+        left: list[Key] = []
+        seen: set[Key] = set()
+        for start in [*self._after, *self._before]:
+            left += _leaving(start, self._after, seen)
+        rank: dict[Key, int] = {}
+        ranked: set[Key] = set()
+        for number, start in enumerate(reversed(left)):
+            rank.update(dict.fromkeys(_leaving(start, self._before, ranked), number))
+        return rank
+
+    def come_into(self, keys: Iterable[Key], key: Key, ranks: Mapping[Key, int]) -> bool:
+        """Whether data flows from each of ``keys`` into ``key``, over any number of links.
+
+        Args:
+            ranks: as ``ranks`` gave them; what has been taken out since does not matter. Nothing below is searched.
+        """
+        missing = set(keys) - self._before.get(key, {}).keys()
+        least = min((ranks[one] for one in missing), default=0)
+        seen, todo = {key}, [key]
+        while todo and missing:
+            new = [one for one in self._before.get(todo.pop(), ()) if ranks[one] >= least and one not in seen]
+            seen.update(new)
+            missing.difference_update(new)
+            todo += new
+        return not missing
 
     def bridge(self, key: Key) -> None:
         """Take a key out and link what fed it with what it fed."""
@@ -107,17 +147,36 @@ class Wiring:
         return False
 
 
+def _leaving(start: Key, links: Mapping[Key, Mapping[Key, str]], seen: set[Key]) -> list[Key]:
+    """The keys that a walk in depth reaches first, in the order in which it leaves them for good."""
+    if start in seen:
+        return []
+    seen.add(start)
+    left, path = [], [(start, iter(links.get(start, ())))]
+    while path:
+        key, ahead = path[-1]
+        new = next((one for one in ahead if one not in seen), None)
+        if new is None:
+            left.append(key)
+            path.pop()
+        else:
+            seen.add(new)
+            path.append((new, iter(links.get(new, ()))))
+    return left
+
+
 def _strength_of_a_way(status: str) -> int:
     return {"cut": 0, "dead": 1, "live": 2}[status]
 
 
-def above(picture: Picture, number: int) -> frozenset[int]:
-    """The numbers of all nodes that a node's value was made from.
+def above(picture: Picture, numbers: Iterable[int]) -> list[frozenset[int]]:
+    """For each node, the numbers of all nodes that its value was made from.
 
     Example:
         >>> from gradkit.records import Edge
-        >>> sorted(above(Picture((), (Edge(1, 2, "live"), Edge(2, 3, "live"), Edge(4, 5, "live")), (), ()), 3))
-        [1, 2]
+        >>> edges = Edge(1, 2, "live"), Edge(2, 3, "live"), Edge(4, 5, "live")
+        >>> [sorted(found) for found in above(Picture((), edges, (), ()), [3, 5])]
+        [[1, 2], [4]]
     """
     wires = Wiring(((edge.source,), (edge.target,), edge.status) for edge in picture.edges)
-    return frozenset(int(key[0]) for key in wires.upstream([(number,)]))
+    return [frozenset(int(key[0]) for key in wires.upstream([(number,)])) for number in numbers]

@@ -434,7 +434,7 @@ def test_a_map_of_random_parts_keeps_every_parameter_and_every_link_between_its_
 def test_a_gpt_of_12_layers_fits_about_one_page():
     width, height = size(svg(dot(pictures.gpt(), "map", "en")))
     assert width < 700
-    assert height < 760
+    assert height < 842  # points, as A4 has; how wide letters are depends on the fonts of the machine
 
 
 # ------------------------------------------------------------------------------------------------ words

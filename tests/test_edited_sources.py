@@ -105,7 +105,10 @@ def test_the_data_for_scripts_say_that_the_file_changed(place: Workplace, tmp_pa
         lambda text: "\n" + text,
         lambda text: text.replace(".detach()", ""),
         lambda text: text.replace("self.b(y).sum()", "self.b(y).sum() * 2"),
-        lambda text: text.replace("self.b(y)", "self.b( y)"),
+        pytest.param(
+            lambda text: text.replace("self.b(y)", "self.b( y)"),
+            marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="code of Python 3.10 knows no columns"),
+        ),
         lambda text: text.replace("y = self.a(x)", "z = self.a(x)").replace("(y)", "(z)"),
         lambda text: text.replace("class Net", "class Other").replace("forward", "backward"),
         lambda text: text[: text.index("class")],

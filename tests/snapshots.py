@@ -84,6 +84,10 @@ def of_module(model: nn.Module) -> dict[str, Any]:
     return found
 
 
+# Older releases of torch do not tell it.
+TOP_OF_HOOKS = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+
+
 def of_process() -> dict[str, Any]:
     """Random states, modes, hooks for all modules, and the functions that a trace patches."""
     hooks = {
@@ -111,7 +115,7 @@ def of_process() -> dict[str, Any]:
         "optimizer hooks": list(optimizers._global_optimizer_pre_hooks),
         "modes": (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()),
         "function modes are asked": torch._C._is_torch_function_enabled(),
-        "hooks for saved tensors": str(torch._C._autograd._top_saved_tensors_default_hooks(True)),
+        "hooks for saved tensors": str(TOP_OF_HOOKS(True)) if TOP_OF_HOOKS is not None else None,
         "device": torch.get_default_device(),
         "determinism": (torch.get_deterministic_debug_mode(), torch.utils.deterministic.fill_uninitialized_memory),
         "threads": torch.get_num_threads(),

@@ -23,6 +23,8 @@ from gradkit import interrupts
 
 Back = Callable[[], None]
 
+_NONE: Any = object()
+
 _autograd: Any = torch._C._autograd
 _TABLES: tuple[dict[Any, Any], ...] = (
     *(table for name, table in vars(module_hooks).items() if name.startswith("_global_") and isinstance(table, dict)),
@@ -99,7 +101,7 @@ def modes() -> Back:
     """
     functions: list[Any] = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
     held = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
-    default, current = getattr(held, "device_context", None), vars(_device).get("CURRENT_DEVICE")
+    default, current = getattr(held, "device_context", _NONE), vars(_device).get("CURRENT_DEVICE")
     dispatch, saved, hearing = _dispatching(), _saved_hooks(), _hearing()
 
     def back() -> None:
@@ -110,8 +112,11 @@ def modes() -> Back:
                 _pop_mode()  # type: ignore[no-untyped-call]
             for one in functions:
                 _push_mode(one)  # type: ignore[no-untyped-call]
-        if held is not None and getattr(held, "device_context", None) is not default:
-            held.device_context = default
+        if held is not None and getattr(held, "device_context", _NONE) is not default:
+            if default is _NONE:
+                del held.device_context
+            else:
+                held.device_context = default
         vars(_device)["CURRENT_DEVICE"] = current
         dispatch()
         saved()
@@ -133,7 +138,8 @@ def _dispatching() -> Back:
 
     def back() -> None:
         while torch._C._len_torch_dispatch_stack() > count:  # noqa: SLF001
-            _python_dispatch._pop_mode()  # noqa: SLF001
+            top: Any = _python_dispatch._get_current_dispatch_mode_stack()[-1]  # noqa: SLF001
+            top.__exit__(None, None, None)  # it has set more than its place on the stack
 
     return back
 

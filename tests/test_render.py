@@ -104,7 +104,7 @@ def test_names_that_would_break_a_careless_drawing_arrive_as_written():
     texts = [(element.text or "").replace("\u00a0", " ") for element in drawn.iter() if element.tag.endswith("text")]
     assert 'w<1>&"\\N' in texts
     assert "<b>" in texts
-    assert '<b>&"x".py:3  y = "<a & b>" \N{REPLACEMENT CHARACTER} \\N \\l + x' in texts
+    assert '<b>&"x".py:3  y = "<a & b>" \\x07 \\N \\l + x' in texts
 
 
 def test_text_stays_inside_its_box_where_the_engine_cannot_measure_chinese():

@@ -91,7 +91,8 @@ def test_a_function_that_keeps_a_variable_on_its_ctx_is_no_leaf() -> None:
 
 def test_a_node_is_a_leaf_by_its_type() -> None:
     weight = torch.ones(1, requires_grad=True)
-    node = Keeps.apply(weight).grad_fn
+    made = Keeps.apply(weight)
+    node = made.grad_fn
     assert autograd.leaf(node) is None
     assert autograd.leaf(node.next_functions[0][0]) is weight
 

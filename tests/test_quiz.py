@@ -79,6 +79,16 @@ def test_the_reader_changes_the_experiment_and_sees_another_verdict() -> None:
     assert quiz.attempt.outcome.value == ""
 
 
+def test_shift_enter_runs_what_stands_in_the_box_also_while_its_last_letters_are_on_their_way() -> None:
+    quiz = at("clone_detaches")
+    quiz.guess("false")
+    box = quiz.attempt.code
+    box.value = 'BELIEVED = {"holds": True}\n\ndef observe():\n    if True:'
+    whole = box.value + '\n        return {"holds": True}\n'
+    box._handle_custom_msg({"run": True, "code": whole}, [])
+    assert (box.value, quiz.attempt.seen.verdict) == (whole, "true")
+
+
 def test_code_that_fails_shows_its_own_lines_and_what_it_printed() -> None:
     quiz = at("clone_detaches")
     quiz.guess("false")

@@ -44,4 +44,7 @@ class CodeBox(anywidget.AnyWidget):
 
     def _heard(self, _widget: Any, content: Any, _buffers: Any) -> None:
         if isinstance(content, dict) and content.get("run"):
+            code = content.get("code")
+            if isinstance(code, str):
+                self.value = code
             self._run()

@@ -27,7 +27,7 @@ export default {
       event.preventDefault();
       if (event.shiftKey || event.ctrlKey || event.metaKey) {
         tell();
-        model.send({ run: true });
+        model.send({ run: true, code: box.value });  // a change of state may still wait for an earlier one's reply
         return;
       }
       const line = box.value.slice(0, box.selectionStart).split("\n").pop();

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from types import CodeType
 
-from gradkit import frames, missing, raised, severed, silenced, sources, states, zeros
+from gradkit import cause_registry, frames, missing, raised, severed, silenced, sources, states, zeros
 from gradkit.calls import JOINS
 from gradkit.evidence import Evidence, called_by
-from gradkit.records import LIKELY, OBSERVED, Finding
+from gradkit.records import LIKELY, OBSERVED, READ, Finding
 from gradkit.traces import Call, Chain
 
 
@@ -30,18 +30,18 @@ def name(evidence: Evidence) -> tuple[Finding, ...]:
     found += [f for f in missing.dead_terms(evidence) if f.location not in named]
     found += _loss(evidence)
     found += _unexplained(evidence, {p for f in found for p in f.parameters})
-    found = [replace(f, facts={"why": "read", **f.facts}) if _is_read(f) else f for f in found]
+    found = [replace(f, doubt=f.doubt or READ) if _is_read(f) else f for f in found]
     return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in found)
 
 
 def _is_read(finding: Finding) -> bool:
     """Whether a finding is likely for want of anything that a rerun could undo."""
-    return finding.proof == LIKELY and finding.cause != "unknown"
+    return finding.proof == LIKELY and cause_registry.cause(finding.cause).explains
 
 
 def _rank(finding: Finding) -> int:
     """What is to be mended first: a flag that hides the error; last of all, what is frozen by a flag."""
-    return {"new_leaf": 0, "frozen_all": 2}.get(finding.cause, 1)
+    return cause_registry.cause(finding.cause).rank
 
 
 def _dropped(e: Evidence) -> list[Finding]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradkit import imported
+from gradkit import cause_registry, imported
 from gradkit.records import Finding, Location
 
 
@@ -29,10 +29,11 @@ def derive(finding: Finding) -> tuple[Change, ...]:
     """
     if finding.location is None or not imported.stands(finding.location):
         return ()
-    if finding.cause in _DROPPED:
+    cause = cause_registry.cause(finding.cause)
+    if cause.word:
         beside = [note.location for note in finding.notes if note.kind == "beside" and note.location is not None]
-        return _drop([finding.location, *beside], _DROPPED[finding.cause])
-    rule = _RULES.get(finding.cause)
+        return _drop([finding.location, *beside], cause.word)
+    rule = RULES.get(cause.change)
     return rule(finding.location) if rule is not None else ()
 
 
@@ -99,10 +100,4 @@ def _reentrant(spot: Location) -> tuple[Change, ...]:
     return _replaced(spot, spot.text.replace("use_reentrant=True", "use_reentrant=False"))
 
 
-_DROPPED = {"detach": ".detach()", "data_attr": ".data"}
-_RULES = {
-    "no_grad_block": _block,
-    "no_grad_decorator": _decorator,
-    "adapter_inference_mode": _trainable,
-    "checkpoint_reentrant": _reentrant,
-}
+RULES = {"block": _block, "decorator": _decorator, "trainable": _trainable, "reentrant": _reentrant}

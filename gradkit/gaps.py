@@ -6,6 +6,7 @@ import bisect
 from collections.abc import Iterable, Sequence
 from types import CodeType
 
+from gradkit import cause_registry
 from gradkit.canvas import Canvas
 from gradkit.cuts import REGION, Cut, Verdict
 from gradkit.records import Finding
@@ -126,7 +127,7 @@ class _Told:
         self._at: dict[tuple[str, int], list[int]] = {}
         self._lines: dict[int, tuple[list[int], list[int]]] = {}
         for index, finding in enumerate(findings):
-            if finding.cause not in ("frozen_all", "adapter_inference_mode"):
+            if cause_registry.cause(finding.cause).drawn:
                 spots = (finding.location, *finding.also) if finding.location else finding.also
                 for place in dict.fromkeys((spot.file, spot.line) for spot in spots):
                     self._at.setdefault(place, []).append(index)

@@ -81,21 +81,21 @@ def page(fragment: str, title: str, language: str | None = None) -> str:
     )
 
 
-def card(section: Section, language: str | None = None) -> str:
-    """One finding."""
+def card(section: Section, language: str | None = None, *, more: bool = True) -> str:
+    """One finding; with ``more``, the command that prints its guide is named."""
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in section.facts)
     notes = "".join(
         f'<p><span class="gk-note">{_word("note", language)}</span> {escape(text)} '
         f'<span class="gk-place">{escape(place)}</span></p>{code(lines)}'
         for text, place, lines in section.notes
     )
-    more = i18n.words("report.more", language, command=f"gradkit guide {section.cause}") if section.guide else ""
+    command = i18n.words("report.more", language, command=f"gradkit guide {section.cause}") if more else ""
     return (
         f'<div class="gk-card"><p class="gk-title"><span class="gk-cause">{escape(section.cause)}</span> '
         f'{escape(section.title)}</p><p class="gk-place">{escape(section.place)}</p>{code(section.code)}'
         f'<dl class="gk-facts">{facts}</dl>{notes}'
         f'<p><span class="gk-help">{_word("help", language)}</span> {escape(section.help)}</p>{code(section.change)}'
-        f'<p class="gk-more">{escape(more)}</p></div>'
+        f'<p class="gk-more">{escape(command)}</p></div>'
     )
 
 

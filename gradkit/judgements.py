@@ -6,50 +6,16 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from gradkit import cause_registry
 from gradkit.records import BARREN, PROVEN, Finding, Harmless, Location
 from gradkit.report import Report
 from gradkit.sites import Site
-from gradkit.stops import (
-    ARRAY,
-    CAST,
-    DATA,
-    DETACH,
-    EVAL,
-    FLAG,
-    FREEZE,
-    INFERENCE,
-    NO_GRAD,
-    NUMBER,
-    PARAMETER,
-    REWRAP,
-    SWITCH,
-)  # fmt: skip
+from gradkit.stops import EVAL
 from gradkit.visits import Line
 
 HARMFUL, HARMLESS, NOT_REACHED, UNACCUSED, UNJUDGED = VERDICTS = (
     "harmful", "harmless", "not_reached", "unaccused", "unjudged",
 )  # fmt: skip
-WRITTEN = "inplace_under_no_grad"
-_RECORDING = f"no_grad_block no_grad_decorator inference_mode grad_disabled_globally {WRITTEN}"
-CAUSES = {
-    kind: frozenset(causes.split())
-    for kind, causes in {
-        NO_GRAD: _RECORDING,
-        INFERENCE: _RECORDING,
-        SWITCH: _RECORDING,
-        DETACH: "detach",
-        DATA: "data_attr",
-        FREEZE: "frozen_all new_leaf",
-        EVAL: "",
-        NUMBER: "python_roundtrip numpy_roundtrip",
-        ARRAY: "numpy_roundtrip python_roundtrip",
-        REWRAP: "rewrap_tensor constant_loss new_leaf numpy_roundtrip python_roundtrip",
-        CAST: "integer_cast non_differentiable_op",
-        PARAMETER: "parameter_rewrap params_replaced built_in_forward rewrap_tensor new_leaf",
-        FLAG: "new_leaf grad_on_non_leaf rewrap_tensor parameter_rewrap params_replaced",
-    }.items()
-}
-"""Which findings may be about a kind of site: one of another cause on the same line is about something else there."""
 _NAMELESS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
 
 
@@ -117,15 +83,16 @@ def _accused(sites: Sequence[Site], report: Report) -> dict[int, Finding]:
 
 def _fit(site: Site, finding: Finding) -> int:
     """How well a finding fits a site, 0 if it is about something else: the very same expression, one of the right kind
-    that overlaps it, or a block that what was written into a tensor stands in."""
+    that overlaps it, or a block around the line, if the block is to blame."""
     place, told = site.location, finding.location
     if told is None or os.path.realpath(told.file) != os.path.realpath(place.file):
         return 0
     if (told.line, told.column, told.end_column) == (place.line, place.column, place.end_column):
         return 1000
-    if finding.cause not in CAUSES[site.kind]:
+    cause = cause_registry.cause(finding.cause)
+    if site.kind not in cause.sites:
         return 0
-    if finding.cause == WRITTEN and site.form and place.line < told.line <= site.last_line:
+    if cause.in_block and site.form and place.line < told.line <= site.last_line:
         return 1 + place.line  # of several blocks, the innermost
     return max(_overlap(place, told), 0) if told.line == place.line else 0
 

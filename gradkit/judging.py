@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from gradkit import exercises, failures, optimizers, trial
+from gradkit.cause_registry import failing
 from gradkit.comparing import LOSS, STEP, clear_grads, near, take_weights, weights_of
 from gradkit.diagnose import diagnose
 from gradkit.errors import GradkitError
@@ -208,7 +209,7 @@ class _Round:
             other = tuple(n for n in right if not near(mine[n], right[n], STEP))
             if still:
                 facts = {"names": still, "n": len(still)}
-                yield Remark("still", WRONG, facts, self._report(batch, self.optimizer), ("optimizer_mismatch",))
+                yield Remark("still", WRONG, facts, self._report(batch, self.optimizer), failing("optimizer"))
                 if moved := tuple(n for n in due if n not in still):
                     yield Remark("move", ASIDE, {"names": moved})
                 elif self._all_held(due):

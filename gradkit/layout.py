@@ -6,10 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gradkit import cells, fixes, guide, i18n, imported, printable
+from gradkit import cause_registry, cells, fixes, i18n, imported, printable
 from gradkit.records import Finding, Harmless, Location, Note
 
-_REACHED = ("optimizer_mismatch", "unregistered_parameters", "nan_gradient", "zero_gradient", "hook_misuse")
 MOST_NAMES, MOST_LETTERS = 4, 150
 
 
@@ -47,14 +46,13 @@ class Section:
     notes: tuple[tuple[str, str, tuple[CodeLine, ...]], ...]
     help: str
     change: tuple[CodeLine, ...]
-    guide: bool
 
 
 def section(finding: Finding, total: int, trainable_numel: int, language: str | None = None) -> Section:
     """Lay one finding out. ``total`` and ``trainable_numel``: parameters that should train, and their elements."""
     spot = finding.location
     n = len(finding.parameters)
-    facts = {"n": n, "call": finding.call, "total": total, **_shown(finding.facts)}
+    facts = {"n": n, "call": finding.call, "total": total, **_shown({"via": finding.library, **finding.facts})}
     label = _words(_key(finding, "label"), language, **facts)
     return Section(
         cause=finding.cause,
@@ -65,17 +63,15 @@ def section(finding: Finding, total: int, trainable_numel: int, language: str | 
         notes=tuple(_note(note, language) for note in finding.notes if note.kind != "called_by"),
         help=_words(_key(finding, "help"), language, **facts),
         change=tuple(CodeLine(c.number, printable.line(c.text)[0], sign=c.sign) for c in fixes.derive(finding)),
-        guide=finding.cause in guide.causes(),
     )
 
 
 def _key(finding: Finding, part: str) -> str:
     """The sentence of a cause for its ``title``, ``label`` or ``help``: the one of the variant, if there is such."""
     plain = f"cause.{finding.cause}.{part}"
-    variants = [finding.facts.get("variant", ""), "library" if "via" in finding.facts else ""]
-    if finding.cause == "trainable_unused" and finding.facts.get("used") == "yes":
-        variants.append("dropped")
-    return next((key for v in variants if v and i18n.has(key := f"{plain}_{v}")), plain)
+    worded = cause_registry.cause(finding.cause).variants
+    variants = (finding.variant, "library" if finding.library else "")
+    return next((key for v in variants if v in worded and i18n.has(key := f"{plain}_{v}")), plain)
 
 
 def frame(spot: Location, label: str, around: int = 1) -> tuple[CodeLine, ...]:
@@ -139,12 +135,12 @@ def _facts(finding: Finding, trainable_numel: int, language: str | None) -> list
     if finding.parameters:
         size = f"{finding.numel:,}"
         key = "report.starved_of" if trainable_numel else "report.starved_all"
-        name = "parameters" if finding.cause in _REACHED else "starved"
+        name = "parameters" if cause_registry.cause(finding.cause).arrives else "starved"
         rows.append((name, _words(key, language, names=names, size=size, total=f"{trainable_numel:,}")))
     if finding.module:
         rows.append(("module", printable.name(finding.module)))
     runs = "_runs" if finding.revived and finding.facts.get("error") else ""
-    why = f"proof.{finding.proof}_{finding.facts.get('why', '')}"
+    why = f"proof.{finding.proof}_{finding.doubt}"
     key = why if i18n.has(why) else f"proof.{finding.proof}{runs}"
     facts = {"n": len(finding.revived or finding.parameters), "reruns": finding.reruns, **_shown(finding.facts)}
     rows.append((finding.proof, _words(key, language, **facts)))

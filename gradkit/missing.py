@@ -34,8 +34,7 @@ def _in_a_script(e: Evidence, name: str) -> bool:
 
 def _inside_a_script(names: Sequence[str]) -> list[Finding]:
     """What a scripted module computes cannot be seen: the cut is said to be in there, and no line is named."""
-    facts = {"variant": "scripted"}
-    return [Finding("unknown", None, (), LIKELY, tuple(names), facts=facts)] if names else []
+    return [Finding("unknown", None, (), LIKELY, tuple(names), variant="scripted")] if names else []
 
 
 def _why(e: Evidence, names: list[str]) -> list[Finding]:
@@ -194,7 +193,9 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
     owner = _home(names)
     if used:
         notes = _last_use(e, names)
-        return Finding("trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts)
+        return Finding(
+            "trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts, variant="dropped"
+        )
     why = idle.reason(e, names[0])
     notes = [Note("not_run", why.use, {"attribute": attribute})] if why is not None and why.use is not None else []
     if not notes and attribute:
@@ -202,8 +203,10 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
     if why is None:
         return Finding("trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts)
     notes += [Note("defined", spot, {"attribute": attribute})] if spot is not None else []
-    facts |= {"variant": why.kind, "name": why.name}
-    return Finding("trainable_unused", why.location, tuple(notes), LIKELY, tuple(names), module=owner, facts=facts)
+    return Finding(
+        "trainable_unused", why.location, tuple(notes), LIKELY, tuple(names), module=owner,
+        facts={**facts, "name": why.name}, variant=why.kind,
+    )  # fmt: skip
 
 
 def _home(names: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ def name(e: Evidence) -> list[Finding]:
 
 def _finding(
     cause: str, e: Evidence, mishap: Mishap, spot: Location | None, *, call: str = "", proof: str = OBSERVED,
-    names: Sequence[str] = (), chain: Chain | None = None, **facts: str,
+    names: Sequence[str] = (), chain: Chain | None = None, variant: str = "", **facts: str,
 ) -> Finding:  # fmt: skip
     chain = mishap.chain if chain is None else chain
     there = innermost(chain)
@@ -40,8 +40,9 @@ def _finding(
     told = {"error": mishap.message.splitlines()[0].split(". ")[0], **facts}
     revived = tuple(n for n in e.wanted if n in (e.mended.revived or ())) if proof == PROVEN else ()
     return Finding(
-        cause, spot, tuple(notes), proof, tuple(names), call=call, revived=revived, reruns=e.mended.runs, facts=told
-    )
+        cause, spot, tuple(notes), proof, tuple(names), call=call, revived=revived, reruns=e.mended.runs, facts=told,
+        variant=variant,
+    )  # fmt: skip
 
 
 # -- a second time --------------------------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ def misused(e: Evidence) -> list[Finding]:
             innermost(one.chain),
             tuple(called_by(one.chain)),
             OBSERVED,
-            facts={"variant": one.kind},
+            variant=one.kind,
         )
         for one in e.misuses
     ]

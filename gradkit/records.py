@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 PROVEN, LIKELY, OBSERVED = "proven", "likely", "observed"
+DOUBTS = STORED, RAISED, SEVERAL, NOT_RUN, NOT_REVIVED, READ = (
+    "stored", "raised", "several", "not_run", "not_revived", "read",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,11 @@ class Finding:
         revived: parameters that a rerun with this cut undone brought back to life.
         reruns: how many reruns the proof took.
         facts: further values for the sentences of this cause.
+        variant: the way in which the cause shows here; ``""`` for the usual one.
+        library: the library's function in which it happened, ``""`` if it was in the user's own code.
+        doubt: why it is no more than likely: ``"stored"`` (the value went where no rerun can undo it), ``"raised"``
+            (the rerun did), ``"several"`` (lines could have done it), ``"not_run"`` (again), ``"not_revived"`` (not all
+            parameters were), ``"read"`` (off run and source; a rerun has nothing to undo); ``""`` if that is not known.
     """
 
     cause: str
@@ -106,6 +114,9 @@ class Finding:
     revived: tuple[str, ...] = ()
     reruns: int = 0
     facts: dict[str, str] = field(default_factory=dict)
+    variant: str = field(default="", kw_only=True)
+    library: str = field(default="", kw_only=True)
+    doubt: str = field(default="", kw_only=True)
 
     @property
     def also(self) -> tuple[Location, ...]:

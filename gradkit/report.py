@@ -222,7 +222,7 @@ class Report:
         """Everything that was found as plain data, for scripts: the same in every language."""
         return {
             "healthy": self.healthy, "label": self.label, "loss": self.loss, "backward": self.backward,
-            "error": self.error, "runs": self.runs, "findings": [dataclasses.asdict(f) for f in self.findings],
+            "error": self.error, "runs": self.runs, "findings": [_found(f) for f in self.findings],
             "parameters": [_plain(dataclasses.asdict(p)) for p in self.parameters],
             "harmless": [dataclasses.asdict(one) for one in self.harmless], "left": list(self.left),
             "untried": [dataclasses.asdict(one) for one in self.untried],
@@ -236,6 +236,13 @@ class Report:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": self.text(), "text/html": self.html()}
+
+
+def _found(finding: Finding) -> dict[str, Any]:
+    """A finding as plain data. Its variant, library and doubt stand among its facts there, where there are such."""
+    row = dataclasses.asdict(finding)
+    told = {"variant": row.pop("variant"), "via": row.pop("library"), "why": row.pop("doubt")}
+    return {**row, "facts": {**row["facts"], **{name: value for name, value in told.items() if value}}}
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from gradkit import births, cuts, frames, replay, scopes, sources, writes
 from gradkit.calls import GRAD, UNSEEN
 from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REWRAP, UNDECLARED, Cut
 from gradkit.evidence import Beside, Evidence, called_by, line_of
-from gradkit.records import LIKELY, PROVEN, Finding, Location, Note
+from gradkit.records import LIKELY, NOT_REVIVED, NOT_RUN, PROVEN, RAISED, STORED, Finding, Location, Note
 from gradkit.traces import (
     BLOCK,
     CHECKPOINT,
@@ -54,7 +54,7 @@ def name(e: Evidence) -> list[Finding]:
     integers = {f.location for f in found.values() if f.cause == "integer_cast"}
     return sorted(
         found.values(),
-        key=lambda f: (0 if total else -len(f.parameters), "via" in f.facts and f.location in integers),
+        key=lambda f: (0 if total else -len(f.parameters), bool(f.library) and f.location in integers),
     )
 
 
@@ -131,8 +131,8 @@ def _findings(cut: Cut, entered: Call | None, e: Evidence) -> list[Finding]:
     around = Note("unrecorded", whole.location) if whole.location is not None else None
     return [
         replace(
-            whole, cause="inplace_under_no_grad", location=frames.locate(call.chain[0]), call=call.name, facts={},
-            notes=(*([around] if around is not None else []), *called_by(call.chain)),
+            whole, cause="inplace_under_no_grad", location=frames.locate(call.chain[0]), call=call.name,
+            notes=(*([around] if around is not None else []), *called_by(call.chain)), facts={}, library="", doubt="",
         )
         for call in {line_of(call): call for call in written}.values()
     ]  # fmt: skip
@@ -153,19 +153,21 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     inside = entered or first
     module = e.trace.modules[inside.module] if inside is not None and inside.module >= 0 else ""
     notes = (*(_inside(region, inside) if cause != "custom_function" else ()), *_returns(cut, e), *called_by(chain))
-    facts = {**_facts(region), **_doubt(cut, proof, e)}
-    return Finding(cause, spot, notes, proof, cut.parameters, 0, module, call, revived, e.reruns, facts)
+    doubt = _doubt(cut, e) if proof == LIKELY else ""
+    return Finding(
+        cause, spot, notes, proof, cut.parameters, module=module, call=call, revived=revived, reruns=e.reruns,
+        facts={"raised": e.rerun_error.splitlines()[0]} if doubt == RAISED else {}, doubt=doubt,
+        library=region.via if region is not None else "",
+    )  # fmt: skip
 
 
-def _doubt(cut: Cut, proof: str, e: Evidence) -> dict[str, str]:
+def _doubt(cut: Cut, e: Evidence) -> str:
     """Why a cut is no more than likely."""
-    if proof != LIKELY:
-        return {}
     if not replay.can_undo(cut):
-        return {"why": "stored"}
+        return STORED
     if e.rerun_error:
-        return {"why": "raised", "raised": e.rerun_error.splitlines()[0]}
-    return {"why": "not_run" if e.revived is None else "not_revived"}
+        return RAISED
+    return NOT_RUN if e.revived is None else NOT_REVIVED
 
 
 def _cause(cut: Cut, region: Region | None, calls: Sequence[Call], e: Evidence) -> str:
@@ -205,10 +207,6 @@ def _in_library(call: Call, e: Evidence) -> bool:
     """Whether a library's function that records nothing came to hand out integers by this operation."""
     inside = any(e.trace.regions[r].via for r in call.regions)
     return inside and not any(e.trace.values[o].floating for o in call.outputs)
-
-
-def _facts(region: Region | None) -> dict[str, str]:
-    return {"via": region.via} if region is not None and region.via else {}
 
 
 def _location(cut: Cut, region: Region | None, call: Call | None, e: Evidence) -> Location | None:

@@ -44,15 +44,15 @@ def _finding(e: Evidence, one: Silencer) -> Finding:
     at = frames.innermost(next(iter(placed))) if len(placed) == 1 else None
     if at is not None and spot is not None and (at.file, at.line) != (spot.file, spot.line):
         notes.append(Note("registered", at))
-    facts = {"variant": "emptied" if first.emptied and one.kind != HIDDEN else one.kind}
+    variant = "emptied" if first.emptied and one.kind != HIDDEN else one.kind
     if one.kind == HIDDEN:
         call = e.trace.calls[one.spoiler] if 0 <= one.spoiler < len(e.trace.calls) else None
         source = frames.innermost(call.chain) if call is not None else None
         if call is not None and source is not None:
             notes.append(Note("nan_from", source, {"call": call.name}))
-        return Finding("hook_misuse", spot, tuple(notes), OBSERVED, one.parameters, facts=facts)
+        return Finding("hook_misuse", spot, tuple(notes), OBSERVED, one.parameters, variant=variant)
     return Finding(
-        "hook_misuse", spot, tuple(notes), PROVEN, one.parameters, revived=one.parameters, reruns=1, facts=facts
+        "hook_misuse", spot, tuple(notes), PROVEN, one.parameters, revived=one.parameters, reruns=1, variant=variant
     )
 
 

@@ -9,7 +9,7 @@ from gradkit import classes, creation, scopes, setups, sources
 from gradkit.evidence import Evidence
 from gradkit.inventory import Adapter, Hidden
 from gradkit.optimizers import LEFT_OUT, NEW
-from gradkit.records import LIKELY, OBSERVED, Finding, Location, Note
+from gradkit.records import LIKELY, OBSERVED, SEVERAL, Finding, Location, Note
 
 
 def name(e: Evidence) -> list[Finding]:
@@ -40,8 +40,8 @@ def _disabled(e: Evidence) -> list[Finding]:
     chains = [c.chain for c in e.trace.calls if c.module >= 0 and f"{e.trace.modules[c.module]}.".startswith(inside)]
     blocks = (scopes.around(point, _DISABLES) for point in dict.fromkeys(p for chain in chains for p in chain))
     spot = next((block for block in blocks if block is not None), None) or sources.disabling(e.files, e.near)
-    facts = {"adapter": adapter.name, "active": "–", "variant": "disabled"}
-    return [Finding("adapter_inactive", spot, (), OBSERVED, mine, facts=facts)]
+    facts = {"adapter": adapter.name, "active": "–"}
+    return [Finding("adapter_inactive", spot, (), OBSERVED, mine, facts=facts, variant="disabled")]
 
 
 def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
@@ -53,10 +53,10 @@ def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
             facts = {"adapter": adapter.name, "kind": adapter.kind}
             lines = sources.loading(e.files, e.near)
             loaded, others = next(iter(lines), None), lines[1:]
-            facts |= {"why": "several"} if others else {}
             notes = tuple(Note("or_here", spot) for spot in others[:3])
             spot, proof = loaded or _freezer(e, mine), LIKELY if others else OBSERVED
-            found.append(Finding("adapter_inference_mode", spot, notes, proof, tuple(mine), facts=facts))
+            doubt = SEVERAL if others else ""
+            found.append(Finding("adapter_inference_mode", spot, notes, proof, tuple(mine), facts=facts, doubt=doubt))
             again = sources.freezing_after(loaded) if loaded is not None else None
             if again is not None:
                 found.append(Finding("frozen_all", again, (), LIKELY, tuple(mine)))
@@ -64,8 +64,8 @@ def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
             left = [n for n in left if n not in mine]
     if left and not told:
         flag = sources.flag_on_module(e.files) if e.no_op_flags else None
-        facts = {"variant": "module_flag"} if flag is not None else {}
-        found.append(Finding("frozen_all", flag or _freezer(e, left), (), OBSERVED, tuple(left), facts=facts))
+        variant = "module_flag" if flag is not None else ""
+        found.append(Finding("frozen_all", flag or _freezer(e, left), (), OBSERVED, tuple(left), variant=variant))
     return found
 
 

@@ -65,8 +65,7 @@ def _section(section: Section, language: str | None, fit: Callable[[str], str]) 
         for line in change:
             yield f"{line.number:>{width}} {line.sign} {line.text.expandtabs(4)}".rstrip()
         yield f"{pad} |"
-    if section.guide:
-        yield i18n.words("report.more", language, command=f"gradkit guide {section.cause}")
+    yield i18n.words("report.more", language, command=f"gradkit guide {section.cause}")
 
 
 def _frame(code: Iterable[CodeLine], width: int, fit: Callable[[str], str]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gradkit import breakdown, printable
+from gradkit.cause_registry import failing
 from gradkit.checklist import FAILED, MARKS, NOTED, OPEN, PASSED, Check
 from gradkit.i18n import words
 from gradkit.records import Parameter
@@ -206,7 +207,8 @@ def _nonzero(report: Report) -> Check:
     zero = [name for name, norm in norms.items() if norm == 0]
     if not norms or report.error:
         return Check("nonzero", OPEN)
-    blamed = {name for finding in report.findings if finding.cause == "zero_gradient" for name in finding.parameters}
+    found = [finding for finding in report.findings if finding.cause in failing("nonzero")]
+    blamed = {name for finding in found for name in finding.parameters}
     facts = {"n": len(zero), "name": zero[0]} if zero else {}
     state = PASSED if not zero else FAILED if len(zero) == len(norms) or blamed.intersection(zero) else NOTED
     return Check("nonzero", state, facts)
@@ -218,7 +220,7 @@ def _optimizer(report: Report, holding: Holding) -> Check:
     kinds = ", ".join(holding.kinds)
     if not holding.missing:
         return Check("optimizer", PASSED, {"kinds": kinds, "n": len(_wanted(report))})
-    certain = holding.given or any(finding.cause == "optimizer_mismatch" for finding in report.findings)
+    certain = holding.given or any(finding.cause in failing("optimizer") for finding in report.findings)
     facts = {"kinds": kinds, "n": len(holding.missing), "name": holding.missing[0]}
     return Check("optimizer", FAILED if certain else NOTED, facts)
 

@@ -37,8 +37,9 @@ def _finding(e: Evidence, group: list[Vanishing]) -> Finding:
         written, notes = _written(e, first, spot, notes)
         proof, spot = (LIKELY if written is not None else OBSERVED), written or spot
     module = e.trace.modules[first.call.module] if first.call.module >= 0 else ""
-    facts = {"variant": first.kind}
-    return Finding("zero_gradient", spot, tuple(notes), proof, names, 0, module, first.call.name, facts=facts)
+    return Finding(
+        "zero_gradient", spot, tuple(notes), proof, names, module=module, call=first.call.name, variant=first.kind
+    )
 
 
 def _written(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 
 import ipywidgets
 
-from gradkit import guide, html
+from gradkit import html
 from gradkit.i18n import words
 from gradkit.printable import entities as escape
 from gradkit.report import Report
@@ -71,12 +70,10 @@ class Findings(Column):
         show(self.more, count > shown)
 
     def _card(self, report: Report, index: int) -> Column:
-        section = dataclasses.replace(report.sections(self._language)[index], guide=False)
-        body = ipywidgets.HTML(f'<div class="gk">{html.card(section, self._language)}</div>')
-        buttons = [Press("panel.findings.look", functools.partial(self._look, index))]
-        if section.cause in guide.causes():
-            walk = Press("panel.findings.walk", functools.partial(self._walk, index), look="gkp-accent")
-            buttons.insert(0, walk)
-        row = Row(*buttons, look="gkp-buttons")
+        section = report.sections(self._language)[index]
+        body = ipywidgets.HTML(f'<div class="gk">{html.card(section, self._language, more=False)}</div>')
+        walk = Press("panel.findings.walk", functools.partial(self._walk, index), look="gkp-accent")
+        look = Press("panel.findings.look", functools.partial(self._look, index))
+        row = Row(walk, look, look="gkp-buttons")
         row.speak(self._language)
         return Column(body, row, look="gkp-finding")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from gradkit import fixes, guide
+from gradkit import fixes
 from gradkit.edits import Edit
 from gradkit.fixes import Change
 from gradkit.layout import Section
@@ -66,8 +66,6 @@ def carry_on(known: dict[Key, Stop], report: Report, *, same: bool) -> dict[Key,
     """
     found: dict[Key, Stop] = {}
     for index, finding in enumerate(report.findings):
-        if finding.cause not in guide.causes():
-            continue
         old = known.get(_key(finding)) if same else None
         found.setdefault(
             _key(finding), Stop(report, index, old.at, old.seen, edit=old.edit) if old else Stop(report, index)

@@ -8,6 +8,7 @@ from gradkit.beliefs import claim as claim
 from gradkit.beliefs import claims as claims
 from gradkit.diagnose import diagnose as diagnose
 from gradkit.errors import GradkitError as GradkitError
+from gradkit.guide import guide as guide
 from gradkit.i18n import language as language
 from gradkit.scan import scan as scan
 from gradkit.trial import judge as judge
@@ -19,9 +20,21 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "GradkitError", "__version__", "claim", "claims", "diagnose", "judge", "language", "panel", "quiz", "scan",
-    "verify",
+    "GradkitError", "__version__", "causes", "claim", "claims", "diagnose", "guide", "judge", "language", "panel",
+    "quiz", "scan", "verify",
 ]  # fmt: skip
+
+
+def causes() -> tuple[str, ...]:
+    """The ids of all causes that a diagnosis can name, in alphabetical order; each has a :func:`guide`.
+
+    Example:
+        >>> "detach" in causes()
+        True
+    """
+    from gradkit.cause_registry import causes
+
+    return causes()
 
 
 def panel(model: Any = None, batch: Any = None, **given: Any) -> Panel:

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from gradkit import guide, guidebooks, i18n, pages
+from gradkit import cause_registry, guidebooks, i18n, pages
 from gradkit.errors import GradkitError
 from gradkit.pages import Page
 
@@ -37,7 +37,7 @@ def names() -> tuple[str, ...]:
         >>> "guides/detach" in names()
         True
     """
-    return (*sources(), *(GUIDES + cause for cause in guide.causes()))
+    return (*sources(), *(GUIDES + cause for cause in cause_registry.causes()))
 
 
 def read(name: str) -> tuple[Page, ...]:

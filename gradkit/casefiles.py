@@ -14,22 +14,11 @@ from importlib import resources
 from pathlib import Path
 from types import ModuleType
 
-from gradkit import paired
+from gradkit import cause_registry, paired
 from gradkit.errors import GradkitError
 
 _CUT = re.compile(r"\s*# CUT$")
 _MARK = re.compile(r"^\s*# \[(\w+)\]$")
-
-
-@functools.cache
-def causes() -> tuple[str, ...]:
-    """The causes that have a guide, in alphabetical order.
-
-    Example:
-        >>> "detach" in causes()
-        True
-    """
-    return tuple(sorted(entry.name for entry in _root().iterdir() if (entry / "case.py").is_file()))
 
 
 def region(cause: str, name: str) -> str:
@@ -135,13 +124,7 @@ def folder(cause: str) -> Path:
     Raises:
         GradkitError: ``no_such_guide``.
     """
-    if cause not in causes():
-        raise GradkitError("no_such_guide", cause=cause, known=", ".join(causes()))
-    return _root() / cause
-
-
-def _root() -> Path:
-    return Path(str(resources.files("gradkit").joinpath("guides")))
+    return Path(str(resources.files("gradkit").joinpath("guides"))) / cause_registry.cause(cause).id
 
 
 def difference(cause: str, before: str, after: str) -> str:

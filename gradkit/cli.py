@@ -224,17 +224,20 @@ def _diagnose(options: argparse.Namespace) -> int:
 
 
 def _guide(options: argparse.Namespace) -> int:
-    from gradkit import guide
+    from gradkit.guide import guide, markdown
 
-    say(guide.markdown(guide.guide(options.cause)), end="")
+    say(markdown(guide(options.cause)), end="")
     return HEALTHY
 
 
 def _guides(_: argparse.Namespace) -> int:
-    from gradkit import guide
+    from gradkit import cause_registry
+    from gradkit.guide import guide
 
-    for cause in guide.causes():
-        say(f"{cause:26}{guide.guide(cause).title}")
+    for family, causes in cause_registry.families().items():
+        say(words(f"guide.family.{family}"))
+        for cause in causes:
+            say(f"  {cause:26}{guide(cause).title}")
     return HEALTHY
 
 

@@ -12,10 +12,8 @@ import re
 from dataclasses import dataclass, replace
 
 from gradkit import beliefs, i18n, paired
-from gradkit.casefiles import causes, cut_lines, definition, difference, folder, load_case, region
+from gradkit.casefiles import definition, difference, folder, region
 from gradkit.errors import GradkitError
-
-__all__ = ["STEPS", "Guide", "GuideStep", "causes", "cut_lines", "guide", "load_case", "markdown", "outline", "region"]
 
 STEPS = ("symptom", "why", "see", "fix", "verify", "not_this")
 

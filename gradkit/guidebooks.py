@@ -6,7 +6,8 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from gradkit import casefiles, guide, i18n
+from gradkit import casefiles, i18n
+from gradkit.guide import STEPS, Guide, outline
 from gradkit.guidecode import Program, flat
 from gradkit.i18n import words
 from gradkit.pages import Page, stamp
@@ -33,7 +34,7 @@ class _Binder:
     def __init__(self, cause: str) -> None:
         self.cause = cause
         self.program = Program(casefiles.source(cause))
-        self.outlines = {language: guide.outline(cause, language) for language in i18n.LANGUAGES}
+        self.outlines = {language: outline(cause, language) for language in i18n.LANGUAGES}
         self.shown: set[str] = set()
 
     def pages(self) -> Iterator[Page]:
@@ -41,7 +42,7 @@ class _Binder:
         yield _text({code: _said("program", code) for code in i18n.LANGUAGES})
         yield _code(self.program.head)
         yield from self._needed("make", "SHOULD_TRAIN")
-        for number, name in enumerate(guide.STEPS):
+        for number, name in enumerate(STEPS):
             yield from self._step(number)
             if name == "symptom":
                 yield _text({code: _said("ask", code) for code in i18n.LANGUAGES})
@@ -50,7 +51,7 @@ class _Binder:
                 yield _text({code: _said("ask_again", code) for code in i18n.LANGUAGES})
                 yield _code(self._diagnosis("make_fixed"))
 
-    def _guides(self) -> list[tuple[str, guide.Guide]]:
+    def _guides(self) -> list[tuple[str, Guide]]:
         return list(self.outlines.items())
 
     def _step(self, number: int) -> Iterator[Page]:
@@ -100,7 +101,7 @@ class _Binder:
         return f"model, step = {maker}()\ngradkit.diagnose({', '.join(given)})"
 
 
-def _titled(one: guide.Guide, number: int) -> str:
+def _titled(one: Guide, number: int) -> str:
     step = one.steps[number]
     facts = {"number": number + 1, "step": words(f"guide.step.{step.id}", one.language), "title": step.title}
     return words("guide.heading", one.language, **facts) + "\n\n" + step.markdown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import gradkit
+from gradkit import types
 from tools import api
 
 
@@ -17,6 +18,7 @@ def test_the_page_says_what_the_docstrings_say(language: str) -> None:
 def test_all_that_the_package_offers_is_on_the_page() -> None:
     named = {name for names in api.PUBLIC.values() for name in names}
     assert {f"gradkit.{name}" for name in gradkit.__all__} - named - {"gradkit.__version__"} == set()
+    assert {f"gradkit.types.{name}" for name in types.__all__} - named == set()
 
 
 def test_a_section_of_a_docstring_becomes_a_list() -> None:

@@ -24,14 +24,14 @@ sys.path.insert(0, str(REPO))
 
 PAGES = {"en": REPO / "docs" / "api.md", "zh": REPO / "docs" / "api.zh.md"}
 PUBLIC: dict[tuple[str, str], tuple[str, ...]] = {
-    ("Diagnose", "诊断"): ("gradkit.diagnose", "gradkit.report.Report"),
+    ("Diagnose", "诊断"): ("gradkit.diagnose", "gradkit.types.Report"),
     ("What a report is made of", "报告由什么组成"): (
-        "gradkit.records.Finding", "gradkit.records.Location", "gradkit.records.Note", "gradkit.records.Harmless",
-        "gradkit.records.Parameter", "gradkit.checklist.Check", "gradkit.breakdown.Share",
+        "gradkit.types.Finding", "gradkit.types.Location", "gradkit.types.Note", "gradkit.types.Harmless",
+        "gradkit.types.Parameter", "gradkit.types.Check", "gradkit.types.Share", "gradkit.types.Untried",
     ),
     ("Check in a CI", "在 CI 中检查"): (
-        "gradkit.verify", "gradkit.verification.Verification", "gradkit.scan", "gradkit.scanned.Scan",
-        "gradkit.judgements.Judgement", "gradkit.sites.Site", "gradkit.testing.assert_learns",
+        "gradkit.verify", "gradkit.types.Verification", "gradkit.scan", "gradkit.types.Scan",
+        "gradkit.types.Judgement", "gradkit.types.Site", "gradkit.types.Skipped", "gradkit.testing.assert_learns",
     ),
     ("Load what you have", "载入手头已有的东西"): (
         "gradkit.load.Step", "gradkit.load.from_objects", "gradkit.load.from_step", "gradkit.load.from_spec",
@@ -39,8 +39,8 @@ PUBLIC: dict[tuple[str, str], tuple[str, ...]] = {
     ),
     ("In a notebook", "在 notebook 中"): ("gradkit.panel", "gradkit.quiz"),
     ("Guides and beliefs", "指南与说法"): (
-        "gradkit.guide.causes", "gradkit.guide.guide", "gradkit.guide.Guide", "gradkit.claims", "gradkit.claim",
-        "gradkit.judge",
+        "gradkit.causes", "gradkit.guide", "gradkit.types.Guide", "gradkit.types.GuideStep", "gradkit.claims",
+        "gradkit.claim", "gradkit.types.Claim", "gradkit.judge", "gradkit.types.Trial",
     ),
     ("Language and errors", "语言与错误"): ("gradkit.language", "gradkit.GradkitError"),
 }  # fmt: skip

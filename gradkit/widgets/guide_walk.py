@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import ipywidgets
 
-from gradkit import guide, html
+from gradkit import html
 from gradkit.checklist import MARKS
+from gradkit.guide import STEPS, guide
 from gradkit.i18n import words
 from gradkit.printable import entities as escape
 from gradkit.report import Report
@@ -17,8 +18,8 @@ from gradkit.widgets.own_change import OwnChange
 from gradkit.widgets.parts import Column, Press, Row, show, shown
 from gradkit.widgets.stops import Key, Stop, carry_on
 
-LAST = len(guide.STEPS) - 1
-SEE, FIX, VERIFY = (guide.STEPS.index(name) for name in ("see", "fix", "verify"))
+LAST = len(STEPS) - 1
+SEE, FIX, VERIFY = (STEPS.index(name) for name in ("see", "fix", "verify"))
 
 
 class GuideWalk(Column):
@@ -47,7 +48,7 @@ class GuideWalk(Column):
         self.stops = Row(look="gkp-causes")
         self.steps = tuple(
             Press(f"guide.step.{name}", functools.partial(self.go, number), look="gkp-step")
-            for number, name in enumerate(guide.STEPS)
+            for number, name in enumerate(STEPS)
         )
         self.title, self.head, self.mine, self.page = (ipywidgets.HTML() for _ in range(4))
         self.change = OwnChange(again)
@@ -122,7 +123,7 @@ class GuideWalk(Column):
         stop = self.stop
         if stop is None:
             return
-        text = guide.guide(self.cause, self._language)
+        text = guide(self.cause, self._language)
         step = text.steps[stop.at]
         head = f"<h3>{phrase(text.title)}</h3><p>{phrase(text.summary)}</p>"
         self.title.value = f'<div class="gkp-guide-title">{head}</div>'

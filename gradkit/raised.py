@@ -31,7 +31,7 @@ def name(e: Evidence) -> list[Finding]:
 
 def _finding(
     cause: str, e: Evidence, mishap: Mishap, spot: Location | None, *, call: str = "", proof: str = OBSERVED,
-    names: Sequence[str] = (), chain: Chain | None = None, variant: str = "", **facts: str,
+    names: Sequence[str] = (), chain: Chain | None = None, **facts: str,
 ) -> Finding:  # fmt: skip
     chain = mishap.chain if chain is None else chain
     there = innermost(chain)
@@ -40,9 +40,8 @@ def _finding(
     told = {"error": mishap.message.splitlines()[0].split(". ")[0], **facts}
     revived = tuple(n for n in e.wanted if n in (e.mended.revived or ())) if proof == PROVEN else ()
     return Finding(
-        cause, spot, tuple(notes), proof, tuple(names), call=call, revived=revived, reruns=e.mended.runs, facts=told,
-        variant=variant,
-    )  # fmt: skip
+        cause, spot, tuple(notes), proof, tuple(names), call=call, revived=revived, reruns=e.mended.runs, facts=told
+    )
 
 
 # -- a second time --------------------------------------------------------------------------------------------------
@@ -52,11 +51,9 @@ def _twice(e: Evidence, mishap: Mishap) -> list[Finding]:
     """The graph of an earlier backward is used again: the line that should have let it go, or that uses it."""
     freeing = next((chain for chain, calls in reversed(mishap.freeing) if _frees(e, calls)), ())
     if mishap.in_step and freeing and not mishap.trained:
-        found = _finding(
-            "double_backward", e, mishap, innermost(freeing), call="backward", chain=freeing, variant="frees"
-        )
+        found = _finding("double_backward", e, mishap, innermost(freeing), call="backward", chain=freeing)
         again = Note("again", frames.locate(mishap.chain[0]), {}) if mishap.chain else None
-        return [replace(found, notes=(*found.notes, *([again] if again else [])))]
+        return [replace(found, notes=(*found.notes, *([again] if again else [])), variant="frees")]
     proof = PROVEN if e.mended.revived else LIKELY
     calls = [call for call, _ in e.crossing]
     places = _dropped(e) or _kept(e) or [(innermost(c.chain), c) for c in calls]
@@ -127,8 +124,8 @@ def _unused(e: Evidence, mishap: Mishap) -> list[Finding]:
     if spot is not None and asked is not None:
         notes.append(Note("asked_here", asked, {}))
     proof, variant = (LIKELY, "") if spot else (OBSERVED, "asked")
-    found = _finding("unused_input", e, mishap, spot or asked, proof=proof, variant=variant)
-    return [replace(found, notes=tuple(notes))]
+    found = _finding("unused_input", e, mishap, spot or asked, proof=proof)
+    return [replace(found, notes=tuple(notes), variant=variant)]
 
 
 def _branched(e: Evidence, mishap: Mishap) -> Finding | None:
@@ -148,8 +145,8 @@ def _branched(e: Evidence, mishap: Mishap) -> Finding | None:
     asked = innermost(mishap.chain)
     notes = [*called_by(beside[0].chain), *([Note("asked_here", asked, {})] if asked is not None else [])]
     spot, name = frames.locate(beside[0].chain[0]), beside[0].name
-    found = _finding("unused_input", e, mishap, spot, call=name, proof=LIKELY, variant="branch")
-    return replace(found, notes=tuple(notes))
+    found = _finding("unused_input", e, mishap, spot, call=name, proof=LIKELY)
+    return replace(found, notes=tuple(notes), variant="branch")
 
 
 def _ignoring(e: Evidence, last: Call) -> Location | None:
@@ -206,9 +203,13 @@ def _hook_result(e: Evidence, mishap: Mishap) -> list[Finding]:
     """A hook returns what is no gradient: torch says so from outside of any line of the user's."""
     found = []
     for one in e.silencers:
-        blamed = _finding("hook_misuse", e, mishap, silenced.location(one), chain=(), variant="refused")
+        blamed = _refused(e, mishap, silenced.location(one))
         found.append(replace(blamed, proof=PROVEN, revived=one.parameters, reruns=1) if one.parameters else blamed)
-    return by_line(found) or [_finding("hook_misuse", e, mishap, None, variant="refused", chain=())]
+    return by_line(found) or [_refused(e, mishap, None)]
+
+
+def _refused(e: Evidence, mishap: Mishap, spot: Location | None) -> Finding:
+    return replace(_finding("hook_misuse", e, mishap, spot, chain=()), variant="refused")
 
 
 def _scaler(e: Evidence, mishap: Mishap) -> list[Finding]:

@@ -14,8 +14,9 @@ from gradkit.guide import Guide, GuideStep
 from gradkit.judgements import Judgement
 from gradkit.records import Finding, Harmless, Location, Note, Parameter, Untried
 from gradkit.report import Report
-from gradkit.scanned import Scan, Skipped
+from gradkit.scanned import Scan
 from gradkit.sites import Site
+from gradkit.texts import Skipped
 from gradkit.trial import Trial
 from gradkit.verification import Verification
 

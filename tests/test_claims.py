@@ -13,7 +13,7 @@ import torch
 from packaging.version import Version
 
 import gradkit
-from gradkit import beliefs, guide, paired, trial
+from gradkit import beliefs, cause_registry, paired, trial
 from gradkit.cli import FINDINGS, HEALTHY, main
 from gradkit.errors import GradkitError
 
@@ -61,7 +61,7 @@ def test_the_text_is_whole(name: str, language: str) -> None:
     assert claim.topic in beliefs.TOPICS
     assert claim.verdict in ("true", "false", "depends")
     assert bool(claim.holds) == (claim.verdict == "depends")
-    assert set(claim.causes) <= set(guide.causes())
+    assert set(claim.causes) <= set(cause_registry.causes())
     assert all(address.startswith(("https://", "http://")) for address in claim.sources)
 
 

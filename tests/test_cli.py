@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gradkit import bookshelf, guide, i18n
+from gradkit import bookshelf, cause_registry, i18n
 from gradkit.cli import COULD_NOT_RUN, FINDINGS, HEALTHY, main
 from gradkit.errors import GradkitError
+from gradkit.guide import guide, markdown
 from gradkit.lab import lab_command, lab_environment, start_notebook
 
 TRAIN = """\
@@ -127,7 +128,7 @@ def test_a_chinese_terminal_is_spoken_to_in_chinese(
 ) -> None:
     monkeypatch.setenv("LANG", "zh_CN.UTF-8")
     main(["guide", "detach"])
-    assert capsys.readouterr().out == guide.markdown(guide.guide("detach", "zh"))
+    assert capsys.readouterr().out == markdown(guide("detach", "zh"))
 
 
 @pytest.mark.parametrize(
@@ -163,15 +164,21 @@ def test_an_unknown_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_fault_of_our_own_is_not_taken_for_a_finding(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(guide, "causes", lambda: 1 / 0)
+    monkeypatch.setattr(cause_registry, "families", lambda: 1 / 0)
     assert main(["guides"]) == COULD_NOT_RUN
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_every_cause_is_listed_with_its_title(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_cause_is_listed_with_its_title_below_its_family(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["guides"]) == HEALTHY
-    listed = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
-    assert listed == [[cause, guide.guide(cause, "en").title] for cause in guide.causes()]
+    lines = capsys.readouterr().out.splitlines()
+    listed = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
+    assert sorted(listed) == [[cause, guide(cause, "en").title] for cause in cause_registry.causes()]
+    families = cause_registry.families()
+    assert [line for line in lines if not line.startswith("  ")] == [
+        i18n.words(f"guide.family.{family}", "en") for family in families
+    ]
+    assert [cause for cause, _ in listed] == [cause for causes in families.values() for cause in causes]
 
 
 def test_python_m_gradkit_is_the_same_command(tmp_path: Path) -> None:

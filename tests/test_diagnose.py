@@ -423,5 +423,5 @@ def test_of_a_cut_inside_a_scripted_module_it_is_said_that_it_cannot_be_seen(com
     model = nn.ModuleDict({"inside": compiled(Narrow())})
     report = gradkit.diagnose(lambda: model["inside"](torch.ones(3, 4)).sum(), model=model)
     (finding,) = report.findings
-    assert (finding.cause, finding.location, finding.facts["variant"]) == ("unknown", None, "scripted")
+    assert (finding.cause, finding.location, finding.variant) == ("unknown", None, "scripted")
     assert set(finding.parameters) == {"inside.inner.weight", "inside.inner.bias"}

@@ -15,94 +15,17 @@ import pytest
 import torch
 
 import gradkit
-from gradkit import beliefs, guide
+from gradkit import beliefs, casefiles, cause_registry
 from gradkit.errors import GradkitError
+from gradkit.guide import STEPS, guide, markdown
 from gradkit.report import Report
 
-CAUSES = (
-    "adapter_inactive",
-    "adapter_inference_mode",
-    "amp_misuse",
-    "built_in_forward",
-    "cached_tensor",
-    "checkpoint_reentrant",
-    "constant_loss",
-    "create_graph_missing",
-    "custom_function",
-    "data_attr",
-    "ddp_unused",
-    "detach",
-    "double_backward",
-    "frozen_all",
-    "grad_disabled_globally",
-    "grad_on_non_leaf",
-    "hook_misuse",
-    "inference_mode",
-    "inplace_modified",
-    "inplace_under_no_grad",
-    "integer_cast",
-    "library_bug",
-    "nan_gradient",
-    "new_leaf",
-    "no_grad_block",
-    "no_grad_decorator",
-    "non_differentiable_op",
-    "non_scalar",
-    "numpy_roundtrip",
-    "optimizer_mismatch",
-    "parameter_rewrap",
-    "params_replaced",
-    "python_roundtrip",
-    "rewrap_tensor",
-    "trainable_unused",
-    "unknown",
-    "unregistered_parameters",
-    "unused_input",
-    "zero_gradient",
-)
-FOLDER = Path(guide.__file__).parent / "guides"
+CAUSES = cause_registry.causes()
+FOLDER = casefiles.folder("detach").parent
+NO_GUIDES = ("__init__.py", "__pycache__")
 DIRECTIVE = re.compile(r"^\{\{.*\}\}$", re.MULTILINE)
 HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
-# How the wrong programs fail. Those in none of these sets leave nothing connected to the loss, so that backward raises.
-# Another part of the model goes on training:
-PARTIAL = {
-    "cached_tensor",
-    "checkpoint_reentrant",
-    "custom_function",
-    "data_attr",
-    "detach",
-    "hook_misuse",
-    "inplace_under_no_grad",
-    "no_grad_block",
-    "non_differentiable_op",
-    "numpy_roundtrip",
-    "trainable_unused",
-    "zero_gradient",
-}
-# Backward runs, and no parameter that should train has a gradient:
-SILENT = {"grad_on_non_leaf", "new_leaf", "parameter_rewrap", "params_replaced"}
-# The gradient arrives, and the optimizer steps past it:
-UNMOVED = {"optimizer_mismatch", "unregistered_parameters"}
-NAN = {"nan_gradient"}
-# The step runs its own backward and steps its own optimizer, by far too little:
-HARDLY_MOVED = {"amp_misuse"}
-# Every parameter has a gradient, and so have others, which belong to no model and are new in each step:
-REBUILT = {"built_in_forward"}
-WITH_OPTIMIZER = ("optimizer_mismatch", "parameter_rewrap", "params_replaced", "unregistered_parameters")
 NO_GRAD_FN = "element 0 of tensors does not require grad"
-# Backward raises, on a loss that does require grad:
-RAISES = {
-    "double_backward": "backward through the graph a second time",
-    "inplace_modified": "modified by an inplace operation",
-    "non_scalar": "grad can be implicitly created only for scalar outputs",
-    "unknown": "The eigenvectors in the complex case are specified up to multiplication",
-}
-# The step itself raises:
-STEP_RAISES = {
-    "ddp_unused": "Expected to have finished reduction in the prior iteration",
-    "library_bug": NO_GRAD_FN,
-    "unused_input": "appears to not have been used in the graph",
-}
 
 each_cause = pytest.mark.parametrize("cause", CAUSES)
 each_language = pytest.mark.parametrize("language", ["en", "zh"])
@@ -123,13 +46,13 @@ def page(cause: str, language: str) -> str:
 
 
 def experiments(cause: str) -> dict[str, Callable[[], None]]:
-    found = vars(guide.load_case(cause)).items()
+    found = vars(casefiles.load_case(cause)).items()
     return {name.removeprefix("experiment_"): run for name, run in found if name.startswith("experiment_")}
 
 
 def program(cause: str, maker: str) -> tuple[torch.nn.Module, Any, dict[str, torch.Tensor]]:
     """A guide's program, and what should train in it, as it is before the first step (which may replace it)."""
-    module = guide.load_case(cause)
+    module = casefiles.load_case(cause)
     model, step = getattr(module, maker)()
     wanted = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if maker == "make" and hasattr(module, "SHOULD_TRAIN"):
@@ -156,6 +79,15 @@ def unmoved(step: Any, wanted: dict[str, torch.Tensor]) -> list[str]:
     return [name for name, value in wanted.items() if torch.equal(value, before[name])]
 
 
+def trained(cause: str) -> dict[str, torch.Tensor]:
+    """What should train in the wrong program, after a forward pass and a backward."""
+    _, step, wanted = program(cause, "make")
+    loss = step()
+    torch.set_grad_enabled(True)
+    loss.backward()
+    return wanted
+
+
 def moved(step: Any, wanted: dict[str, torch.Tensor]) -> float:
     """How far a step that runs its own optimizer moves the parameters."""
     before = [value.detach().clone() for value in wanted.values()]
@@ -175,38 +107,39 @@ def leaves(loss: torch.Tensor) -> set[int]:
 
 
 def diagnosed(cause: str, maker: str) -> Report:
-    module = guide.load_case(cause)
+    module = casefiles.load_case(cause)
     model, step = getattr(module, maker)()
     should_train, optimizer = getattr(module, "SHOULD_TRAIN", None), getattr(step, "optimizer", None)
     return gradkit.diagnose(step, model=model, should_train=should_train, optimizer=optimizer)
 
 
 def test_there_is_a_guide_for_every_cause_and_for_no_other() -> None:
-    assert guide.causes() == CAUSES
+    assert sorted(path.parent.name for path in FOLDER.glob("*/case.py")) == list(CAUSES)
+    assert sorted(path.name for path in FOLDER.iterdir() if path.name not in NO_GUIDES) == list(CAUSES)
 
 
 def test_an_unknown_cause_is_named_with_the_guides_that_exist() -> None:
     with pytest.raises(GradkitError) as caught:
-        guide.guide("detached", "en")
+        guide("detached", "en")
     assert "detached" in str(caught.value)
     assert "no_grad_block" in str(caught.value)
 
 
 def test_an_unknown_language_is_named() -> None:
     with pytest.raises(GradkitError, match="fr"):
-        guide.guide("detach", "fr")
+        guide("detach", "fr")
 
 
 def test_a_part_that_the_program_has_not_is_named() -> None:
     with pytest.raises(GradkitError, match="nowhere"):
-        guide.region("detach", "nowhere")
+        casefiles.region("detach", "nowhere")
 
 
 @each_language
 @each_cause
 def test_a_guide_has_the_six_steps_in_order(cause: str, language: str) -> None:
-    made = guide.guide(cause, language)
-    assert tuple(step.id for step in made.steps) == guide.STEPS
+    made = guide(cause, language)
+    assert tuple(step.id for step in made.steps) == STEPS
     assert made.title
     assert made.summary
     assert all(step.title and step.markdown for step in made.steps)
@@ -215,19 +148,19 @@ def test_a_guide_has_the_six_steps_in_order(cause: str, language: str) -> None:
 @each_language
 @each_cause
 def test_no_directive_is_left_in_a_finished_guide(cause: str, language: str) -> None:
-    assert "{{" not in guide.markdown(guide.guide(cause, language))
+    assert "{{" not in markdown(guide(cause, language))
 
 
 @each_language
 @each_cause
 def test_the_text_holds_no_code_of_its_own(cause: str, language: str) -> None:
     assert "```" not in page(cause, language)
-    assert "# CUT" not in guide.markdown(guide.guide(cause, language))
+    assert "# CUT" not in markdown(guide(cause, language))
 
 
 @each_language
 def test_the_last_step_names_the_beliefs_that_have_to_do_with_the_cause(language: str) -> None:
-    last = guide.guide("detach", language).steps[-1].markdown
+    last = guide("detach", language).steps[-1].markdown
     for claim in beliefs.about("detach", language):
         assert claim.belief in last
         assert f"gradkit claims {claim.id}" in last
@@ -271,53 +204,92 @@ def test_the_experiment_holds(cause: str, name: str) -> None:
     torch.set_grad_enabled(True)
 
 
+# How a wrong program fails: the first word of its FAILS, and what that means. Where it "raises", the message follows.
+
+
+def backward_raises(cause: str, message: str) -> None:
+    """Either nothing is connected to the loss, or backward raises on a loss that does require grad."""
+    loss = program(cause, "make")[1]()
+    torch.set_grad_enabled(True)
+    assert message
+    assert loss.requires_grad == (message != NO_GRAD_FN)
+    with pytest.raises(RuntimeError, match=re.escape(message)):
+        loss.backward()
+
+
+def step_raises(cause: str, message: str) -> None:
+    _, step, _ = program(cause, "make")
+    assert message
+    with pytest.raises(RuntimeError, match=re.escape(message)):
+        step()
+
+
+def partial(cause: str, _: str) -> None:
+    """Another part of the model goes on training."""
+    wanted = trained(cause)
+    assert 0 < len(starved(wanted)) < len(wanted)
+
+
+def silent(cause: str, _: str) -> None:
+    """Backward runs, and no parameter that should train has a gradient."""
+    wanted = trained(cause)
+    assert starved(wanted) == list(wanted)
+
+
+def unmoved_ones(cause: str, _: str) -> None:
+    """The gradient arrives, and the optimizer steps past it."""
+    _, step, wanted = program(cause, "make")
+    step().backward()
+    assert starved(wanted) == []
+    assert unmoved(step, wanted)
+
+
+def not_finite(cause: str, _: str) -> None:
+    _, step, wanted = program(cause, "make")
+    loss = step()
+    loss.backward()
+    assert loss.isfinite()
+    assert any(value.grad.isnan().any() for value in wanted.values())
+
+
+def hardly_moved(cause: str, _: str) -> None:
+    """The step runs its own backward and steps its own optimizer, by far too little."""
+    assert moved(*program(cause, "make")[1:]) < moved(*program(cause, "make_fixed")[1:]) / 100
+
+
+def rebuilt(cause: str, _: str) -> None:
+    """Every parameter has a gradient, and so have others, which belong to no model and are new in each step."""
+    model, step, wanted = program(cause, "make")
+    loss, again, mine = step(), step(), {id(parameter) for parameter in model.parameters()}
+    assert leaves(loss) & leaves(again) == mine < leaves(loss)
+    loss.backward()
+    assert starved(wanted) == []
+
+
+FAILURES: dict[str, Callable[[str, str], None]] = {
+    "raises": backward_raises, "step raises": step_raises, "partial": partial, "silent": silent,
+    "unmoved": unmoved_ones, "nan": not_finite, "hardly moved": hardly_moved, "rebuilt": rebuilt,
+}  # fmt: skip
+
+
 @each_cause
 def test_the_wrong_program_fails_as_its_guide_says(cause: str) -> None:
-    model, step, wanted = program(cause, "make")
-    if cause in STEP_RAISES:
-        with pytest.raises(RuntimeError, match=STEP_RAISES[cause]):
-            step()
-        return
-    if cause in HARDLY_MOVED:
-        assert moved(*program(cause, "make")[1:]) < moved(*program(cause, "make_fixed")[1:]) / 100
-        return
-    loss = step()
-    torch.set_grad_enabled(True)
-    if cause not in PARTIAL | SILENT | UNMOVED | NAN | REBUILT:
-        assert loss.requires_grad == (cause in RAISES)
-        with pytest.raises(RuntimeError, match=RAISES.get(cause, NO_GRAD_FN)):
-            loss.backward()
-        return
-    if cause in REBUILT:
-        again, mine = step(), {id(parameter) for parameter in model.parameters()}
-        assert leaves(loss) & leaves(again) == mine < leaves(loss)
-    loss.backward()
-    if cause in PARTIAL:
-        assert 0 < len(starved(wanted)) < len(wanted)
-    elif cause in SILENT:
-        assert starved(wanted) == list(wanted)
-    elif cause in UNMOVED:
-        assert starved(wanted) == []
-        assert unmoved(step, wanted)
-    elif cause in REBUILT:
-        assert starved(wanted) == []
-    else:
-        assert loss.isfinite()
-        assert any(value.grad.isnan().any() for value in wanted.values())
+    kind, _, message = casefiles.load_case(cause).FAILS.partition(": ")
+    FAILURES[kind](cause, message)
 
 
 @each_cause
 def test_the_cured_program_gives_every_trainable_parameter_a_gradient(cause: str) -> None:
     _, step, wanted = program(cause, "make_fixed")
     loss = step()
-    if cause not in HARDLY_MOVED:
+    if casefiles.load_case(cause).FAILS != "hardly moved":
         loss.backward()
-    assert wanted.keys() >= set(getattr(guide.load_case(cause), "SHOULD_TRAIN", ()))
+    assert wanted.keys() >= set(getattr(casefiles.load_case(cause), "SHOULD_TRAIN", ()))
     assert wanted
     assert starved(wanted) == []
 
 
-@pytest.mark.parametrize("cause", WITH_OPTIMIZER)
+@pytest.mark.parametrize("cause", [cause for cause in CAUSES if "step.optimizer = " in casefiles.source(cause)])
 def test_the_optimizer_of_the_cured_program_moves_every_trainable_parameter(cause: str) -> None:
     _, step, wanted = program(cause, "make_fixed")
     step().backward()
@@ -326,11 +298,11 @@ def test_the_optimizer_of_the_cured_program_moves_every_trainable_parameter(caus
 
 @each_cause
 def test_the_wrong_part_holds_the_line_to_change(cause: str) -> None:
-    lines = (FOLDER / cause / "case.py").read_text(encoding="utf-8").splitlines()
-    part = "layers" if cause == "trainable_unused" else "wrong"
-    for number in guide.cut_lines(cause):
-        assert lines[number - 1].removesuffix("# CUT").strip() in guide.region(cause, part)
-    assert guide.cut_lines(cause)
+    lines = casefiles.source(cause).splitlines()
+    part = "layers" if any(line.strip() == "# [layers]" for line in lines) else "wrong"
+    for number in casefiles.cut_lines(cause):
+        assert lines[number - 1].removesuffix("# CUT").strip() in casefiles.region(cause, part)
+    assert casefiles.cut_lines(cause)
 
 
 @pytest.mark.parametrize("cause", [cause for cause in CAUSES if cause != "unknown"])
@@ -339,14 +311,14 @@ def test_the_engine_names_cause_and_line_of_the_wrong_program(cause: str) -> Non
     found = [(finding.cause, finding.location and finding.location.line) for finding in report.findings]
     assert not report.healthy
     assert found[0][0] == cause, found
-    assert found[0][1] in guide.cut_lines(cause), found
+    assert found[0][1] in casefiles.cut_lines(cause), found
     assert Path(report.findings[0].location.file) == FOLDER / cause / "case.py"
 
 
 def test_the_engine_says_what_it_saw_of_the_program_that_it_does_not_know() -> None:
     (finding,) = diagnosed("unknown", "make").findings
     assert (finding.cause, finding.location) == ("unknown", None)
-    assert RAISES["unknown"] in finding.facts["error"]
+    assert casefiles.load_case("unknown").FAILS.partition(": ")[2] in finding.facts["error"]
 
 
 @each_cause

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradkit import bookshelf, casefiles, guide
+from gradkit import bookshelf, casefiles
 from gradkit.i18n import LANGUAGES, words
 from tests.forks import Forks, Run
 
@@ -62,5 +62,5 @@ def shows_what_a_guide_promises(run: Run, cause: str, language: str) -> None:
     assert all("<svg" in shown["text/html"] and f'lang="{language}' in shown["text/html"] for shown in (wrong, cured))
     if cause != "unknown":
         assert f"--> {words('report.cell', language)} [" in wrong["text/plain"]
-        lines = [casefiles.source(cause).splitlines()[number - 1] for number in guide.cut_lines(cause)]
+        lines = [casefiles.source(cause).splitlines()[number - 1] for number in casefiles.cut_lines(cause)]
         assert any(line.removesuffix("# CUT").strip() in wrong["text/plain"] for line in lines)

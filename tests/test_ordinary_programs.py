@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import sys
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -566,7 +567,7 @@ def test_a_step_that_raises_when_it_is_run_again_leaves_the_findings(quiet: pyte
 
 
 def test_what_breaks_elsewhere_is_refused_as_a_fault_of_gradkits(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr("gradkit.causes.name", broken)
+    quiet.setattr(sys.modules["gradkit.causes"], "name", broken)
     model = Pair()
     weight = model.first.weight.detach().clone()
     with pytest.raises(GradkitError) as refused:

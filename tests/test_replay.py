@@ -238,7 +238,7 @@ def test_an_undone_in_place_write_changes_no_value_behind_it() -> None:
 def test_a_finding_that_is_only_likely_says_why(name: str, why: str) -> None:
     model, step = cut_programs.PROGRAMS[name].build()
     finding = gradkit.diagnose(step, model=model).findings[-1]
-    assert (finding.proof, finding.facts["why"]) == ("likely", why)
+    assert (finding.proof, finding.doubt) == ("likely", why)
 
 
 def test_without_a_rerun_the_report_says_that_none_was_made() -> None:
@@ -259,5 +259,5 @@ def test_a_rerun_that_raises_is_quoted() -> None:
         return model["outer"](model["inner"](x).detach()).sum()
 
     (finding,) = gradkit.diagnose(step, model=model).findings
-    assert (finding.proof, finding.facts["why"]) == ("likely", "raised")
+    assert (finding.proof, finding.doubt) == ("likely", "raised")
     assert "only once" in finding.facts["raised"]

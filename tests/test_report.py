@@ -25,7 +25,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
 
 import gradkit
-from gradkit import cells, guide, i18n, layout, text
+from gradkit import casefiles, cause_registry, cells, i18n, layout, text
 from gradkit.errors import GradkitError
 from gradkit.records import Finding, Location, Picture
 from gradkit.report import Report
@@ -50,7 +50,7 @@ def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def of_guide(cause: str) -> Report:
-    module = guide.load_case(cause)
+    module = casefiles.load_case(cause)
     model, step = module.make()
     options = {"should_train": getattr(module, "SHOULD_TRAIN", None), "optimizer": getattr(step, "optimizer", None)}
     return gradkit.diagnose(step, model=model, **options)
@@ -99,7 +99,7 @@ def test_every_golden_file_belongs_to_a_test() -> None:
 
 
 @each_language
-@pytest.mark.parametrize("cause", guide.causes())
+@pytest.mark.parametrize("cause", cause_registry.causes())
 def test_a_report_on_every_cause_fills_all_of_its_sentences(cause: str, language: str) -> None:
     report = of_guide(cause)
     (first, *_) = report.sections(language)
@@ -452,7 +452,7 @@ def test_json_is_the_same_in_every_language(tmp_path: Path) -> None:
     found = json.loads(english, parse_constant=refuse)
     assert found["healthy"] is False
     assert found["findings"][0]["cause"] == "trainable_unused"
-    assert found["findings"][0]["location"]["line"] in guide.cut_lines("trainable_unused")
+    assert found["findings"][0]["location"]["line"] in casefiles.cut_lines("trainable_unused")
     assert len(found["parameters"]) == len(report.parameters)
 
 

@@ -14,14 +14,14 @@ import pytest
 import torch
 
 import gradkit
-from gradkit import alerts, guide
+from gradkit import alerts, casefiles, cause_registry
 from gradkit.cli import COULD_NOT_RUN, FINDINGS, HEALTHY, main
 from gradkit.errors import GradkitError
 from gradkit.i18n import words
-from gradkit.judgements import CAUSES, HARMFUL, HARMLESS, NOT_REACHED, UNACCUSED
+from gradkit.judgements import HARMFUL, HARMLESS, NOT_REACHED, UNACCUSED
 from gradkit.scanned import Scan
 from gradkit.sites import Site
-from gradkit.stops import KINDS
+from gradkit.stops import EVAL, KINDS
 
 
 def found(tmp_path: Path, text: str, name: str = "train.py") -> list[Site]:
@@ -390,7 +390,7 @@ def test_a_finding_elsewhere_on_the_line_accuses_no_bystander(tmp_path: Path) ->
 
 
 def test_a_block_in_which_a_value_is_written_unseen_is_harmful_and_not_cleared() -> None:
-    case = guide.load_case("inplace_under_no_grad")
+    case = casefiles.load_case("inplace_under_no_grad")
     model, step = case.make()
     scan = gradkit.scan(str(case.__file__), step, model=model)
     assert scan.report is not None
@@ -401,16 +401,16 @@ def test_a_block_in_which_a_value_is_written_unseen_is_harmful_and_not_cleared()
 
 @pytest.mark.parametrize("cause", ["detach", "data_attr", "no_grad_block", "no_grad_decorator", "numpy_roundtrip"])
 def test_the_marked_line_of_a_guide_is_harmful_and_no_other(cause: str) -> None:
-    case = guide.load_case(cause)
+    case = casefiles.load_case(cause)
     model, step = case.make()
     scan = gradkit.scan(str(case.__file__), step, model=model)
-    assert {one.site.location.line for one in scan.harmful} <= guide.cut_lines(cause)
+    assert {one.site.location.line for one in scan.harmful} <= casefiles.cut_lines(cause)
     assert scan.harmful
 
 
 @pytest.mark.parametrize("cause", ["detach", "no_grad_block"])
 def test_a_cured_program_of_a_guide_has_no_harmful_line(cause: str) -> None:
-    case = guide.load_case(cause)
+    case = casefiles.load_case(cause)
     model, step = case.make_fixed()
     assert gradkit.scan(str(case.__file__), step, model=model).harmful == ()
 
@@ -433,9 +433,9 @@ def test_a_step_that_raises_leaves_the_tracing_of_lines_as_it_was(tmp_path: Path
     assert sys.gettrace() is before
 
 
-def test_every_cause_that_a_site_may_be_accused_of_is_a_cause() -> None:
-    assert set(CAUSES) == set(KINDS)
-    assert set().union(*CAUSES.values()) <= set(guide.causes())
+def test_every_kind_of_site_may_be_accused_of_some_cause_but_the_mode_of_a_model() -> None:
+    accused = {kind for cause in cause_registry.causes() for kind in cause_registry.cause(cause).sites}
+    assert accused == set(KINDS) - {EVAL}
 
 
 # -- the command and its forms --------------------------------------------------------------------------------------

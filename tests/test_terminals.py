@@ -15,8 +15,9 @@ import pytest
 import torch
 from torch import nn
 
-from gradkit import GradkitError, diagnose, guide, i18n, scan, verify
+from gradkit import GradkitError, causes, diagnose, guide, i18n, scan, verify
 from gradkit.cli import main
+from gradkit.guide import markdown
 from gradkit.printable import escaped, fitted, inert, line, shortened
 from gradkit.report import Report
 
@@ -286,7 +287,7 @@ def test_a_stream_is_left_as_it_was() -> None:
 
 
 def test_every_sign_of_our_english_has_a_likeness() -> None:
-    guides = "".join(guide.markdown(guide.guide(cause, "en")) for cause in guide.causes())
+    guides = "".join(markdown(guide(cause, "en")) for cause in causes())
     said = guides + "".join(i18n.catalogue("en").values())
     with console("ascii"):
         assert {char for char in said if "\\" in fitted(char) and not char.isalpha()} <= {"\\"}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gradkit import guide, i18n
+from gradkit import cause_registry, i18n
 from tools import readme
 
 REPO = Path(__file__).parents[1]
@@ -65,7 +65,7 @@ def test_it_holds_the_package_file_by_file_and_nothing_else(wheel: Path) -> None
 
 def test_guides_catalogues_books_style_and_settings_are_in_it(wheel: Path) -> None:
     names = in_wheel(wheel)
-    for cause in guide.causes():
+    for cause in cause_registry.causes():
         assert {f"gradkit/guides/{cause}/{part}" for part in ("case.py", "en.md", "zh.md")} <= names
     books = {path.relative_to(REPO).as_posix() for path in (REPO / "gradkit" / "books").rglob("*.py")}
     assert "gradkit/books/start.py" in books
@@ -100,7 +100,7 @@ def test_it_is_the_wheel_that_runs(installed: Run, wheel: Path) -> None:
 def test_the_command_helps_and_lists_every_guide(installed: Run) -> None:
     assert "diagnose" in installed("gradkit", "--help")
     listed = installed("gradkit", "guides")
-    assert all(cause in listed for cause in guide.causes())
+    assert all(cause in listed for cause in cause_registry.causes())
     assert "```" in installed("gradkit", "guide", "detach", "--language", "zh")
 
 

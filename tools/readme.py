@@ -21,8 +21,11 @@ sys.path.insert(0, str(REPO))
 
 import torch  # noqa: E402
 
-from gradkit import beliefs, bookshelf, guide, i18n  # noqa: E402
+from gradkit import beliefs, bookshelf, i18n  # noqa: E402
+from gradkit.cause_registry import causes as all_causes  # noqa: E402
+from gradkit.cause_registry import families  # noqa: E402
 from gradkit.cli import main as gradkit_command  # noqa: E402
+from gradkit.guide import guide  # noqa: E402
 from tools import peer_table, publish  # noqa: E402
 
 if sys.version_info >= (3, 11):
@@ -86,11 +89,15 @@ def report(program: str, language: str, picture: Path | None = None) -> str:
 
 
 def causes(language: str) -> str:
-    """The table of causes, each with a link to its guide."""
-    guides = [guide.guide(cause, language) for cause in guide.causes()]
-    rows = [HEADS[language], ("---",) * 3]
-    rows += [(f"[`{g.cause}`](gradkit/guides/{g.cause}/{language}.md)", g.title, g.summary) for g in guides]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    """The causes, a table for each family, each with a link to its guide."""
+    tables = []
+    for family, names in families().items():
+        guides = [guide(cause, language) for cause in names]
+        rows = [HEADS[language], ("---",) * 3]
+        rows += [(f"[`{g.cause}`](gradkit/guides/{g.cause}/{language}.md)", g.title, g.summary) for g in guides]
+        table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        tables.append(f"**{i18n.words(f'guide.family.{family}', language)}**\n\n{table}")
+    return "\n\n".join(tables)
 
 
 def claims(language: str) -> str:
@@ -112,7 +119,7 @@ def notebooks(language: str) -> str:
                 shown = f"[{name}](docs/notebooks/{path})"
             rows.append((bookshelf.title(name, language), f"[{name}](notebooks/{path})", shown))
     shown = ", ".join(f"[{cause}](docs/notebooks/{language}/guides/{cause}.ipynb)" for cause in publish.GUIDES)
-    title = GUIDE_BOOKS[language].format(n=len(guide.causes()))
+    title = GUIDE_BOOKS[language].format(n=len(all_causes()))
     rows.append((title, f"[guides](notebooks/{language}/guides)", shown))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

@@ -69,6 +69,9 @@ def make():
     return program(Bakery)
 
 
+FAILS = "rebuilt"
+
+
 def make_fixed():
     return program(FixedBakery)
 

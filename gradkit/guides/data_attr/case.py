@@ -35,6 +35,9 @@ def make():
     return program(PaintMixer)
 
 
+FAILS = "partial"
+
+
 def make_fixed():
     return program(FixedPaintMixer)
 

@@ -48,6 +48,9 @@ def make():
     return program(SoilMoisture)
 
 
+FAILS = "partial"
+
+
 def make_fixed():
     return program(FixedSoilMoisture)
 

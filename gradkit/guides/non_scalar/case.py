@@ -45,6 +45,9 @@ def make():
     return program(Pollen)
 
 
+FAILS = "raises: grad can be implicitly created only for scalar outputs"
+
+
 def make_fixed():
     return program(FixedPollen)
 

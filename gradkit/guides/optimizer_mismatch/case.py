@@ -58,6 +58,9 @@ def make():
     return program(build)
 
 
+FAILS = "unmoved"
+
+
 def make_fixed():
     return program(build_fixed)
 

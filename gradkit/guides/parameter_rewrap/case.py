@@ -66,6 +66,9 @@ def make():
     return program(Echo)
 
 
+FAILS = "silent"
+
+
 def make_fixed():
     return program(FixedEcho)
 

@@ -40,6 +40,9 @@ def make():
     return program(BusDelay)
 
 
+FAILS = "partial"
+
+
 def make_fixed():
     return program(FixedBusDelay)
 

@@ -60,6 +60,9 @@ def make():
     return program(Glacier)
 
 
+FAILS = "unmoved"
+
+
 def make_fixed():
     return program(FixedGlacier)
 

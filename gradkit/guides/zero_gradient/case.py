@@ -43,6 +43,9 @@ def make():
     return program(Lights)
 
 
+FAILS = "partial"
+
+
 def make_fixed():
     return program(FixedLights)
 

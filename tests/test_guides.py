@@ -267,8 +267,8 @@ def rebuilt(cause: str, _: str) -> None:
 
 
 FAILURES: dict[str, Callable[[str, str], None]] = {
-    "raises": backward_raises, "step raises": step_raises, "partial": partial, "silent": silent,
-    "unmoved": unmoved_ones, "nan": not_finite, "hardly moved": hardly_moved, "rebuilt": rebuilt,
+    "raises": backward_raises, "step raises": step_raises, "partial": partial, "silent": silent, "nan": not_finite,
+    "unmoved": unmoved_ones, "hardly moved": hardly_moved, "rebuilt": rebuilt,
 }  # fmt: skip
 
 
@@ -276,6 +276,13 @@ FAILURES: dict[str, Callable[[str, str], None]] = {
 def test_the_wrong_program_fails_as_its_guide_says(cause: str) -> None:
     kind, _, message = casefiles.load_case(cause).FAILS.partition(": ")
     FAILURES[kind](cause, message)
+
+
+@each_language
+def test_every_way_to_fail_is_told_to_contributors(language: str) -> None:
+    name = "CONTRIBUTING.md" if language == "en" else "CONTRIBUTING.zh.md"
+    page = (Path(__file__).parents[1] / name).read_text(encoding="utf-8")
+    assert list(FAILURES) == re.findall(r'^\| `"([\w ]+)[":]', page, re.MULTILINE)
 
 
 @each_cause

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
-from gradkit import attempts, i18n, settings
+from gradkit import attempts, handouts, i18n, settings
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,6 +31,17 @@ def _settings_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         patch.delenv(i18n.VARIABLE, raising=False)
         patch.setenv("LC_ALL", "C.UTF-8")
         yield
+
+
+@pytest.fixture(scope="session")
+def notebooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where every notebook lies in both languages, written as ``gradkit notebooks`` writes them.
+
+    The repository holds those of ``gradkit/books`` only; the guides' own are always built.
+    """
+    folder = tmp_path_factory.mktemp("notebooks")
+    handouts.hand_out(folder, languages=i18n.LANGUAGES)
+    return folder
 
 
 @pytest.fixture(autouse=True)

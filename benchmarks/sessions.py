@@ -27,6 +27,8 @@ import psutil
 import requests
 from jupyter_client import BlockingKernelClient
 
+from gradkit import lab
+
 REPO = Path(__file__).parents[1]
 NOTEBOOKS = REPO / "notebooks" / "en"
 MB = 1024 * 1024
@@ -125,6 +127,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", default=["*"])
     parser.add_argument("--limit", type=float, default=1024, metavar="MB")
     options = parser.parse_args()
+    lab.build_guides(REPO)
     found = {
         path.relative_to(NOTEBOOKS).with_suffix("").as_posix(): path for path in sorted(NOTEBOOKS.rglob("*.ipynb"))
     }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from gradkit import bookshelf, i18n, regular, writing
+from gradkit import bookshelf, handouts, i18n, regular, writing
 from gradkit.errors import GradkitError
 
 IN_A_CLONE = {code: Path("notebooks", code, "start.ipynb") for code in i18n.LANGUAGES}
@@ -41,6 +42,7 @@ def open_lab(
         GradkitError: ``folder`` does not exist or cannot be written.
     """
     notebook = start_notebook(folder.resolve(), language or i18n.default())
+    build_guides(folder.resolve())
     command = lab_command(folder.resolve(), notebook, browser=browser, port=port, ip=ip, options=options)
     environment = lab_environment({**os.environ, **({i18n.VARIABLE: language} if language else {})})
     if os.name == "posix":
@@ -68,6 +70,22 @@ def start_notebook(folder: Path, language: str) -> Path:
     except OSError as reason:
         raise GradkitError("folder_not_writable", path=folder, reason=reason.strerror) from reason
     return OF_OUR_OWN[language]
+
+
+def build_guides(folder: Path) -> None:
+    """Build the guides' notebooks where ``folder`` is a clone, which holds them as texts and programs only.
+
+    Those that are there are left alone. Anywhere else nothing is written, nor in a clone that can't be written to.
+    """
+    if not (folder / "gradkit" / "guides").is_dir():
+        return
+    guides = [name for name in bookshelf.names() if name.startswith(bookshelf.GUIDES)]
+    for language in i18n.LANGUAGES:
+        there = folder / "notebooks" / language
+        missing = [name for name in guides if not os.path.lexists(there / f"{name}.ipynb")]
+        if missing and there.is_dir():
+            with suppress(GradkitError):  # the start notebook opens all the same
+                handouts.hand_out(folder / "notebooks", missing, languages=[language])
 
 
 def lab_command(

@@ -172,6 +172,8 @@ def test_postbuild_and_start_run_in_a_clean_venv_and_folder(tmp_path: Path) -> N
     clone, venv = tmp_path / "clone", tmp_path / "venv"
     for part in ("binder", "gradkit", "notebooks"):
         shutil.copytree(REPO / part, clone / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for built in (clone / "notebooks").glob("*/guides"):
+        shutil.rmtree(built)
     for part in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPO / part, clone)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
@@ -188,6 +190,7 @@ def test_postbuild_and_start_run_in_a_clean_venv_and_folder(tmp_path: Path) -> N
         return ran.stdout
 
     run("binder/postBuild")
+    assert all((clone / "notebooks" / one / "guides" / "detach.ipynb").is_file() for one in ("en", "zh"))
     assert run("binder/start", "python", "-I", "-c", "import gradkit; print(gradkit.__file__)").startswith(str(clone))
     told = run("binder/start", "python", "-m", "jupyter", "--paths", "--json")
     assert json.loads(told)["config"][0] == str(clone / "gradkit" / "jupyter")

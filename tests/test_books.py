@@ -14,7 +14,6 @@ from gradkit.errors import GradkitError
 from tools import books
 
 REPO = Path(__file__).parents[1]
-NOTEBOOKS = REPO / "notebooks"
 
 each_book = pytest.mark.parametrize("name", bookshelf.names())
 
@@ -52,12 +51,12 @@ def test_the_code_of_a_book_is_python(name: str) -> None:
 
 
 def test_no_notebook_is_out_of_date_or_left_over() -> None:
-    assert books.stale() == [], "python -m tools.books"
+    assert books.stale(books.committed()) == [], "python -m tools.books"
 
 
 @each_book
-def test_the_notebooks_of_a_book_have_the_same_code_and_cell_ids_in_both_languages(name: str) -> None:
-    english, chinese = (nbformat.read(NOTEBOOKS / code / f"{name}.ipynb", as_version=4) for code in ("en", "zh"))
+def test_the_notebooks_of_a_book_have_the_same_code_and_cell_ids_in_both_languages(notebooks: Path, name: str) -> None:
+    english, chinese = (nbformat.read(notebooks / code / f"{name}.ipynb", as_version=4) for code in ("en", "zh"))
     assert [cell.id for cell in english.cells] == [cell.id for cell in chinese.cells]
     assert len({cell.id for cell in english.cells}) == len(english.cells)
     code = [[cell for cell in book.cells if cell.cell_type == "code"] for book in (english, chinese)]
@@ -66,17 +65,17 @@ def test_the_notebooks_of_a_book_have_the_same_code_and_cell_ids_in_both_languag
 
 @each_book
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_notebook_is_sound_and_carries_no_outputs(name: str, language: str) -> None:
-    book = nbformat.read(NOTEBOOKS / language / f"{name}.ipynb", as_version=4)
+def test_a_notebook_is_sound_and_carries_no_outputs(notebooks: Path, name: str, language: str) -> None:
+    book = nbformat.read(notebooks / language / f"{name}.ipynb", as_version=4)
     nbformat.validate(book)
     code = [cell for cell in book.cells if cell.cell_type == "code"]
     assert [cell.source for cell in code if cell.outputs or cell.execution_count is not None] == []
     assert "widgets" not in book.metadata
 
 
-def written(language: str) -> Iterator[tuple[str, str]]:
+def written(notebooks: Path, language: str) -> Iterator[tuple[str, str]]:
     """Where a text stands, and the text: cells of the notebooks, and the guides."""
-    for path in sorted((REPO / "notebooks" / language).rglob("*.ipynb")):
+    for path in sorted((notebooks / language).rglob("*.ipynb")):
         cells = nbformat.read(path, 4).cells
         yield from ((path.name, cell.source) for cell in cells if cell.cell_type == "markdown")
     for path in sorted((REPO / "gradkit" / "guides").glob(f"*/{language}.md")):
@@ -84,10 +83,10 @@ def written(language: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_no_text_shows_the_asterisks_of_its_emphasis(language: str) -> None:
+def test_no_text_shows_the_asterisks_of_its_emphasis(notebooks: Path, language: str) -> None:
     """Two asterisks between punctuation and a word close no emphasis, in Chinese neither."""
     parser = MarkdownIt("commonmark")
-    blocks = [(place, block) for place, text in written(language) for block in parser.parse(text)]
+    blocks = [(place, block) for place, text in written(notebooks, language) for block in parser.parse(text)]
     assert len(blocks) > 1000
     parts = [(place, part) for place, block in blocks for part in block.children or ()]
     assert [(place, part.content) for place, part in parts if part.type == "text" and "*" in part.content] == []

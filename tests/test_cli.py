@@ -14,7 +14,7 @@ from gradkit import bookshelf, cause_registry, i18n
 from gradkit.cli import COULD_NOT_RUN, FINDINGS, HEALTHY, main
 from gradkit.errors import GradkitError
 from gradkit.guide import guide, markdown
-from gradkit.lab import lab_command, lab_environment, start_notebook
+from gradkit.lab import build_guides, lab_command, lab_environment, start_notebook
 
 TRAIN = """\
 import torch
@@ -229,6 +229,23 @@ def test_the_start_notebook_is_written_in_the_language_of_its_reader(tmp_path: P
 @pytest.mark.parametrize("language", i18n.LANGUAGES)
 def test_in_a_clone_the_start_notebook_is_that_of_the_language(language: str) -> None:
     assert start_notebook(Path(__file__).parents[1], language) == Path("notebooks", language, "start.ipynb")
+
+
+def test_in_a_clone_the_notebooks_of_the_guides_are_built_beside_the_others(tmp_path: Path) -> None:
+    (tmp_path / "gradkit" / "guides").mkdir(parents=True)
+    mine = tmp_path / "notebooks" / "en" / "guides" / "detach.ipynb"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    build_guides(tmp_path)
+    assert {path.stem for path in mine.parent.iterdir()} == set(cause_registry.causes())
+    assert mine.read_text() == "mine"
+    assert not (tmp_path / "notebooks" / "zh").exists()
+
+
+def test_where_no_clone_is_no_notebook_of_a_guide_is_written(tmp_path: Path) -> None:
+    (tmp_path / "notebooks" / "en").mkdir(parents=True)
+    build_guides(tmp_path)
+    assert list(tmp_path.rglob("*.ipynb")) == []
 
 
 @pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write everywhere")

@@ -16,11 +16,12 @@ from gradkit.cli import COULD_NOT_RUN, HEALTHY, main
 REPO = Path(__file__).parents[1]
 
 
-def test_a_notebook_is_written_as_it_is_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_notebook_is_written_as_the_repository_has_it_and_as_its_book_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["notebooks", str(tmp_path / "mine"), "start", "guides/detach"]) == HEALTHY
     written = [tmp_path / "mine" / "en" / "start.ipynb", tmp_path / "mine" / "en" / "guides" / "detach.ipynb"]
     assert capsys.readouterr().out.splitlines() == [str(path) for path in written]
-    assert written[1].read_bytes() == (REPO / "notebooks" / "en" / "guides" / "detach.ipynb").read_bytes()
+    assert written[0].read_bytes() == (REPO / "notebooks" / "en" / "start.ipynb").read_bytes()
+    assert written[1].read_bytes() == bookshelf.written("guides/detach", "en").encode()
     assert not list(tmp_path.rglob(i18n.MARKER))
 
 

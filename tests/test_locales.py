@@ -174,7 +174,7 @@ def test_no_sentence_stands_in_a_module() -> None:
 
 
 @pytest.mark.parametrize("word", ["断点", "graph break", "Graph break"])
-def test_a_cut_has_one_name(word: str) -> None:
+def test_a_cut_has_one_name(word: str, notebooks: Path) -> None:
     pages = [path for end in ("toml", "md", "ipynb", "py", "js") for path in PACKAGE.rglob(f"*.{end}")]
-    pages += [*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md"), *(REPO / "notebooks").rglob("*.ipynb")]
+    pages += [*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md"), *notebooks.rglob("*.ipynb")]
     assert [path for path in pages if word in path.read_text(encoding="utf-8")] == []

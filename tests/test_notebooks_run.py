@@ -11,8 +11,6 @@ from gradkit import bookshelf, casefiles
 from gradkit.i18n import LANGUAGES, words
 from tests.forks import Forks, Run
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-
 # Warnings of torch's own that belong to what a notebook shows:
 TO_NUMBER = "Converting a tensor with requires_grad=True to a scalar"
 COPIED = "To copy construct from a tensor"
@@ -44,9 +42,9 @@ def quiet(run: Run, name: str) -> list[str]:
 @pytest.mark.parametrize("name", bookshelf.names())
 @pytest.mark.parametrize("language", [pytest.param(code, marks=pytest.mark.xdist_group(code)) for code in LANGUAGES])
 def test_a_notebook_runs_from_top_to_bottom_without_a_word_on_standard_error(
-    forks: Forks, name: str, language: str
+    forks: Forks, notebooks: Path, name: str, language: str
 ) -> None:
-    run = forks.run(NOTEBOOKS / language / f"{name}.ipynb")
+    run = forks.run(notebooks / language / f"{name}.ipynb")
     assert [(cell.source, cell.error) for cell in run.cells if cell.error and not cell.may_raise] == []
     assert quiet(run, name) == []
     if name.startswith(bookshelf.GUIDES):

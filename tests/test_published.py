@@ -18,7 +18,7 @@ def test_published_notebooks_are_up_to_date_small_and_show_their_pictures() -> N
 
 
 @pytest.mark.parametrize("language", i18n.LANGUAGES)
-@pytest.mark.parametrize("name", publish.names())
+@pytest.mark.parametrize("name", publish.NAMES)
 def test_a_published_notebook_says_nothing_of_the_machine_that_it_ran_on(name: str, language: str) -> None:
     page = nbformat.read(publish.published(name, language), as_version=4)
     outputs = [output for cell in page.cells for output in cell.get("outputs", ())]

@@ -1,5 +1,7 @@
 """The notebooks, built from their books: gradkit/books/NAME.py becomes notebooks/{en,zh}/NAME.ipynb.
 
+Those of the guides, notebooks/{en,zh}/guides, are built too, and not committed: --check leaves them out.
+
 python -m tools.books                   build them
 python -m tools.books --check           exit with 1, and say why, if a text is missing or stale, or a notebook is
 python -m tools.books --stamp NAME      the Chinese of NAME has been read against the English: note that at each text
@@ -10,7 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 REPO = Path(__file__).parents[1]
@@ -76,36 +78,41 @@ def stamped(source: str) -> str:
     return CHINESE_HEAD.sub(head, source)
 
 
-def built() -> dict[Path, str]:
-    """Every file that should lie below ``notebooks/``, with its text."""
+def built(names: Iterable[str]) -> dict[Path, str]:
+    """Every file that should lie below ``notebooks/`` for these books, with its text."""
     files: dict[Path, str] = {}
     for language in i18n.LANGUAGES:
-        for name in bookshelf.names():
+        for name in names:
             path = NOTEBOOKS / language / f"{name}.ipynb"
             files[path] = bookshelf.written(name, language)
             files |= {path.with_name(other): text for other, text in bookshelf.beside(name, language).items()}
     return files
 
 
-def stale() -> list[str]:
-    """The files below ``notebooks/`` that are missing, out of date, or no longer built."""
-    files = built()
+def committed() -> dict[Path, str]:
+    """Those of them that the repository holds: all but the guides' own."""
+    return built(bookshelf.sources())
+
+
+def stale(files: dict[Path, str]) -> list[str]:
+    """Which of ``files`` are missing or out of date, and what is committed below ``notebooks/`` and built no longer."""
     there = {path for pattern in ("*.ipynb", "*.css", i18n.MARKER) for path in NOTEBOOKS.rglob(pattern)}
     there = {path for path in there if ".ipynb_checkpoints" not in path.parts}
     old = [path for path, text in files.items() if path not in there or path.read_text(encoding="utf-8") != text]
-    return [path.relative_to(REPO).as_posix() for path in [*old, *sorted(there - files.keys())]]
+    left_over = sorted(path for path in there - files.keys() if path.relative_to(NOTEBOOKS).parts[1] != "guides")
+    return [path.relative_to(REPO).as_posix() for path in [*old, *left_over]]
 
 
 def _check() -> int:
     wrong = [f"{name}: {fault}" for name in bookshelf.names() for fault in faults(bookshelf.read(name))]
-    wrong += [f"{path} is out of date: python -m tools.books" for path in stale()]
+    wrong += [f"{path} is out of date: python -m tools.books" for path in stale(committed())]
     print("\n".join(wrong) or "every text is there in both languages, and every notebook is up to date")
     return int(bool(wrong))
 
 
 def _build() -> int:
-    outdated, files = stale(), built()
-    for name in outdated:
+    files = built(bookshelf.names())
+    for name in stale(files):
         path = REPO / name
         if path in files:
             path.parent.mkdir(parents=True, exist_ok=True)

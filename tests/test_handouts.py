@@ -16,7 +16,9 @@ from gradkit.cli import COULD_NOT_RUN, HEALTHY, main
 REPO = Path(__file__).parents[1]
 
 
-def test_a_notebook_is_written_as_the_repository_has_it_and_as_its_book_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_notebook_is_written_as_the_repository_has_it_and_as_its_book_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["notebooks", str(tmp_path / "mine"), "start", "guides/detach"]) == HEALTHY
     written = [tmp_path / "mine" / "en" / "start.ipynb", tmp_path / "mine" / "en" / "guides" / "detach.ipynb"]
     assert capsys.readouterr().out.splitlines() == [str(path) for path in written]

@@ -1,8 +1,4 @@
-"""The table "six faults x tools" of both READMEs; our own row is computed.
-
-python tools/peer_table.py            write it into README.md and README.zh.md
-python tools/peer_table.py --check    exit with 1 if either one is out of date
-"""
+"""The table "six faults x tools" of docs/other_tools.md; our own row is computed. tools/readme.py writes it."""
 
 from __future__ import annotations
 
@@ -65,6 +61,11 @@ def table(language: str) -> str:
     ]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), own, *others])
     return f"{words['head']}\n\n{lines}\n\n{words['legend']}\n\n{words['about']}"
+
+
+def others() -> int:
+    """How many other tools the table tells of; one that is tried in several ways counts once."""
+    return len({one.split(" (")[0] for tool in _data()["tool"] for one in tool["name"].split(", ")})
 
 
 @functools.cache

@@ -1,5 +1,5 @@
-"""The computed parts of the README and of docs/ci.md, in both languages: the badge, what gradkit says of its program,
-the causes, the beliefs, the table of other tools.
+"""The computed parts of the README and of pages in docs/, in both languages: the badge, what gradkit says of a program,
+the causes, the beliefs, the notebooks, the table of other tools, and how many there are of each.
 
 python tools/readme.py            write them into the pages, and docs/pictures/cut.*.png
 python tools/readme.py --check    exit with 1 if a page is out of date
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import re
 import sys
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -34,12 +36,39 @@ else:
     import tomli as tomllib
 
 PAGES = {"en": REPO / "README.md", "zh": REPO / "README.zh.md"}
-CI_PAGES = {"en": REPO / "docs" / "ci.md", "zh": REPO / "docs" / "ci.zh.md"}
 LAUNCH = {"en": "Open it on Binder", "zh": "在 Binder 上打开"}
 HEADS = {"en": ("cause id", "what happened", "in one sentence"), "zh": ("原因编号", "发生了什么", "一句话说明")}
 BOOK_HEADS = {"en": ("notebook", "to run", "with outputs, to read"), "zh": ("notebook", "运行", "带运行结果的版本")}
+FAMILY_HEADS = {"en": ("what happened", "causes, each with its guide"), "zh": ("发生了什么", "原因，各有一篇指南")}
 GUIDE_BOOKS = {"en": "A guide to each of the {n} causes", "zh": "{n} 种原因的指南"}
 CLAIM_HEADS = {"en": ("people say", "verdict", "in one sentence"), "zh": ("有人说", "结论", "一句话说明")}
+MORE_HEADS = {"en": ("page", "what it tells"), "zh": ("页面", "内容")}
+MORE = {
+    "en": (
+        ("causes", "Causes", "the {causes} causes, each in one sentence, with its guide"),
+        ("how_sure", "How sure it is", "proven, likely or observed; how often the step runs; what gradkit cannot see"),
+        ("no_trace", "No trace", "what a diagnosis puts back, and what it cannot"),
+        ("notebooks", "Notebooks", "{books} notebooks, a guide to each cause, a workshop, case studies from the field"),
+        ("claims", "What people believe", "{claims} beliefs about autograd, each put to the test"),
+        ("other_tools", "Beside other tools", "six faults, and what {tools} other tools say of each"),
+        ("ci", "In your own CI", "`verify` and `scan` at work, and a workflow to copy"),
+        ("api", "API", "all that a program may import"),
+        ("how_it_works", "How it works", "from a run to a named line, in one picture and five steps"),
+        ("where_it_runs", "Where it runs", "what was tried where, and what is only known from others"),
+    ),
+    "zh": (
+        ("causes", "原因一览", "{causes} 种原因，各有一句话说明和一篇指南"),
+        ("how_sure", "结论有多可靠", "已证实、很可能、已查明各指什么；训练步会运行几次；gradkit 看不到什么"),
+        ("no_trace", "不留痕迹", "诊断之后会还原什么，哪些无法还原（英文）"),
+        ("notebooks", "Notebook 一览", "{books} 份 notebook、每种原因的指南、一堂工作坊，以及真实出过错的案例"),
+        ("claims", "大家怎么说", "关于自动求导的 {claims} 条说法，逐条检验"),
+        ("other_tools", "与其他工具对比", "六类问题，另外 {tools} 个工具各能说出什么"),
+        ("ci", "在自己的 CI 中", "`verify` 和 `scan` 的实际输出，附可以照抄的工作流"),
+        ("api", "API", "可供程序导入的全部内容"),
+        ("how_it_works", "工作原理", "从一次运行到指名道姓的一行：一张图，五个步骤"),
+        ("where_it_runs", "能在哪里用", "哪些环境实际试过，哪些只见于他人的报告"),
+    ),
+}
 
 
 def repository() -> str:
@@ -100,58 +129,112 @@ def causes(language: str) -> str:
     return "\n\n".join(tables)
 
 
+def short_causes(language: str) -> str:
+    """The causes by family, a row each, without a word about any of them."""
+    rows = [FAMILY_HEADS[language], ("---",) * 2]
+    for family, names in families().items():
+        links = ", ".join(f"[`{cause}`](gradkit/guides/{cause}/{language}.md)" for cause in names)
+        rows.append((i18n.words(f"guide.family.{family}", language), links))
+    return _table(rows)
+
+
 def claims(language: str) -> str:
     """The table of beliefs, each with a link to its text."""
     rows = [CLAIM_HEADS[language], ("---",) * 3]
     for claim in beliefs.claims(language):
         verdict = i18n.words(f"claims.verdict.{claim.verdict}", language)
         rows.append((f"[{claim.belief}](gradkit/claims/{claim.id}/{language}.md)", verdict, claim.answer))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return _table(rows)
 
 
 def notebooks(language: str) -> str:
-    """The table of notebooks: where each lies, and where its published copy does."""
+    """The table of notebooks: where each lies, and where its published copy does; the guides' own are built."""
     rows = [BOOK_HEADS[language], ("---",) * 3]
-    for name in bookshelf.sources():
-        if "/solutions/" not in f"/{name}":
-            path, shown = f"{language}/{name}.ipynb", "–"
-            if name in publish.names():
-                shown = f"[{name}](docs/notebooks/{path})"
-            rows.append((bookshelf.title(name, language), f"[{name}](notebooks/{path})", shown))
-    shown = ", ".join(f"[{cause}](docs/notebooks/{language}/guides/{cause}.ipynb)" for cause in publish.GUIDES)
-    title = GUIDE_BOOKS[language].format(n=len(all_causes()))
-    rows.append((title, f"[guides](notebooks/{language}/guides)", shown))
+    for name in books():
+        path = f"{language}/{name}.ipynb"
+        shown = f"[{name}](docs/notebooks/{path})" if name in publish.NAMES else "–"
+        rows.append((bookshelf.title(name, language), f"[{name}](notebooks/{path})", shown))
+    title = f"[{GUIDE_BOOKS[language].format(n=len(all_causes()))}](docs/{_named('causes', language)})"
+    rows.append((title, "`gradkit notebooks my-folder guides`", "–"))
+    return _table(rows)
+
+
+def books() -> list[str]:
+    """The books that are no guides and no solutions, the start notebook first."""
+    shown = [name for name in bookshelf.sources() if "/solutions/" not in f"/{name}"]
+    return sorted(shown, key=lambda name: (name != "start", "/" in name, name))
+
+
+def more(language: str) -> str:
+    """The table of pages, with how many causes, beliefs, notebooks and tools they tell of."""
+    counts = {
+        "causes": len(all_causes()),
+        "claims": len(beliefs.claims(language)),
+        "books": len(books()),
+        "tools": peer_table.others(),
+    }
+    rows = [MORE_HEADS[language], ("---",) * 2]
+    rows += [
+        (f"[{title}](docs/{_named(name, language)})", told.format(**counts)) for name, title, told in MORE[language]
+    ]
+    return _table(rows)
+
+
+def _named(name: str, language: str) -> str:
+    translated = (REPO / "docs" / f"{name}.{language}.md").is_file()
+    return f"{name}.{language}.md" if translated else f"{name}.md"
+
+
+def _table(rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def fresh(page: str, language: str) -> str:
-    """The README ``page`` with its computed parts computed anew.
+def _from_docs(text: str) -> str:
+    """A text whose links hold in the folder docs/, from one whose links hold beside it."""
+    return re.sub(r"\]\((docs/|(?=gradkit/|notebooks/))", lambda found: "](" if found[1] else "](../", text)
+
+
+def _of_readme(language: str) -> dict[str, str]:
+    return {
+        "badges": badges(language),
+        "report": report(_program(language), language),
+        "short causes": short_causes(language),
+        "more": more(language),
+    }
+
+
+def _of_ci(language: str) -> dict[str, str]:
+    program, step = _program(language), ("train.py:step", "--language", language)
+    return {"verify": says(program, "verify", *step), "scan": says(program, "scan", ".", "--step", *step)}
+
+
+def _program(language: str) -> str:
+    return block(PAGES[language].read_text(encoding="utf-8"), "program: train.py")
+
+
+# Each page, without its ending, and what is computed in it.
+PARTS: dict[str, Callable[[str], dict[str, str]]] = {
+    "README": _of_readme,
+    "docs/causes": lambda language: {"causes": _from_docs(causes(language))},
+    "docs/ci": _of_ci,
+    "docs/claims": lambda language: {"claims": _from_docs(claims(language))},
+    "docs/notebooks": lambda language: {"notebooks": _from_docs(notebooks(language))},
+    "docs/other_tools": lambda language: {"peer table": peer_table.table(language)},
+}
+
+
+def page(name: str, language: str) -> Path:
+    """The file of a page in ``PARTS``."""
+    return REPO / f"{name}{'' if language == 'en' else f'.{language}'}.md"
+
+
+def fresh(name: str, language: str) -> str:
+    """A page of ``PARTS`` with its computed parts computed anew.
 
     Raises:
         ValueError: a part's place is not marked by ``<!-- name -->`` and ``<!-- end -->``.
     """
-    parts = {
-        "badges": badges(language),
-        "report": report(block(page, "program: train.py"), language),
-        "causes": causes(language),
-        "claims": claims(language),
-        "notebooks": notebooks(language),
-        "peer table": peer_table.table(language),
-    }
-    return _filled(page, parts)
-
-
-def fresh_ci(page: str, language: str) -> str:
-    """docs/ci.md likewise: it is about the README's program.
-
-    Raises:
-        ValueError: as for :func:`fresh`.
-    """
-    program = block(PAGES[language].read_text(encoding="utf-8"), "program: train.py")
-    step = ("train.py:step", "--language", language)
-    return _filled(
-        page, {"verify": says(program, "verify", *step), "scan": says(program, "scan", ".", "--step", *step)}
-    )
+    return _filled(page(name, language).read_text(encoding="utf-8"), PARTS[name](language))
 
 
 def _filled(page: str, parts: dict[str, str]) -> str:
@@ -170,17 +253,15 @@ def _filled(page: str, parts: dict[str, str]) -> str:
 def main() -> int:
     """Write the pages, or compare them."""
     check, stale = "--check" in sys.argv, 0
-    for pages, renew in ((PAGES, fresh), (CI_PAGES, fresh_ci)):
-        for language, path in pages.items():
-            page = path.read_text(encoding="utf-8")
-            if (new := renew(page, language)) != page:
-                stale += 1
-                print(f"{path.name} {'is out of date: python tools/readme.py' if check else 'written'}")
-                if not check:
-                    path.write_text(new, encoding="utf-8")
-    for language, path in PAGES.items() if not check else ():
-        program = block(path.read_text(encoding="utf-8"), "program: train.py")
-        report(program, language, REPO / "docs" / "pictures" / f"cut.{language}.png")
+    for name, language in itertools.product(PARTS, PAGES):
+        path = page(name, language)
+        if (new := fresh(name, language)) != path.read_text(encoding="utf-8"):
+            stale += 1
+            print(f"{path.name} {'is out of date: python tools/readme.py' if check else 'written'}")
+            if not check:
+                path.write_text(new, encoding="utf-8")
+    for language in PAGES if not check else ():
+        report(_program(language), language, REPO / "docs" / "pictures" / f"cut.{language}.png")
     return int(check and stale > 0)
 
 

@@ -39,36 +39,9 @@ PAGES = {"en": REPO / "README.md", "zh": REPO / "README.zh.md"}
 LAUNCH = {"en": "Open it on Binder", "zh": "在 Binder 上打开"}
 HEADS = {"en": ("cause id", "what happened", "in one sentence"), "zh": ("原因编号", "发生了什么", "一句话说明")}
 BOOK_HEADS = {"en": ("notebook", "to run", "with outputs, to read"), "zh": ("notebook", "运行", "带运行结果的版本")}
-FAMILY_HEADS = {"en": ("what happened", "causes, each with its guide"), "zh": ("发生了什么", "原因，各有一篇指南")}
 GUIDE_BOOKS = {"en": "A guide to each of the {n} causes", "zh": "{n} 种原因的指南"}
 CLAIM_HEADS = {"en": ("people say", "verdict", "in one sentence"), "zh": ("有人说", "结论", "一句话说明")}
-MORE_HEADS = {"en": ("page", "what it tells"), "zh": ("页面", "内容")}
-MORE = {
-    "en": (
-        ("causes", "Causes", "the {causes} causes, each in one sentence, with its guide"),
-        ("how_sure", "How sure it is", "proven, likely or observed; how often the step runs; what gradkit cannot see"),
-        ("no_trace", "No trace", "what a diagnosis puts back, and what it cannot"),
-        ("notebooks", "Notebooks", "{books} notebooks, a guide to each cause, a workshop, case studies from the field"),
-        ("claims", "What people believe", "{claims} beliefs about autograd, each put to the test"),
-        ("other_tools", "Beside other tools", "six faults, and what {tools} other tools say of each"),
-        ("ci", "In your own CI", "`verify` and `scan` at work, and a workflow to copy"),
-        ("api", "API", "all that a program may import"),
-        ("how_it_works", "How it works", "from a run to a named line, in one picture and five steps"),
-        ("where_it_runs", "Where it runs", "what was tried where, and what is only known from others"),
-    ),
-    "zh": (
-        ("causes", "原因一览", "{causes} 种原因，各有一句话说明和一篇指南"),
-        ("how_sure", "结论有多可靠", "已证实、很可能、已查明各指什么；训练步会运行几次；gradkit 看不到什么"),
-        ("no_trace", "不留痕迹", "诊断之后会还原什么，哪些无法还原（英文）"),
-        ("notebooks", "Notebook 一览", "{books} 份 notebook、每种原因的指南、一堂工作坊，以及真实出过错的案例"),
-        ("claims", "大家怎么说", "关于自动求导的 {claims} 条说法，逐条检验"),
-        ("other_tools", "与其他工具对比", "六类问题，另外 {tools} 个工具各能说出什么"),
-        ("ci", "在自己的 CI 中", "`verify` 和 `scan` 的实际输出，附可以照抄的工作流"),
-        ("api", "API", "可供程序导入的全部内容"),
-        ("how_it_works", "工作原理", "从一次运行到指名道姓的一行：一张图，五个步骤"),
-        ("where_it_runs", "能在哪里用", "哪些环境实际试过，哪些只见于他人的报告"),
-    ),
-}
+WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def repository() -> str:
@@ -131,7 +104,7 @@ def causes(language: str) -> str:
 
 def short_causes(language: str) -> str:
     """The causes by family, a row each, without a word about any of them."""
-    rows = [FAMILY_HEADS[language], ("---",) * 2]
+    rows = [WORDS[language]["families"], ("---",) * 2]
     for family, names in families().items():
         links = ", ".join(f"[`{cause}`](gradkit/guides/{cause}/{language}.md)" for cause in names)
         rows.append((i18n.words(f"guide.family.{family}", language), links))
@@ -173,10 +146,10 @@ def more(language: str) -> str:
         "books": len(books()),
         "tools": peer_table.others(),
     }
-    rows = [MORE_HEADS[language], ("---",) * 2]
-    rows += [
-        (f"[{title}](docs/{_named(name, language)})", told.format(**counts)) for name, title, told in MORE[language]
-    ]
+    rows = [WORDS[language]["pages"], ("---",) * 2]
+    for one in WORDS[language]["page"]:
+        link = f"[{one['title']}](docs/{_named(one['name'], language)})"
+        rows.append((link, one["tells"].format(**counts)))
     return _table(rows)
 
 

@@ -66,7 +66,7 @@ def nan_program() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
     return model, lambda: (model(x) - model(x)).pow(2).sum().sqrt()
 
 
-@pytest.mark.parametrize("build", [cut_program, nan_program, sound_programs.a_bidirectional_lstm])
+@pytest.mark.parametrize("build", [cut_program, nan_program, sound_programs.PROGRAMS["a_bidirectional_lstm"]])
 def test_without_replay_the_step_runs_exactly_once(build: Any) -> None:
     model, step = build()
     step, runs = counted(step)

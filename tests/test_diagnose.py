@@ -14,8 +14,10 @@ from torch import nn
 
 import gradkit
 from gradkit.errors import GradkitError
-from tests import cut_programs, snapshots, sound_programs
-from tests.sound_programs import batch, pair, small
+from tests import snapshots
+from tests.programs import cut as cut_programs
+from tests.programs import sound as sound_programs
+from tests.programs.shared import batch, pair, small
 
 
 @pytest.mark.parametrize("name", sound_programs.PROGRAMS)
@@ -38,7 +40,7 @@ def test_the_lines_and_the_cause_are_named_of(name: str) -> None:
     found = [(finding.cause, finding.location and finding.location.line) for finding in report.findings]
     assert {line for _, line in found} == program.lines, found
     assert program.cause in {cause for cause, _ in found}, found
-    assert all(finding.location.file == cut_programs.__file__ for finding in report.findings)
+    assert all(finding.location.file == program.file for finding in report.findings)
 
 
 # -- how often the step runs ------------------------------------------------------------------------------------------
@@ -64,7 +66,7 @@ def nan_program() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
     return model, lambda: (model(x) - model(x)).pow(2).sum().sqrt()
 
 
-@pytest.mark.parametrize("build", [cut_program, nan_program, sound_programs.a_bidirectional_lstm])
+@pytest.mark.parametrize("build", [cut_program, nan_program, sound_programs.PROGRAMS["a_bidirectional_lstm"]])
 def test_without_replay_the_step_runs_exactly_once(build: Any) -> None:
     model, step = build()
     step, runs = counted(step)

@@ -12,8 +12,9 @@ from torch import nn
 
 import gradkit
 from gradkit.report import Report
-from tests import cut_programs, sound_programs
-from tests.sound_programs import Built, batch, pair, small
+from tests.programs import cut as cut_programs
+from tests.programs import sound as sound_programs
+from tests.programs.shared import Built, batch, pair, small
 
 
 def report_of(built: Built) -> Report:

@@ -14,8 +14,8 @@ import gradkit
 from gradkit import hooks
 from gradkit.hooks import Transparent
 from gradkit.tampering import FINE, ZERO, Watch, state
-from tests import cut_programs
-from tests.sound_programs import batch, pair
+from tests.programs import cut as cut_programs
+from tests.programs.shared import batch, pair
 
 
 def zeros(grad: torch.Tensor) -> torch.Tensor:

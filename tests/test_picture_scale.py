@@ -14,7 +14,7 @@ from gradkit.cards import cards
 from gradkit.drawing import dot
 from gradkit.outline import MOST
 from gradkit.widgets.graph_view import PictureView
-from tests import picture_programs as programs
+from tests.programs import picture as programs
 
 PROGRAMS = {
     "mlp": programs.mlp,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, note, settings
 
 import gradkit
-from tests import random_programs
-from tests.random_programs import RandomProgram
+from tests.programs import random as random_programs
+from tests.programs.random import RandomProgram
 
 # How many to try, each time others, and a miss made smaller: GRADKIT_RANDOM_PROGRAMS=5000 pytest tests/test_random_...
 EXAMPLES = int(os.environ.get("GRADKIT_RANDOM_PROGRAMS", "0"))

@@ -19,8 +19,8 @@ from gradkit import cuts
 from gradkit.preserve import Preserved
 from gradkit.replay import Replayer, Rerun, rerun
 from gradkit.trace import Tracer
-from tests import cut_programs
-from tests.sound_programs import batch, pair
+from tests.programs import cut as cut_programs
+from tests.programs.shared import batch, pair
 
 Step = Callable[[], Any]
 

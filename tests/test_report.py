@@ -29,8 +29,8 @@ from gradkit import casefiles, cause_registry, cells, i18n, layout, text
 from gradkit.errors import GradkitError
 from gradkit.records import Finding, Location, Picture
 from gradkit.report import Report
-from tests import cut_programs
-from tests.sound_programs import batch, pair, small
+from tests.programs import cut as cut_programs
+from tests.programs.shared import batch, pair, small
 
 ROOT = Path(__file__).parent.parent
 GOLDENS = Path(__file__).parent / "goldens" / "report"
@@ -241,11 +241,12 @@ def test_no_change_is_proposed_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", CURED)
 def test_the_proposed_change_cures(name: str, tmp_path: Path) -> None:
-    model, step = cut_programs.PROGRAMS[name].build()
+    program = cut_programs.PROGRAMS[name]
+    model, step = program.build()
     report = gradkit.diagnose(step, model=model)
     assert report.sections("en")[0].change
     source = tmp_path / "cured.py"
-    source.write_text(changed(Path(cut_programs.__file__).read_text(encoding="utf-8").splitlines(), report))
+    source.write_text(changed(Path(program.file).read_text(encoding="utf-8").splitlines(), report))
     spec = importlib.util.spec_from_file_location("cured", source)
     assert spec is not None
     assert spec.loader is not None
@@ -253,7 +254,7 @@ def test_the_proposed_change_cures(name: str, tmp_path: Path) -> None:
     sys.modules["cured"] = cured
     try:
         spec.loader.exec_module(cured)
-        model, step = cured.PROGRAMS[name].build()
+        model, step = getattr(cured, name)()
         assert gradkit.diagnose(step, model=model).findings == ()
     finally:
         del sys.modules["cured"]

@@ -13,7 +13,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import gradkit
-from tests import cut_programs, snapshots
+from tests import snapshots
+from tests.programs import cut as cut_programs
 
 CUTS = [name for name, program in cut_programs.PROGRAMS.items() if not program.short]
 

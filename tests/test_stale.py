@@ -13,8 +13,8 @@ from torch import nn
 
 import gradkit
 from gradkit import emptying, holders
-from tests import cut_programs
-from tests.sound_programs import batch, pair
+from tests.programs import cut as cut_programs
+from tests.programs.shared import batch, pair
 
 KEPT = [name for name, program in cut_programs.PROGRAMS.items() if program.cause == "cached_tensor"]
 READ = {name for name in KEPT if name.startswith("features_")}

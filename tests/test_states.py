@@ -12,7 +12,7 @@ from torch import nn
 
 import gradkit
 from gradkit import optimizers
-from tests import state_programs
+from tests.programs import state as state_programs
 
 
 def diagnosed(model: nn.Module, step: Callable[[], Any]) -> gradkit.Report:
@@ -28,7 +28,7 @@ def test_the_lines_and_the_cause_are_named_of(name: str) -> None:
     found = [(finding.cause, finding.location and finding.location.line) for finding in report.findings]
     assert {line for _, line in found} == program.lines, found
     assert found[0][0] == program.cause, found
-    assert all(finding.location.file == state_programs.__file__ for finding in report.findings)
+    assert all(finding.location.file == program.file for finding in report.findings)
 
 
 @pytest.mark.parametrize("name", state_programs.SOUND)

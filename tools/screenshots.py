@@ -1,6 +1,6 @@
 """Screenshots of the viewer with real programs in it, to be looked at: does anything overlap, is anything cut off?
 
-python tools/screenshots.py FOLDER [NAME ...]     en and zh, light and dark, of tests/picture_programs.py
+python tools/screenshots.py FOLDER [NAME ...]     en and zh, light and dark, of tests/programs/picture.py
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ sys.path.insert(0, str(REPO))
 
 import gradkit  # noqa: E402
 from gradkit.widgets.graph_view import PictureView  # noqa: E402
-from tests import picture_programs  # noqa: E402
 from tests.browser.shown import Shown  # noqa: E402
+from tests.programs import picture as picture_programs  # noqa: E402
 
 LOOKS = (("en", "light"), ("zh", "dark"), ("en", "dark"), ("zh", "light"))
 

@@ -1,0 +1,161 @@
+"""Programs that lose the gradient by `custom_function`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tests.programs.shared import Built, batch, cut, pair
+
+# -- errors that backward raises --------------------------------------------------------------------------------------
+
+
+@cut("custom_function")
+def a_backward_that_asks_for_a_gradient_while_nothing_is_recorded() -> Built:
+    class Swish(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x * x.sigmoid()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            (x,) = ctx.saved_tensors
+            again = x.detach().requires_grad_()
+            out = again * again.sigmoid()  # CUT
+            out.backward(grad)
+            return again.grad
+
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](Swish.apply(model["inner"](x))).sum()
+
+
+@cut("custom_function")
+def a_function_that_uses_a_weight_it_was_not_handed() -> Built:
+    model, x = pair(), batch()
+
+    class Through(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x @ model["inner"].weight.T  # CUT
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad @ model["inner"].weight
+
+    model["inner"].bias = None
+    return model, lambda: model["outer"](Through.apply(x.requires_grad_())).sum()
+
+
+@cut("custom_function")
+def a_function_that_is_handed_its_weight_in_a_list() -> Built:
+    class Through(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
+            ctx.weight = weights[0]
+            return x @ weights[0].T  # CUT
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad @ ctx.weight, None
+
+    model, x = pair(), batch()
+    model["inner"].bias = None
+    return model, lambda: model["outer"](Through.apply(x.requires_grad_(), [model["inner"].weight])).sum()
+
+
+@cut("custom_function")
+def a_backward_that_returns_none_for_what_should_learn() -> Built:
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(by)
+            return x * by
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            (by,) = ctx.saved_tensors
+            return grad * by, None  # CUT
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.gain = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return Scale.apply(self.layer(x), self.gain).sum()
+
+    model, x = Model(), batch()
+    return model, lambda: model(x)
+
+
+@cut("custom_function")
+def a_backward_that_returns_too_little() -> Built:
+    class Add(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x + y
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad  # CUT
+
+    model, x = pair(), batch()
+    return model, lambda: Add.apply(model["outer"](x), model["outer"](model["inner"](x))).sum()
+
+
+@cut("custom_function")
+def a_backward_with_a_bug_of_its_own() -> Built:
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            (x, _) = ctx.saved_tensors  # CUT
+            return 2 * x * grad
+
+    model, x = pair(), batch()
+    return model, lambda: Square.apply(model["outer"](model["inner"](x))).sum()
+
+
+# -- several backwards in a step --------------------------------------------------------------------------------------
+
+
+@cut("custom_function")
+def a_quantiser_whose_output_is_marked_as_not_differentiable() -> Built:
+    class Quantise(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            out = (x * 16).round() / 16  # CUT
+            ctx.mark_non_differentiable(out)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad
+
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](Quantise.apply(model["inner"](x))).sum()
+
+
+# -- values written where nothing is recorded -------------------------------------------------------------------------
+
+
+@cut("custom_function")
+def a_backward_that_returns_zeros() -> Built:
+    class Round(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.round()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return torch.zeros_like(grad)  # CUT
+
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](Round.apply(model["inner"](x))).sum()

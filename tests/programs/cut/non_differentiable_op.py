@@ -1,0 +1,107 @@
+"""Programs that lose the gradient by `non_differentiable_op`."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.programs.shared import LABELS, Built, _one_worker, batch, cut, pair
+
+# -- new tensors, integers, operations without derivative -------------------------------------------------------------
+
+
+@cut("non_differentiable_op")
+def a_choice_by_argmax() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        choice = model["inner"](x).argmax(-1)  # CUT
+        return model["outer"](F.one_hot(choice, 4).float()).sum()
+
+    return model, step
+
+
+@cut("non_differentiable_op")
+def a_threshold() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        mask = (model["inner"](x) > 0).float()  # CUT
+        return model["outer"](mask).sum()
+
+    return model, step
+
+
+@cut("non_differentiable_op")
+def a_sample_of_a_normal_distribution() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        normal = torch.distributions.Normal(model["inner"](x), 1.0)
+        return model["outer"](normal.sample()).sum()  # CUT
+
+    return model, step
+
+
+@cut("non_differentiable_op")
+def indices_drawn_by_multinomial() -> Built:
+    model, x = pair(embed=nn.Embedding(4, 4)), batch()
+
+    def step() -> torch.Tensor:
+        drawn = torch.multinomial(model["inner"](x).softmax(-1), 1)[:, 0]  # CUT
+        return model["outer"](model["embed"](drawn)).sum()
+
+    return model, step
+
+
+# -- the loss itself --------------------------------------------------------------------------------------------------
+
+
+@cut("non_differentiable_op")
+def labels_chosen_by_a_teacher_that_should_train() -> Built:
+    model, x = pair(teacher=nn.Linear(4, 3), student=nn.Linear(4, 3)), batch()
+
+    def step() -> torch.Tensor:
+        labels = model["teacher"](x).argmax(-1)  # CUT
+        main = F.cross_entropy(model["student"](x), labels) + F.cross_entropy(model["student"](x), LABELS)
+        return main + model["outer"](model["inner"](x)).sum()
+
+    return model, step
+
+
+# -- every kind of model ----------------------------------------------------------------------------------------------
+
+
+class Detaching(nn.Module):
+    """Stops the gradient where Python does not look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x).detach()
+
+
+@cut("non_differentiable_op")
+def a_detach_inside_of_a_scripted_module() -> Built:
+    model, x = pair(inner=torch.jit.script(Detaching())), batch()
+    return model, lambda: model["outer"](model["inner"](x)).sum()  # CUT
+
+
+# -- values written where nothing is recorded -------------------------------------------------------------------------
+
+
+@cut("non_differentiable_op")
+def features_gathered_over_the_workers() -> Built:
+    model, x = pair(), batch()
+    _one_worker()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        parts = [torch.empty_like(code)]
+        torch.distributed.all_gather(parts, code)  # CUT
+        return model["outer"](torch.cat(parts)).sum()
+
+    return model, step

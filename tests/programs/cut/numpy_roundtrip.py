@@ -1,0 +1,173 @@
+"""Programs that lose the gradient by `numpy_roundtrip`."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from tests.programs.shared import Built, batch, cut, pair
+
+# -- out of torch and back --------------------------------------------------------------------------------------------
+
+
+@cut("numpy_roundtrip")
+def arrays_through_many_functions() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        array = model["inner"](x).detach().numpy()  # CUT
+        array = np.exp(array) / np.exp(array).sum(-1, keepdims=True)
+        array = np.stack(list(np.concatenate([array, array])[:6]))
+        return model["outer"](torch.from_numpy(np.ascontiguousarray(array.astype(np.float32)))).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def a_round_trip_written_over_several_lines() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = torch.tensor(
+            model["inner"](
+                x,
+            )
+            .detach()
+            .numpy()  # CUT
+        )
+        return model["outer"](code).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def a_chain_of_calls_that_leaves_torch_a_line_each() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        # fmt: off
+        array = (
+            model["inner"](x)
+            .detach()
+            .cpu()
+            .numpy()  # CUT
+        )
+        # fmt: on
+        return model["outer"](torch.from_numpy(array)).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def a_singular_value_decomposition_by_numpy() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        left, values, right = np.linalg.svd(model["inner"](x).data.numpy(), full_matrices=False)  # CUT
+        return model["outer"](torch.tensor(left @ np.diag(values) @ right)).sum()  # CUT
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def an_array_made_of_a_list_of_arrays() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        rows = []
+        for row in x:
+            rows.append(model["inner"](row).detach().numpy())  # noqa: PERF401  # CUT
+        return model["outer"](torch.tensor(np.array(rows))).sum()  # CUT
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def an_array_filled_row_by_row() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        array = np.zeros((6, 4), dtype=np.float32)
+        for i in range(6):
+            array[i] = model["inner"](x[i]).detach().numpy()  # CUT
+        return model["outer"](torch.from_numpy(array)).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def an_array_by_asarray() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        array = np.asarray(model["inner"](x).detach().cpu())  # CUT
+        return model["outer"](torch.as_tensor(array * 2)).sum()
+
+    return model, step
+
+
+# -- every kind of model ----------------------------------------------------------------------------------------------
+
+
+@cut("numpy_roundtrip")
+def a_spectrum_by_numpy() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        spectrum = np.fft.rfft(model["inner"](x).detach().numpy())  # CUT
+        return model["outer"](torch.from_numpy(np.abs(spectrum).astype(np.float32)).repeat(1, 2)[:, :4]).sum()
+
+    return model, step
+
+
+# -- errors that backward raises --------------------------------------------------------------------------------------
+
+
+@cut("numpy_roundtrip")
+def an_array_asked_of_a_tensor_that_requires_grad() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x).numpy()  # CUT
+        return model["outer"](torch.from_numpy(code)).sum()
+
+    return model, step
+
+
+# -- found by injection -----------------------------------------------------------------------------------------------
+
+
+@cut("numpy_roundtrip")
+def an_array_that_asarray_makes_plain_again() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        halved = np.asarray(code.detach().numpy()) * 0.5  # CUT
+        return model["outer"](torch.from_numpy(halved)).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def arrays_that_array_copies() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        rows = [np.ascontiguousarray(np.array(row.detach().numpy()) + 1.0) for row in model["inner"](x)]  # CUT
+        return model["outer"](torch.stack([torch.from_numpy(row) for row in rows])).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def a_way_through_numpy_beside_a_target_that_is_detached_on_purpose() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        weight = code.detach().sigmoid().mean(dim=1, keepdim=True)
+        kept = torch.from_numpy(code.detach().cpu().numpy())  # CUT
+        return (weight * model["outer"](x)).mean() + kept.pow(2).mean()
+
+    return model, step

@@ -1,0 +1,123 @@
+"""Programs that lose the gradient by `python_roundtrip`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import nn
+
+from tests.programs.shared import Built, batch, cut, pair, small
+
+# -- out of torch and back --------------------------------------------------------------------------------------------
+
+
+@cut("python_roundtrip")
+def a_sum_of_items() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        total = 0.0
+        for row in x:
+            total += model(row).item()  # CUT
+        return torch.tensor(total, requires_grad=True)  # CUT
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def a_square_root_by_the_math_module() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        value = model(x).pow(2).mean().item()  # CUT
+        return torch.tensor(math.sqrt(value))  # CUT
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def a_square_root_of_a_bare_number() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        value = float(model(x).pow(2).mean())  # CUT
+        root = value**0.5
+        return torch.tensor(root)  # CUT
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def an_array_of_items() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        values = [out.item() for out in model(x)]  # CUT
+        return torch.tensor(np.array(values)).sum()  # CUT
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def items_given_to_a_float_tensor() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        values = [out.item() for out in model["inner"](x)[:, 0]]  # CUT
+        return model["outer"](torch.FloatTensor([values] * 4).T).sum()
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def a_list_that_is_computed_with() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        rows = model["inner"](x).tolist()  # CUT
+        return model["outer"](torch.tensor([[value * 2 for value in row] for row in rows])).sum()  # CUT
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def a_float_that_scales_another_branch() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        scale = float(model["inner"](x).mean())  # CUT
+        return (model["outer"](x) * scale).sum()
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def a_rounded_item() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        scale = round(model["inner"](x).mean().item(), 2)  # CUT
+        return (model["outer"](x) * scale).sum()
+
+    return model, step
+
+
+# -- the loss itself --------------------------------------------------------------------------------------------------
+
+
+@cut("python_roundtrip")
+def a_leaf_made_of_a_list_of_equal_numbers() -> Built:
+    model, x = pair(), batch()
+    nn.init.zeros_(model["inner"].weight)
+    nn.init.zeros_(model["inner"].bias)
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x).sigmoid()
+        palette = torch.tensor([0.1, 0.5, 0.9])
+        nearest = palette[(code.detach()[..., None] - palette).abs().argmin(-1)]
+        code = torch.Tensor(code.tolist()).requires_grad_(True)  # CUT
+        return model["outer"](code).sum() + (code - nearest).abs().mean()
+
+    return model, step

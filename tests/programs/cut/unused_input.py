@@ -1,0 +1,71 @@
+"""Programs that lose the gradient by `unused_input`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from tests.programs.shared import Built, batch, cut, pair, small
+
+# -- the loss itself --------------------------------------------------------------------------------------------------
+
+
+@cut("unused_input")
+def a_derivative_that_a_helper_takes_by_a_slice_of_what_went_into_the_net() -> Built:
+    model, x = pair(), batch()
+
+    def slope(value: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(value.sum(), place, create_graph=True)[0]
+
+    def step() -> torch.Tensor:
+        points = x.clone().requires_grad_()
+        place = points[:, :1]  # CUT
+        return slope(model["outer"](model["inner"](points).tanh()), place).square().mean()
+
+    return model, step
+
+
+# -- errors that backward raises --------------------------------------------------------------------------------------
+
+
+@cut("unused_input")
+def a_noise_that_the_closure_leaves_aside() -> Built:
+    model, x = small(), batch()
+
+    def attack(evaluate: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        noise = torch.zeros_like(x).requires_grad_()
+        loss = evaluate(x + noise)
+        (slope,) = torch.autograd.grad(loss, noise)
+        return evaluate(x + slope.sign())
+
+    def evaluate(_moved: torch.Tensor) -> torch.Tensor:
+        return model(x).sum()  # CUT
+
+    return model, lambda: attack(evaluate)
+
+
+@cut("unused_input")
+def a_gradient_of_an_image_that_was_copied_before() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        out = model(x.clone().requires_grad_()).sum()
+        image = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(out, image, create_graph=True)  # CUT
+        return slope.pow(2).sum()
+
+    return model, step
+
+
+@cut("unused_input")
+def a_second_derivative_by_a_value_that_the_first_leaves_aside() -> Built:
+    model, x, other = small(), batch().requires_grad_(), batch().requires_grad_()
+
+    def step() -> torch.Tensor:
+        energy = model(x).tanh().sum() + 0 * other.sum().detach()
+        (first,) = torch.autograd.grad(energy, x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), other)  # CUT
+        return (first * second).sum()
+
+    return model, step

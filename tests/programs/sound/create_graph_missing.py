@@ -1,0 +1,122 @@
+"""Sound programs that look like `create_graph_missing` and are not."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import functional_call, grad, jacrev, vmap
+
+from tests.programs.shared import Built, batch, small, sound
+
+# -- gradients inside of the step -------------------------------------------------------------------------------------
+
+
+@sound
+def a_gradient_penalty() -> Built:
+    x = batch()
+    model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Tanh(), nn.Linear(8, 1, bias=False))
+
+    def step() -> torch.Tensor:
+        point = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(model(point).sum(), point, create_graph=True)
+        return ((slope.norm(dim=1) - 1) ** 2).mean()
+
+    return model, step
+
+
+def _adapted(model: nn.Module, x: torch.Tensor, *, second_order: bool) -> dict[str, torch.Tensor]:
+    weights = dict(model.named_parameters())
+    for _ in range(3):
+        loss = F.mse_loss(functional_call(model, weights, (x,)), torch.ones(6, 1))
+        grads = torch.autograd.grad(loss, weights.values(), create_graph=second_order)
+        weights = {name: old - 0.1 * new for (name, old), new in zip(weights.items(), grads, strict=True)}
+    return weights
+
+
+@sound
+def meta_learning_of_second_order() -> Built:
+    model, x = small(), batch()
+    return model, lambda: functional_call(model, _adapted(model, x, second_order=True), (x,)).pow(2).mean()
+
+
+@sound
+def meta_learning_of_first_order() -> Built:
+    model, x = small(), batch()
+    return model, lambda: functional_call(model, _adapted(model, x, second_order=False), (x,)).pow(2).mean()
+
+
+@sound
+def derivatives_by_torch_func() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        weights = dict(model.named_parameters())
+        slopes = vmap(grad(lambda row: functional_call(model, weights, (row,)).sum()))(x)
+        return model(x).pow(2).mean() + slopes.pow(2).mean() + jacrev(model)(x[0]).pow(2).sum()
+
+    return model, step
+
+
+@sound
+def a_gradient_of_something_else_that_is_allowed_to_fail() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        with contextlib.suppress(RuntimeError):
+            torch.autograd.grad(x.sum(), x)
+        with contextlib.suppress(RuntimeError):
+            x.sum().backward()
+        return model(x).sum()
+
+    return model, step
+
+
+# -- what a step that trains hands back -------------------------------------------------------------------------------
+
+
+@sound
+def a_first_order_inner_step() -> Built:
+    model, x = nn.Linear(4, 1), batch()
+
+    def step() -> torch.Tensor:
+        inner = model(x).pow(2).mean()
+        slopes = torch.autograd.grad(inner, list(model.parameters()))
+        weight, bias = (p - 0.1 * slope for p, slope in zip(model.parameters(), slopes, strict=True))
+        return F.linear(x, weight, bias).pow(2).mean()
+
+    return model, step
+
+
+# -- torch.func -------------------------------------------------------------------------------------------------------
+
+
+@sound
+def a_step_size_that_vmap_leaves_out_of_the_graph() -> Built:
+    model, x = small(), batch()
+
+    def one(row: torch.Tensor) -> torch.Tensor:
+        out = model(row)
+        return (out * out.detach().abs()).sum()
+
+    return model, lambda: vmap(one)(x).sum()
+
+
+@sound
+def a_jacobian_penalty_by_forward_mode() -> Built:
+    model, x = small(), batch()
+    return model, lambda: torch.func.jvp(model, (x,), (torch.ones_like(x),))[1].pow(2).sum() + model(x).sum()
+
+
+@sound
+def slopes_for_each_sample_by_vmap_of_grad() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = lambda weights, row: functional_call(model, weights, (row,)).tanh().sum()  # noqa: E731
+        slopes = vmap(torch.func.grad(loss), in_dims=(None, 0))(dict(model.named_parameters()), x)
+        return model(x).sum() + sum(slope.detach().norm() for slope in slopes.values()) * 0.1
+
+    return model, step

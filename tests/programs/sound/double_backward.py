@@ -1,0 +1,170 @@
+"""Sound programs that look like `double_backward` and are not."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from torch import nn
+
+from tests.programs.shared import Built, batch, small, sound
+
+# -- gradients inside of the step -------------------------------------------------------------------------------------
+
+
+@sound
+def a_step_that_ends_in_backward() -> Built:
+    model, x = small(), batch()
+    return model, lambda: model(x).sum().backward()
+
+
+@sound
+def a_step_that_returns_a_number_after_backward() -> Built:
+    model, x = small(), batch()
+
+    def step() -> float:
+        loss = model(x).sum()
+        loss.backward()
+        return loss.item()
+
+    return model, step
+
+
+@sound
+def a_whole_training_step_that_returns_its_loss() -> Built:
+    model, x = small(), batch()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return model, step
+
+
+@sound
+def backward_called_by_torch_autograd() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = model(x).sum()
+        torch.autograd.backward([loss])
+        return loss.detach()
+
+    return model, step
+
+
+@sound
+def gradients_accumulated_over_parts_of_the_batch() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        total = torch.zeros(())
+        for part in x.chunk(3):
+            loss = model(part).sum() / 3
+            loss.backward()
+            total += loss.detach()
+        return total
+
+    return model, step
+
+
+@sound
+def a_closure_that_lbfgs_calls_more_than_once() -> Built:
+    model, x = small(), batch()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        return loss
+
+    return model, lambda: optimizer.step(closure)
+
+
+@sound
+def an_optimizer_that_steps_in_backward() -> Built:
+    model, x = small(), batch()
+    for parameter in model.parameters():
+        optimizer = torch.optim.SGD([parameter], 0.1)
+
+        def hook(_: torch.Tensor, optimizer: torch.optim.SGD = optimizer) -> None:
+            optimizer.step()
+            optimizer.zero_grad()
+
+        parameter.register_post_accumulate_grad_hook(hook)
+    return model, lambda: model(x).sum()
+
+
+# -- what wraps a step ------------------------------------------------------------------------------------------------
+
+
+@sound
+def a_backward_in_a_thread() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        made: list[torch.Tensor] = []
+
+        def work() -> None:
+            made.append(model(x).sum())
+            made[0].backward()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return made[0].detach()
+
+    return model, step
+
+
+@sound
+def a_loss_that_was_computed_before() -> Built:
+    model = small()
+    loss = model(batch()).sum()
+    return model, lambda: loss
+
+
+# -- what a step that trains hands back -------------------------------------------------------------------------------
+
+
+@sound
+def a_loss_returned_after_a_part_of_it_went_backward() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = model(x).pow(2).mean()
+        (loss / 4).backward()
+        return loss
+
+    return model, step
+
+
+@sound
+def a_loss_returned_for_the_log() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = model(x).pow(2).mean()
+        (loss / 4).backward()
+        return loss.detach().cpu()
+
+    return model, step
+
+
+@sound
+def a_loss_returned_although_its_graph_was_kept() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = model(x).pow(2).mean()
+        loss.backward(retain_graph=True)
+        return loss
+
+    return model, step

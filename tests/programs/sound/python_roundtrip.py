@@ -1,0 +1,68 @@
+"""Sound programs that look like `python_roundtrip` and are not."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.programs.shared import Built, batch, pair, small, sound
+
+# -- operations -------------------------------------------------------------------------------------------------------
+
+
+@sound
+def weights_of_the_loss_taken_from_its_value() -> Built:
+    model, x = nn.ModuleDict({"a": small(), "b": small()}), batch()
+
+    def step() -> torch.Tensor:
+        one, two = model["a"](x).pow(2).mean(), model["b"](x).pow(2).mean()
+        scale = np.exp(-one.detach().numpy())
+        return one * float(scale) + two * (one.item() / (two.item() + 1e-8))
+
+    return model, step
+
+
+# -- detach, no_grad and frozen parts that are meant ------------------------------------------------------------------
+
+
+@sound
+def logging_and_metrics() -> Built:
+    model, x, history = small(), batch(), []
+
+    def step() -> torch.Tensor:
+        out = model(x)
+        loss = F.mse_loss(out, torch.ones(6, 1))
+        history.append(loss.item())
+        history.append(loss.detach().cpu().numpy())
+        history.append(f"{loss:.3f} {loss.item():.2f} {float(loss)} {json.dumps({'loss': loss.item()})}")
+        print(loss.detach(), out.tolist(), file=io.StringIO())
+        with torch.no_grad():
+            history.append(((out > 0) == 1).float().mean().item())
+        assert isinstance(history[0], float)
+        assert round(history[0], 3) == round(float(loss), 3)
+        return loss
+
+    return model, step
+
+
+# -- what a step that trains hands back -------------------------------------------------------------------------------
+
+
+@sound
+def a_weight_of_a_loss_found_by_comparing_gradients() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        first, second = code.pow(2).mean(), model["outer"](code).pow(2).mean()
+        last = model["inner"].weight
+        (one,) = torch.autograd.grad(first, last, retain_graph=True)
+        (two,) = torch.autograd.grad(second, last, retain_graph=True)
+        return first + (one.norm() / (two.norm() + 1e-4)).clamp(0, 10) * second
+
+    return model, step

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from gradkit import holders, patches, strangers
-from gradkit.holders import ATTRIBUTE, ELEMENT, GLOBAL, ITEM, MEMO, PART, VARIABLE, Edge
+from gradkit.holders import Edge
+from gradkit.owners import ATTRIBUTE, ELEMENT, GLOBAL, ITEM, MEMO, PART, VARIABLE, Memo
 
 Undo = Callable[[], object]
 
@@ -47,8 +48,8 @@ def empty(edges: Iterable[Edge], bare: bool) -> None:
 def _take(edge: Edge, bare: bool) -> None:
     holder, key = edge.holder, edge.key
     now = next(iter(at(edge)), None)
-    if isinstance(now, holders.Memo):
-        _put(edge, functools.lru_cache(**now.cache_parameters())(now.__wrapped__))
+    if isinstance(now, Memo):
+        put(edge, functools.lru_cache(**now.cache_parameters())(now.__wrapped__))
     elif edge.kind == ITEM:
         if bare:
             holder.pop(key, None)
@@ -62,7 +63,7 @@ def _take(edge: Edge, bare: bool) -> None:
     elif edge.kind == ATTRIBUTE and not bare and key in holders.attributes(holder):
         del holders.attributes(holder)[key]
     else:
-        _put(edge, None)
+        put(edge, None)
 
 
 def at(edge: Edge) -> list[Any]:
@@ -79,7 +80,8 @@ def at(edge: Edge) -> list[Any]:
     return [edge.holder[edge.key]] if edge.key in edge.holder else []
 
 
-def _put(edge: Edge, value: Any) -> None:
+def put(edge: Edge, value: Any) -> None:
+    """Let a step lead to something else."""
     if edge.kind == VARIABLE:
         edge.holder.cell_contents = value
     elif edge.kind in (GLOBAL, ITEM, ELEMENT):
@@ -96,18 +98,18 @@ def _snapshot(edge: Edge) -> list[Undo]:
     """What puts the holder of a step back: its entries, its attributes, or the one variable."""
     holder = edge.holder
     if edge.kind == VARIABLE:
-        return [partial(_put, edge, holder.cell_contents)]
+        return [partial(put, edge, holder.cell_contents)]
     if edge.kind == GLOBAL:
-        return [partial(_put, edge, holder[edge.key])]
+        return [partial(put, edge, holder[edge.key])]
     if edge.kind in (ITEM, ELEMENT):
         return [partial(_refill, holder, _copy(holder))]
     if edge.kind != ATTRIBUTE:
         return []
     inner = holders.attributes(holder)
     if isinstance(holder, type):
-        return [partial(_put, edge, vars(holder)[edge.key])]
+        return [partial(put, edge, vars(holder)[edge.key])]
     if edge.key not in inner:
-        return [partial(_put, edge, object.__getattribute__(holder, edge.key))]
+        return [partial(put, edge, object.__getattribute__(holder, edge.key))]
     return [partial(_refill, inner, dict(inner))]
 
 

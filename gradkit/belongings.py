@@ -23,7 +23,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gradkit import frames, owners, strangers
+from gradkit import frames, owners, registered, strangers
 
 _PLAIN = frozenset({int, float, str, bool, type(None), bytes, complex, torch.dtype, torch.device, torch.Size})
 MANY = 256
@@ -126,7 +126,7 @@ def _own(thing: Any) -> list[Any]:
     """Attributes and class. The tables of a module are put back with it, however long: what is in them is reached."""
     found: list[Any] = []
     for _, name, holder, value in owners.own(thing):
-        is_table = name in _TABLES and strangers.is_a(holder, nn.Module)
+        is_table = name in registered.TABLES and strangers.is_a(holder, nn.Module)
         found += strangers.values(value) if is_table else [value]
     return found
 
@@ -140,6 +140,3 @@ def _ahead(thing: Any) -> Iterable[Any]:
         used = (value for name, value in frame.f_globals.items() if name in names)
         return [*frame.f_locals.values(), *used, *([thing.gi_yieldfrom] if thing.gi_yieldfrom else [])]
     return list(strangers.attributes(thing).values()) or gc.get_referents(thing)
-
-
-_TABLES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from gradkit import holders, patches, strangers
+from gradkit import patches, strangers
 from gradkit.holders import Edge
 from gradkit.owners import ATTRIBUTE, ELEMENT, GLOBAL, ITEM, MEMO, PART, VARIABLE, Memo
 
@@ -60,8 +60,8 @@ def _take(edge: Edge, bare: bool) -> None:
             holder.clear()
         elif key < strangers.size(holder):
             holder[key] = None
-    elif edge.kind == ATTRIBUTE and not bare and key in holders.attributes(holder):
-        del holders.attributes(holder)[key]
+    elif edge.kind == ATTRIBUTE and not bare and key in strangers.attributes(holder):
+        del strangers.attributes(holder)[key]
     else:
         put(edge, None)
 
@@ -71,7 +71,7 @@ def at(edge: Edge) -> list[Any]:
     if edge.kind == VARIABLE:
         return [edge.holder.cell_contents]
     if edge.kind == ATTRIBUTE:
-        inner = vars(edge.holder) if isinstance(edge.holder, type) else holders.attributes(edge.holder)
+        inner = vars(edge.holder) if isinstance(edge.holder, type) else strangers.attributes(edge.holder)
         return [inner[edge.key]] if edge.key in inner else []
     if edge.kind == ELEMENT:
         return [edge.holder[edge.key]] if edge.key < strangers.size(edge.holder) else []
@@ -88,8 +88,8 @@ def put(edge: Edge, value: Any) -> None:
         edge.holder[edge.key] = value
     elif isinstance(edge.holder, type):
         type.__setattr__(edge.holder, edge.key, value)
-    elif edge.key in holders.attributes(edge.holder):
-        holders.attributes(edge.holder)[edge.key] = value
+    elif edge.key in strangers.attributes(edge.holder):
+        strangers.attributes(edge.holder)[edge.key] = value
     else:
         object.__setattr__(edge.holder, edge.key, value)  # a slot
 
@@ -105,7 +105,7 @@ def _snapshot(edge: Edge) -> list[Undo]:
         return [partial(_refill, holder, _copy(holder))]
     if edge.kind != ATTRIBUTE:
         return []
-    inner = holders.attributes(holder)
+    inner = strangers.attributes(holder)
     if isinstance(holder, type):
         return [partial(put, edge, vars(holder)[edge.key])]
     if edge.key not in inner:

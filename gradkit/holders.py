@@ -95,8 +95,3 @@ def held(thing: Any) -> Iterator[Child]:
         return
     of_library = strangers.is_a(thing, FunctionType) and not is_user_file(thing.__code__.co_filename)
     yield from (child for child in children(thing) if not (of_library and child[0] == GLOBAL))
-
-
-def attributes(thing: Any) -> dict[str, Any]:
-    """The dictionary of an object's own attributes, ``{}`` if it has none."""
-    return strangers.attributes(thing)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradkit import contents, owners, strangers
+from gradkit import contents, owners, registered, strangers
 from gradkit.contents import Back
 
 _GONE = owners.GONE
@@ -78,7 +78,8 @@ def _attributes(thing: Any) -> Back:
 def _layer(thing: nn.Module) -> Back:
     """A module: its attributes, and the tables of parameters, buffers, modules and hooks among them."""
     own = dict(vars(thing))
-    tables = [(table, contents.mapping(table) if table else None) for name, table in own.items() if name in _SLOTS]
+    own_tables = [table for name, table in own.items() if name in registered.TABLES]
+    tables = [(table, contents.mapping(table) if table else None) for table in own_tables]
 
     def back() -> None:
         contents.restore(vars(thing), own)
@@ -187,7 +188,6 @@ def _numpy() -> tuple[tuple[type, Callable[[Any], Back]], ...]:
     )
 
 
-_SLOTS = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))
 _TABLE: tuple[tuple[type, Callable[[Any], Back]], ...] = (
     (nn.Module, _layer),
     (dict, contents.mapping),

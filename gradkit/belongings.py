@@ -28,7 +28,7 @@ from gradkit import frames, owners, registered, strangers
 _PLAIN = frozenset({int, float, str, bool, type(None), bytes, complex, torch.dtype, torch.device, torch.Size})
 MANY = 256
 """Of a longer container the entries are taken for data: it is put back itself, they are not looked into."""
-_MOST = 50_000  # things that are remembered and put back at every run, one by one: some 0.1 s
+_MOST = 50_000  # things that are remembered and put back at every run, one by one: half a second for so many
 _LIBRARY = (SimpleNamespace, Namespace, UserDict, UserList, GradScaler, nn.Module, Optimizer)
 _HOLDING = (torch.Tensor, nn.Module, Optimizer, torch.Generator, random.Random)
 

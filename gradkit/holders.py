@@ -17,7 +17,7 @@ from gradkit.frames import is_user_file
 from gradkit.owners import ATTRIBUTE, GLOBAL, VARIABLE, Child, Memo, children, own
 
 NAMED = (ATTRIBUTE, VARIABLE, GLOBAL)
-MOST = 100_000  # things that are looked at, which is all that is done to them: more than belongings are put back
+MOST = 100_000  # things that are looked at; nothing is remembered of them, so there may be more than of belongings
 
 _ATOMS = (str, bytes, int, float, complex, type(None), CodeType, types.FrameType, types.GeneratorType, torch.dtype)
 

@@ -14,8 +14,8 @@ from gradkit.guards import Guard, assigned, looked_up, parameters, stores
 from gradkit.ran import Function, Ran, same
 from gradkit.records import Location
 from gradkit.traces import Point
+from gradkit.words import FUNCTIONS
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEEPEST = 6
 _Value = ast.expr | ast.keyword | None  # an expression, ``**mapping``, or nothing
 
@@ -114,11 +114,11 @@ class _Search:
                 return self._loaded(key) if value is None else self.lacking(value, key, inner)
             if given:
                 return None
-            if isinstance(function, _FUNCTIONS) and name.id in parameters(function):
+            if isinstance(function, FUNCTIONS) and name.id in parameters(function):
                 told = self._given(scope.file, function, name.id)
                 mapping, outer = told[0][:2] if len(told) == 1 else (None, inner)
                 return self.lacking(mapping, key, outer) if isinstance(mapping, ast.expr) else None
-            if isinstance(function, _FUNCTIONS) and function.args.kwarg and function.args.kwarg.arg == name.id:
+            if isinstance(function, FUNCTIONS) and function.args.kwarg and function.args.kwarg.arg == name.id:
                 return self.argument(scope.file, function, key, "", sure=False)
         return None
 
@@ -142,7 +142,7 @@ class _Search:
 
     def _scope(self, file: str, node: ast.AST, point: Point | None) -> _Scope:
         around = next((around for other, around in sources.statements(file) if same(other, node)), [])
-        return _Scope(file, tuple(a for a in around if isinstance(a, _FUNCTIONS)), point)
+        return _Scope(file, tuple(a for a in around if isinstance(a, FUNCTIONS)), point)
 
     def _returned(self, called: tuple[str, int, str], key: str) -> Location | None:
         """Where the mapping is made that a function of the user's returns, if it has one ``return``."""
@@ -151,14 +151,14 @@ class _Search:
             (one, node, around)
             for one in ([file] if file else self.files)
             for node, around in sources.statements(one)
-            if isinstance(node, _FUNCTIONS) and node.name == name
+            if isinstance(node, FUNCTIONS) and node.name == name
             if not line or line in (node.lineno, *(mark.lineno for mark in node.decorator_list))
         ]
         if len(found) != 1:
             return None
         file, node, around = found[0]
         values = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
-        scope = _Scope(file, (*(a for a in around if isinstance(a, _FUNCTIONS)), node))
+        scope = _Scope(file, (*(a for a in around if isinstance(a, FUNCTIONS)), node))
         return self.lacking(values[0], key, scope) if len(values) == 1 else None
 
     def _loaded(self, key: str) -> Location | None:
@@ -181,7 +181,7 @@ def _given_to(name: str, scope: ast.AST) -> Iterator[ast.expr | None]:
     todo = list(ast.iter_child_nodes(scope))
     while todo:
         node = todo.pop()
-        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.Lambda)):
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
             todo += ast.iter_child_nodes(node)
         if isinstance(node, (ast.For, ast.AsyncFor)) and name in _names(node.target):
             yield None

@@ -7,15 +7,14 @@ generators are entered: a logger or a connection is more than what its attribute
 
 from __future__ import annotations
 
-import functools
 import gc
 import random
 import sys
 import threading
 from argparse import Namespace
 from collections import UserDict, UserList, deque
-from collections.abc import Callable, Iterable
-from types import BuiltinMethodType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
+from collections.abc import Iterable
+from types import FunctionType, GeneratorType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,11 +23,12 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gradkit import frames, owners, strangers, undo
+from gradkit import frames, owners, registered, strangers
 
 _PLAIN = frozenset({int, float, str, bool, type(None), bytes, complex, torch.dtype, torch.device, torch.Size})
-_MANY = 256  # of a longer container, the entries are taken for data
-_MOST = 50_000
+MANY = 256
+"""Of a longer container the entries are taken for data: it is put back itself, they are not looked into."""
+_MOST = 50_000  # things that are remembered and put back at every run, one by one: half a second for so many
 _LIBRARY = (SimpleNamespace, Namespace, UserDict, UserList, GradScaler, nn.Module, Optimizer)
 _HOLDING = (torch.Tensor, nn.Module, Optimizer, torch.Generator, random.Random)
 
@@ -64,7 +64,7 @@ def is_kept(thing: Any) -> bool:
 
 def _holds(thing: Any, depth: int) -> bool:
     """A key-value cache holds layers, and these the tensors."""
-    parts = [one for value in _attributes(thing) for one in owners.members(value)]
+    parts = [one for value in strangers.attributes(thing).values() for one in owners.members(value)]
     if any(strangers.is_a(one, _HOLDING) for one in parts):
         return True
     return depth > 1 and any(_is_kept(type(one)) is None and _holds(one, depth - 1) for one in parts)
@@ -88,62 +88,50 @@ def is_iterator(thing: Any) -> bool:
     return kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__")
 
 
-def _attributes(thing: Any) -> list[Any]:
-    return [value for name, value in strangers.attributes(thing).items() if name not in _SLOTS]
-
-
 def _parts(thing: Any, through: bool, root: bool) -> Iterable[Any]:
-    way = _way(type(thing))
-    if way is None and is_iterator(thing):
-        return _behind(thing) if through else ()
-    found = way(thing) if way is not None else ()
-    if not is_kept(thing) and (way is not None or not root):
-        return found
-    kind = type(thing)
-    slots = undo.slots_of(thing)
-    return [*found, *_attributes(thing), *slots, *([kind] if owners.is_users(kind) else [])]
+    unknown = owners.row(type(thing)) is None
+    if unknown and is_iterator(thing):
+        return _ahead(thing) if through else ()
+    found = _contents(thing) if strangers.size(thing) <= MANY else []
+    if is_kept(thing) or strangers.is_a(thing, FunctionType) or (unknown and root):
+        found += _own(thing)
+    return found
 
 
-@owners.by_class
-def _way(kind: Any) -> Callable[[Any], Iterable[Any]] | None:
-    return next((parts for known, parts in _TABLE if issubclass(kind, known)), None)
+def _contents(thing: Any) -> list[Any]:
+    """What a thing holds by its type, as far as it is the step's."""
+    if strangers.is_a(thing, FunctionType):
+        return _of_function(thing)
+    if strangers.is_a(thing, ModuleType):
+        return []  # all that a file names: see ``_of_function``
+    # of what functools keeps it can only be told whether there is any
+    return [value for kind, _, _, value in owners.contents(thing) if kind != owners.MEMO]
 
 
-def _function(thing: FunctionType) -> list[Any]:
-    own = list(vars(thing).values())
-    if not frames.is_user_file(thing.__code__.co_filename):
-        return own
-    used = owners.used(thing)
-    modules = [one for one in used if type(one) is ModuleType and owners.is_users_module(one)]
-    named = owners.names(thing.__code__) if modules else ()
-    return [*used, *own, *(vars(one)[name] for one in modules for name in named if name in vars(one))]
+def _of_function(function: FunctionType) -> list[Any]:
+    """What it works with, the names of a module of the user's that it uses among them; of a library's function nothing.
+
+    A library's names and closures are more than the step could change.
+    """
+    code = function.__code__
+    if not frames.is_user_file(code.co_filename):
+        return []
+    used = [value for *_, value in owners.contents(function)]
+    modules = [vars(one) for one in used if type(one) is ModuleType and owners.is_users_module(one)]
+    named = owners.names(code) if modules else ()
+    return [*used, *(space[name] for space in modules for name in named if name in space)]
 
 
-def _class(thing: type) -> Iterable[Any]:
-    return [*vars(thing).values(), *thing.__bases__] if owners.is_users(thing) else ()
+def _own(thing: Any) -> list[Any]:
+    """Attributes and class. The tables of a module are put back with it, however long: what is in them is reached."""
+    found: list[Any] = []
+    for _, name, holder, value in owners.own(thing):
+        is_table = name in registered.TABLES and strangers.is_a(holder, nn.Module)
+        found += strangers.values(value) if is_table else [value]
+    return found
 
 
-def _mapping(thing: dict[Any, Any]) -> Iterable[Any]:
-    return strangers.entries(thing) if strangers.size(thing) <= _MANY else ()
-
-
-def _sequence(thing: Any) -> Iterable[Any]:
-    return strangers.entries(thing) if strangers.size(thing) <= _MANY else ()
-
-
-def _module(thing: nn.Module) -> Iterable[Any]:
-    """However many there are."""
-    own = vars(thing)
-    tables = [own[name] for name in _SLOTS if own.get(name)]
-    return [part for table in tables for part in table.values()]
-
-
-def _tensor(thing: torch.Tensor) -> Iterable[Any]:
-    hooks = (strangers.ask(thing, name) for name in ("_backward_hooks", "_post_accumulate_grad_hooks"))
-    return [hook for table in hooks if table for hook in table.values()]
-
-
-def _behind(thing: Any) -> Iterable[Any]:
+def _ahead(thing: Any) -> Iterable[Any]:
     """What an iterator works with."""
     if isinstance(thing, GeneratorType):
         frame, names = thing.gi_frame, owners.names(thing.gi_code)
@@ -151,21 +139,4 @@ def _behind(thing: Any) -> Iterable[Any]:
             return ()
         used = (value for name, value in frame.f_globals.items() if name in names)
         return [*frame.f_locals.values(), *used, *([thing.gi_yieldfrom] if thing.gi_yieldfrom else [])]
-    return _attributes(thing) or gc.get_referents(thing)
-
-
-_SLOTS = tuple(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))
-_TABLE: tuple[tuple[Any, Callable[[Any], Iterable[Any]]], ...] = (
-    (torch.Tensor, _tensor),
-    (dict, _mapping),
-    ((list, tuple, set, frozenset, deque), _sequence),
-    (nn.Module, _module),
-    (FunctionType, _function),
-    (MethodType, lambda thing: (thing.__self__, thing.__func__)),
-    (BuiltinMethodType, lambda thing: (thing.__self__,)),
-    (type, _class),
-    ((staticmethod, classmethod, functools._lru_cache_wrapper), lambda thing: (thing.__wrapped__,)),  # noqa: SLF001
-    (functools.partial, lambda thing: (thing.func, thing.args, thing.keywords)),
-    (property, lambda thing: (thing.fget, thing.fset)),
-    (Optimizer, lambda thing: thing.state.values()),
-)
+    return list(strangers.attributes(thing).values()) or gc.get_referents(thing)

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gradkit import classes, frames
+from gradkit.ran import Function
 from gradkit.records import Location
 
-_ADDING = frozenset("append appendleft extend insert add update setdefault __setitem__".split())
-_EMPTY = frozenset(("None", "[]", "{}", "()", "list()", "dict()", "set()", "deque()"))
+ADDING = frozenset("append appendleft extend insert add update setdefault __setitem__ put push set store".split())
+EMPTY = frozenset(("None", "[]", "{}", "()", "list()", "dict()", "set()", "deque()"))
 _DEEPEST = 4
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def _given(statement: ast.stmt, target: str) -> list[ast.expr]:
     """What a statement puts into ``target``: by assignment, by ``target[...] = ...`` or by a method that adds."""
     if isinstance(statement, ast.Expr):
         call = statement.value
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING:
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in ADDING:
             if _is(_base(call.func.value), target):
                 return [*call.args, *(k.value for k in call.keywords)]
         return []
@@ -139,7 +138,7 @@ def _made(value: ast.expr, statement: ast.stmt, kind: str, scope: _Scope, depth:
         shown = statement if isinstance(statement, (ast.Expr, ast.Return)) else value
         yield frames.place(scope.file, shown, name)
         return
-    if depth >= _DEEPEST or ast.unparse(value) in _EMPTY:
+    if depth >= _DEEPEST or ast.unparse(value) in EMPTY:
         return
     for node in ast.walk(value):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):

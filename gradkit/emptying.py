@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from gradkit import holders, patches, strangers
-from gradkit.holders import ATTRIBUTE, ELEMENT, GLOBAL, ITEM, MEMO, PART, VARIABLE, Edge
+from gradkit import patches, strangers
+from gradkit.holders import Edge
+from gradkit.owners import ATTRIBUTE, ELEMENT, GLOBAL, ITEM, MEMO, PART, VARIABLE, Memo
 
 Undo = Callable[[], object]
 
@@ -47,8 +48,8 @@ def empty(edges: Iterable[Edge], bare: bool) -> None:
 def _take(edge: Edge, bare: bool) -> None:
     holder, key = edge.holder, edge.key
     now = next(iter(at(edge)), None)
-    if isinstance(now, holders.Memo):
-        _put(edge, functools.lru_cache(**now.cache_parameters())(now.__wrapped__))
+    if isinstance(now, Memo):
+        put(edge, functools.lru_cache(**now.cache_parameters())(now.__wrapped__))
     elif edge.kind == ITEM:
         if bare:
             holder.pop(key, None)
@@ -59,10 +60,10 @@ def _take(edge: Edge, bare: bool) -> None:
             holder.clear()
         elif key < strangers.size(holder):
             holder[key] = None
-    elif edge.kind == ATTRIBUTE and not bare and key in holders.attributes(holder):
-        del holders.attributes(holder)[key]
+    elif edge.kind == ATTRIBUTE and not bare and key in strangers.attributes(holder):
+        del strangers.attributes(holder)[key]
     else:
-        _put(edge, None)
+        put(edge, None)
 
 
 def at(edge: Edge) -> list[Any]:
@@ -70,7 +71,7 @@ def at(edge: Edge) -> list[Any]:
     if edge.kind == VARIABLE:
         return [edge.holder.cell_contents]
     if edge.kind == ATTRIBUTE:
-        inner = vars(edge.holder) if isinstance(edge.holder, type) else holders.attributes(edge.holder)
+        inner = vars(edge.holder) if isinstance(edge.holder, type) else strangers.attributes(edge.holder)
         return [inner[edge.key]] if edge.key in inner else []
     if edge.kind == ELEMENT:
         return [edge.holder[edge.key]] if edge.key < strangers.size(edge.holder) else []
@@ -79,15 +80,16 @@ def at(edge: Edge) -> list[Any]:
     return [edge.holder[edge.key]] if edge.key in edge.holder else []
 
 
-def _put(edge: Edge, value: Any) -> None:
+def put(edge: Edge, value: Any) -> None:
+    """Let a step lead to something else."""
     if edge.kind == VARIABLE:
         edge.holder.cell_contents = value
     elif edge.kind in (GLOBAL, ITEM, ELEMENT):
         edge.holder[edge.key] = value
     elif isinstance(edge.holder, type):
         type.__setattr__(edge.holder, edge.key, value)
-    elif edge.key in holders.attributes(edge.holder):
-        holders.attributes(edge.holder)[edge.key] = value
+    elif edge.key in strangers.attributes(edge.holder):
+        strangers.attributes(edge.holder)[edge.key] = value
     else:
         object.__setattr__(edge.holder, edge.key, value)  # a slot
 
@@ -96,18 +98,18 @@ def _snapshot(edge: Edge) -> list[Undo]:
     """What puts the holder of a step back: its entries, its attributes, or the one variable."""
     holder = edge.holder
     if edge.kind == VARIABLE:
-        return [partial(_put, edge, holder.cell_contents)]
+        return [partial(put, edge, holder.cell_contents)]
     if edge.kind == GLOBAL:
-        return [partial(_put, edge, holder[edge.key])]
+        return [partial(put, edge, holder[edge.key])]
     if edge.kind in (ITEM, ELEMENT):
         return [partial(_refill, holder, _copy(holder))]
     if edge.kind != ATTRIBUTE:
         return []
-    inner = holders.attributes(holder)
+    inner = strangers.attributes(holder)
     if isinstance(holder, type):
-        return [partial(_put, edge, vars(holder)[edge.key])]
+        return [partial(put, edge, vars(holder)[edge.key])]
     if edge.key not in inner:
-        return [partial(_put, edge, object.__getattribute__(holder, edge.key))]
+        return [partial(put, edge, object.__getattribute__(holder, edge.key))]
     return [partial(_refill, inner, dict(inner))]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from torch import nn
 
 from gradkit import bookshelf
 from gradkit.errors import GradkitError
+from gradkit.inventory import matches
 
 SOLUTIONS = "workshop/solutions"
 
@@ -61,16 +61,6 @@ EXERCISES: Mapping[str, Exercise] = {
         Exercise("clinic", "08_clinic", functions=_STEPS, points=6),
     )
 }
-
-
-def matches(name: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a parameter's name fits one of the globs.
-
-    Example:
-        >>> matches("head.weight", ("head.*",)), matches("head.weight", ())
-        (True, False)
-    """
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def find(name: str) -> Exercise:

@@ -24,9 +24,7 @@ import executing
 
 from gradkit import imported
 from gradkit.records import Location
-
-Point = tuple[CodeType, int]
-Chain = tuple[Point, ...]
+from gradkit.traces import Chain, Point
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _OURS = tuple(os.path.join(_HERE, name) + os.sep for name in ("cases", "guides"))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from gradkit import classes, frames, sources
 from gradkit.ran import Function, Ran
 from gradkit.records import Location
+from gradkit.words import FUNCTIONS
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LEAVING = (ast.Return, ast.Continue)
 _DEEPEST = 3
 
@@ -83,7 +83,7 @@ def _methods(cls: type, ran: Ran) -> Iterator[tuple[str, ast.ClassDef, Function]
     """The methods of a class and of those it derives from, without those that another stands in for."""
     seen = {"__init__"}
     for file, owner in classes.bodies(cls):
-        own = [node for node in owner.body if isinstance(node, _FUNCTIONS)]
+        own = [node for node in owner.body if isinstance(node, FUNCTIONS)]
         yield from ((file, owner, one) for one in own if one.name not in seen or ran(file, one))
         seen |= {one.name for one in own}
 

@@ -17,7 +17,7 @@ from gradkit.errors import GradkitError
 
 STEPS = ("symptom", "why", "see", "fix", "verify", "not_this")
 
-_DIRECTIVE = re.compile(r"^\{\{(\w+) ([\w ]+)\}\}$", re.MULTILINE)
+DIRECTIVE = re.compile(r"^\{\{(\w+) ([\w ]+)\}\}$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _with_code(cause: str, language: str, text: str) -> str:
         checked = i18n.words("guide.checked_by", language, name=name)
         return f"{checked}\n\n" + _fence("python proof", definition(cause, name))
 
-    return _DIRECTIVE.sub(block, text)
+    return DIRECTIVE.sub(block, text)
 
 
 def _related(cause: str, language: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 
 from gradkit import casefiles, i18n
@@ -11,8 +10,6 @@ from gradkit.guide import STEPS, Guide, outline
 from gradkit.guidecode import Program, flat
 from gradkit.i18n import words
 from gradkit.pages import Page, stamp
-
-_DIRECTIVE = re.compile(r"^\{\{(\w+) ([\w ]+)\}\}$", re.MULTILINE)
 
 
 def pages_of(cause: str) -> tuple[Page, ...]:
@@ -56,7 +53,7 @@ class _Binder:
 
     def _step(self, number: int) -> Iterator[Page]:
         """The text of a step, cut where it calls for code, in both languages at once."""
-        parts = {code: _DIRECTIVE.split(_titled(one, number)) for code, one in self._guides()}
+        parts = {code: guide.DIRECTIVE.split(_titled(one, number)) for code, one in self._guides()}
         texts = {code: [part.strip() for part in split[::3]] for code, split in parts.items()}
         kinds, facts = parts["en"][1::3], parts["en"][2::3]
         for place, (kind, fact) in enumerate(itertools.zip_longest(kinds, facts, fillvalue="")):

@@ -9,8 +9,7 @@ from gradkit import arguments, classes, frames, guards, sources
 from gradkit.evidence import Evidence
 from gradkit.ran import Function, Ran
 from gradkit.records import Location
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+from gradkit.words import FUNCTIONS
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def _ignored(cls: type, attribute: str, ran: Ran) -> Reason | None:
 
 
 def _method(body: ast.ClassDef, name: str) -> Function | None:
-    return next((node for node in body.body if isinstance(node, _FUNCTIONS) and node.name == name), None)
+    return next((node for node in body.body if isinstance(node, FUNCTIONS) and node.name == name), None)
 
 
 def _given(body: ast.ClassDef, attribute: str) -> list[ast.expr]:

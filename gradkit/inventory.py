@@ -85,10 +85,10 @@ def wanted(model: nn.Module, should_train: Sequence[str] | None) -> tuple[str, .
     if should_train is None:
         return tuple(n for n, p in registered.parameters(model) if p.requires_grad)
     for pattern in should_train:
-        if not any(_matches(name, pattern) for name in names) and _hidden(model, pattern) is None:
+        if not any(matches(name, [pattern]) for name in names) and _hidden(model, pattern) is None:
             near = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
             raise GradkitError("no_such_parameter", pattern=pattern, names=near)
-    return tuple(n for n in names if any(_matches(n, pattern) for pattern in should_train))
+    return tuple(n for n in names if matches(n, should_train))
 
 
 def unregistered(model: nn.Module, should_train: Sequence[str] | None) -> tuple[Hidden, ...]:
@@ -104,7 +104,7 @@ def unregistered(model: nn.Module, should_train: Sequence[str] | None) -> tuple[
     found = []
     for pattern in should_train or ():
         hidden = _hidden(model, pattern)
-        if hidden is not None and not any(_matches(name, pattern) for name in names):
+        if hidden is not None and not any(matches(name, [pattern]) for name in names):
             found.append(hidden)
     return tuple(found)
 
@@ -139,8 +139,14 @@ def follow(model: nn.Module, parts: Sequence[Any]) -> Hidden | None:
     return Hidden(".".join(map(str, parts)), tuple(way), broken or len(way), kind, history)
 
 
-def _matches(name: str, pattern: str) -> bool:
-    return name == pattern or fnmatch.fnmatchcase(name, pattern)
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a parameter's name is one of the patterns, or fits one as a glob.
+
+    Example:
+        >>> matches("head.weight", ["head.*"]), matches("blocks[0]", ["blocks[0]"]), matches("head.weight", [])
+        (True, True, False)
+    """
+    return any(name == pattern or fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def table(model: nn.Module, want: Iterable[str], used: Iterable[str], reached: Reached) -> tuple[Parameter, ...]:

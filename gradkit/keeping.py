@@ -8,6 +8,7 @@ from gradkit import frames, storing
 from gradkit.evidence import Evidence, called_by
 from gradkit.records import LIKELY, PROVEN, Finding, Location
 from gradkit.stale import Kept
+from gradkit.traces import Chain
 
 _COMMON = frozenset(("weight", "bias"))
 
@@ -53,7 +54,7 @@ def _where(e: Evidence, kept: Kept) -> list[Location]:
     return list({(spot.file, spot.line): spot for spot in found if spot is not None}.values())
 
 
-def _at(e: Evidence, kept: Kept, chain: frames.Chain) -> Location | None:
+def _at(e: Evidence, kept: Kept, chain: Chain) -> Location | None:
     read = (spot for spot, _ in storing.lines(kept.name, e.files, kept.owner, kept.reader))
     return storing.at(chain, kept.name) or next(read, None) or frames.innermost(chain)
 

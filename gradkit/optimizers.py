@@ -12,7 +12,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradkit import registered, strangers
-from gradkit.holders import attributes
 from gradkit.preserve import Preserved
 
 NEW, STALE, LEFT_OUT = "new", "stale", "left_out"
@@ -111,7 +110,7 @@ def orphaned(parameter: torch.Tensor) -> bool:
 
 def _names(holder: Any, parameter: torch.Tensor) -> bool:
     """Whether a holder is a dictionary, or an object with attributes, of anybody's but gradkit's own."""
-    kept = holder if strangers.is_a(holder, dict) else attributes(holder)
+    kept = holder if strangers.is_a(holder, dict) else strangers.attributes(holder)
     if not any(value is parameter for value in strangers.entries(kept)):
         return False
     owners = gc.get_referrers(kept) if kept is holder else [holder]  # up to Python 3.10, attributes are a dictionary

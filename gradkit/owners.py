@@ -1,15 +1,23 @@
-"""Which modules, and which of the user's files, a function uses: read off its closure, arguments and globals."""
+"""What a thing holds, and which modules and files of the user's a function uses: read off, nothing is called.
+
+``children`` says what a thing holds, for all that walk over live objects. What each of them leaves out, and why, stands
+with it: ``modules_of`` here (what a step names), ``belongings`` (what it could change), ``holders`` (what a forward
+reads), ``tapes`` (what can be put in its place).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import sys
 import weakref
-from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType, MethodType, ModuleType
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from types import BuiltinMethodType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -18,6 +26,16 @@ from gradkit.errors import GradkitError
 from gradkit.frames import is_user_file
 
 Answer = TypeVar("Answer")
+Child = tuple[str, Any, Any, Any]
+"""One thing that is held: kind, key, holder, value; :class:`gradkit.holders.Edge` says what they mean."""
+ATTRIBUTE, ITEM, ELEMENT, VARIABLE, GLOBAL, MEMO, PART = (
+    "attribute", "item", "element", "variable", "global", "memo", "part",
+)  # fmt: skip
+GONE: Any = object()
+"""What is said of a slot that is not filled."""
+Memo: Any = type(functools.lru_cache(len))
+_FEW = 64  # a longer container is taken for data: what a step is made of is named one by one
+_BARE = (dict, list, tuple, set, frozenset, deque)
 
 
 def by_class(ask: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
@@ -90,8 +108,7 @@ def optimizers_of(step: object, model: nn.Module) -> tuple[Optimizer, ...]:
     found: dict[int, Optimizer] = {}
     things = [*_things(strangers.ask(step, "step", step), set()), *registered.each(model)]
     for thing in things:
-        parts = [*_parts(thing), *_own(thing)]
-        for one in (one for part in parts for one in members(part)):
+        for one in _members(thing, children(thing)):
             held = one if strangers.is_a(one, Optimizer) else strangers.attributes(one).get("optimizer")
             if strangers.is_a(held, Optimizer):
                 found.setdefault(id(held), held)
@@ -123,27 +140,28 @@ def _things(thing: Any, seen: set[int]) -> Iterator[Any]:
     yield thing
     if strangers.is_a(thing, nn.Module):
         return
-    for part in _parts(thing):
-        for one in members(part):
-            # of objects (a trainer) only those that a function names: theirs in turn would lead anywhere
-            if _leads_on(one) or (strangers.is_a(thing, (MethodType, FunctionType)) and _is_plain_object(one)):
-                yield from _things(one, seen)
+    for one in _members(thing, _named(thing)):
+        # of objects (a trainer) only those that a function names: theirs in turn would lead anywhere
+        if _leads_on(one) or (strangers.is_a(thing, (MethodType, FunctionType)) and _is_plain_object(one)):
+            yield from _things(one, seen)
 
 
-def _parts(thing: Any) -> list[Any]:
-    if strangers.is_a(thing, functools.partial):
-        return [thing.func, *thing.args, *thing.keywords.values()]
-    if strangers.is_a(thing, MethodType):
-        return [thing.__self__, thing.__func__]
-    if strangers.is_a(thing, FunctionType):
-        return used(thing)
-    return _own(thing)
+def _named(thing: Any) -> Iterable[Child]:
+    """Of functions what they work with; of objects and classes their attributes.
+
+    Not the class of an object: its methods, and those of its bases, name more than a step uses.
+    """
+    if strangers.is_a(thing, (FunctionType, MethodType, functools.partial)):
+        return contents(thing)
+    return (child for child in children(thing) if child[0] == ATTRIBUTE)
 
 
-def _own(thing: Any) -> list[Any]:
-    """The attributes of an object's own; of a class, all that is written in it."""
-    inner = type.__getattribute__(thing, "__dict__") if strangers.is_a(thing, type) else strangers.attributes(thing)
-    return list(inner.values())
+def _members(thing: Any, found: Iterable[Child]) -> Iterator[Any]:
+    """What is held, small containers opened; of a partial those that are bound, as those that a function names."""
+    bound = strangers.is_a(thing, functools.partial)
+    for *_, value in found:
+        for one in members(value):
+            yield from members(one) if bound else [one]
 
 
 def _leads_on(value: Any) -> bool:
@@ -157,21 +175,10 @@ def _leads_on(value: Any) -> bool:
 def members(part: Any) -> list[Any]:
     """What a small container holds; anything else by itself."""
     is_mapping = strangers.is_mapping(part)
-    if not (is_mapping or strangers.is_a(part, (list, tuple))) or strangers.size(part) > 64:
+    if not (is_mapping or strangers.is_a(part, (list, tuple))) or strangers.size(part) > _FEW:
         return [part]
     held = strangers.values(part) if is_mapping else strangers.entries(part)
-    return held if len(held) <= 64 else [part]
-
-
-def used(function: FunctionType) -> list[Any]:
-    """What a function works with before it is given anything: defaults, closure, the globals that its code names."""
-    parts: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):  # not filled yet
-            parts.append(cell.cell_contents)
-    named = names(function.__code__)
-    parts += [value for key, value in function.__globals__.items() if key in named]
-    return parts
+    return held if len(held) <= _FEW else [part]
 
 
 def names(code: CodeType) -> set[str]:
@@ -190,13 +197,154 @@ def _is_plain_object(value: Any) -> bool:
 
 @by_class
 def is_users(kind: Any) -> bool:
-    """Whether a class is the user's own: by its methods, or by the module that it was written in."""
-    if any(isinstance(one, FunctionType) and is_user_file(one.__code__.co_filename) for one in vars(kind).values()):
+    """Whether a class is the user's own: by the module that it was written in, or by the functions in it.
+
+    What runs as ``__main__`` is the user's, also where a profiler or a debugger started it.
+    """
+    if kind.__module__ == "__main__" or is_users_module(sys.modules.get(kind.__module__)):
         return True
-    return is_users_module(sys.modules.get(kind.__module__))
+    functions = (one for one in map(_behind, vars(kind).values()) if strangers.is_a(one, FunctionType))
+    return any(is_user_file(one.__code__.co_filename) for one in functions)
+
+
+def _behind(member: Any) -> Any:
+    """The function behind a property or a decorated method."""
+    if strangers.is_a(member, (staticmethod, classmethod)):
+        return member.__func__
+    if strangers.is_a(member, property):
+        return member.fget
+    return member.func if strangers.is_a(member, functools.cached_property) else member
 
 
 def is_users_module(module: ModuleType | None) -> bool:
     """Whether a module is the user's own; what is typed into a notebook is."""
     file = getattr(module, "__file__", None)
     return is_user_file(file) if isinstance(file, str) else getattr(module, "__name__", "") == "__main__"
+
+
+def children(thing: Any) -> Iterator[Child]:
+    """All that a thing holds: what its type has, then its attributes. Nothing of the user's is called for it.
+
+    Example:
+        >>> [(kind, key) for kind, key, _, _ in children({"a": 1})], [kind for kind, *_ in children([1, 2])]
+        ([('item', 'a')], ['element', 'element'])
+    """
+    yield from contents(thing)
+    yield from own(thing)
+
+
+def contents(thing: Any) -> Iterable[Child]:
+    """What a thing holds because of its type: entries, variables, what a method belongs to."""
+    found = row(type(thing))
+    return found(thing) if found is not None else ()
+
+
+@by_class
+def row(kind: Any) -> Callable[[Any], Iterable[Child]] | None:
+    """The row of the table for a class; None if there is none: its objects hold attributes alone."""
+    return next((held for known, held in _TABLE if issubclass(kind, known)), None)
+
+
+def own(thing: Any) -> Iterator[Child]:
+    """The attributes of an object or a function, those in slots, and the class of an object of the user's."""
+    kind = type(thing)
+    if kind in _BARE or issubclass(kind, ModuleType):
+        return
+    yield from ((ATTRIBUTE, name, thing, value) for name, value in list(strangers.attributes(thing).items()))
+    for member in slots(kind):
+        value = slot(member, thing)
+        if value is not GONE:
+            yield ATTRIBUTE, member.__name__, thing, value
+    if is_users(kind):
+        yield PART, "", thing, kind
+
+
+def slots(kind: Any) -> list[MemberDescriptorType]:
+    """The slots of the objects of a class that is the user's own, or that has one of theirs among its bases."""
+    if not _has_slots(kind):
+        return []
+    slotted = (base for base in kind.__mro__ if "__slots__" in vars(base))
+    return [one for base in slotted for one in vars(base).values() if strangers.is_a(one, MemberDescriptorType)]
+
+
+@by_class
+def _has_slots(kind: Any) -> bool:
+    if kind.__module__ == "builtins":
+        return False
+    return any("__slots__" in vars(base) for base in kind.__mro__) and any(map(is_users, kind.__mro__))
+
+
+def slot(member: MemberDescriptorType, thing: Any) -> Any:
+    """What a slot of an object holds; ``GONE`` if it is not filled."""
+    try:
+        return member.__get__(thing)
+    except AttributeError:
+        return GONE
+
+
+def _of_function(function: FunctionType) -> Iterator[Child]:
+    """What it works with before it is given anything: closure, defaults, the globals that its code names."""
+    code, scope = function.__code__, function.__globals__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # not filled yet
+            yield VARIABLE, name, cell, cell.cell_contents
+    given = reversed(code.co_varnames[: code.co_argcount])
+    for name, value in zip(given, reversed(function.__defaults__ or ()), strict=False):
+        yield PART, name, function, value
+    yield from ((PART, name, function, value) for name, value in (function.__kwdefaults__ or {}).items())
+    named = names(code)
+    yield from [(GLOBAL, name, scope, value) for name, value in scope.items() if name in named]
+
+
+def _of_class(cls: type) -> Iterator[Child]:
+    if is_users(cls):
+        yield from ((ATTRIBUTE, name, cls, value) for name, value in type.__getattribute__(cls, "__dict__").items())
+        yield from _parts(cls, *type.__getattribute__(cls, "__bases__"))
+
+
+def _of_module(module: ModuleType) -> Iterator[Child]:
+    space = vars(module)
+    if is_users_module(module):
+        yield from [(GLOBAL, name, space, value) for name, value in space.items()]
+
+
+def _of_memo(memo: Any) -> Iterator[Child]:
+    """The function, and what was kept of its results: ``functools`` tells of these to the garbage collector alone."""
+    function = strangers.ask(memo, "__wrapped__")
+    yield PART, "", memo, function
+    for one in gc.get_referents(memo):
+        if one is not function and one is not strangers.attributes(memo):
+            kept = strangers.entries(one) if strangers.is_a(one, dict) else [one]
+            yield from ((MEMO, "", memo, value) for value in kept)
+
+
+def _of_tensor(tensor: torch.Tensor) -> Iterator[Child]:
+    for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+        yield from _parts(tensor, *(strangers.ask(tensor, name) or {}).values())
+
+
+def _parts(thing: Any, *held: Any) -> list[Child]:
+    return [(PART, "", thing, one) for one in held]
+
+
+def _entries(kind: str) -> Callable[[Any], list[Child]]:
+    return lambda thing: [(kind, at, thing, value) for at, value in enumerate(strangers.entries(thing))]
+
+
+_TABLE: tuple[tuple[Any, Callable[[Any], Iterable[Child]]], ...] = (
+    (torch.Tensor, _of_tensor),
+    (dict, lambda thing: [(ITEM, key, thing, value) for key, value in strangers.items(thing)]),
+    ((list, deque), _entries(ELEMENT)),
+    ((tuple, set, frozenset), _entries(PART)),
+    (FunctionType, _of_function),
+    (MethodType, lambda thing: _parts(thing, thing.__self__, thing.__func__)),
+    (BuiltinMethodType, lambda thing: _parts(thing, thing.__self__)),
+    (type, _of_class),
+    (ModuleType, _of_module),
+    (Memo, _of_memo),
+    ((staticmethod, classmethod), lambda thing: _parts(thing, thing.__func__)),
+    (property, lambda thing: _parts(thing, thing.fget, thing.fset, thing.fdel)),
+    (functools.cached_property, lambda thing: _parts(thing, thing.func)),
+    ((functools.partial, functools.partialmethod), lambda thing: _parts(thing, thing.func, thing.args, thing.keywords)),
+    (Optimizer, lambda thing: _parts(thing, *thing.state.values())),
+)

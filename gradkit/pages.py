@@ -16,10 +16,11 @@ A source is in jupytext's percent format. Each English text cell is followed by 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+from gradkit import paired
 
 OURS = frozenset({"lang", "of", "id", "lines_to_next_cell"})
 """Metadata that is ours or jupytext's and does not go into a notebook."""
@@ -57,7 +58,7 @@ def stamp(english: str) -> str:
         >>> stamp("# Title ") == stamp("# Title") != stamp("# Titles")
         True
     """
-    return hashlib.sha256(english.strip().encode()).hexdigest()[:8]
+    return paired.stamp(english.strip(), digits=8)
 
 
 def parse(source: str) -> tuple[Page, ...]:

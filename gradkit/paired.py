@@ -43,14 +43,17 @@ def parts(body: str) -> Iterator[tuple[str, str, str]]:
         yield head[1], head[2] or "", body[head.end() : end].strip()
 
 
-def stamp(english: str) -> str:
-    """What the Chinese text carries to say which English one it was written from: twelve hexadecimal digits.
+def stamp(english: str, digits: int = 12) -> str:
+    """What the Chinese text carries to say which English one it was written from: hexadecimal digits.
+
+    Args:
+        digits: how many; the stamps that stand in the texts have twelve, those in the cells of books eight.
 
     Example:
         >>> stamp("a") == stamp("a") != stamp("b")
         True
     """
-    return hashlib.sha256(english.encode()).hexdigest()[:12]
+    return hashlib.sha256(english.encode()).hexdigest()[:digits]
 
 
 def function(lines: list[str], name: str) -> list[str]:

@@ -78,7 +78,7 @@ class Preserved:
         """
         try:
             try:
-                self.__enter__()
+                self._begin()
                 return body()
             finally:
                 interrupts.insist(self._end)
@@ -87,17 +87,10 @@ class Preserved:
                 interrupts.insist(self._end)
 
     def __enter__(self) -> Preserved:
-        turns.take(self, self._tell)
-        self._mark = patches.depth()
-        self._around = surroundings.remember()
-        self.parameters = dict(registered.parameters(self.model, twice=True))
-        self.reach(self.step, self.model)
-        self.watch(self.model)
-        self._tapes = tapes.Tapes((thing for thing, _ in list(self._reached.values())), self.reach)
         try:
-            self._tapes.start()
+            self._begin()
         except BaseException:
-            self._put_back()
+            interrupts.insist(self._end)
             raise
         return self
 
@@ -105,6 +98,16 @@ class Preserved:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         interrupts.insist(self._end)
+
+    def _begin(self) -> None:
+        turns.take(self, self._tell)
+        self._mark = patches.depth()
+        self._around = surroundings.remember()
+        self.parameters = dict(registered.parameters(self.model, twice=True))
+        self.reach(self.step, self.model)
+        self.watch(self.model)
+        self._tapes = tapes.Tapes((thing for thing, _ in list(self._reached.values())), self.reach)
+        self._tapes.start()
 
     def _end(self) -> None:
         if self._over:

@@ -13,6 +13,9 @@ from torch import nn
 
 from gradkit import strangers
 
+TABLES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))
+"""The attributes of every module that are tables: of parameters, buffers, modules and hooks."""
+
 
 def modules(model: nn.Module, *, twice: bool = False) -> Iterator[tuple[str, nn.Module]]:
     """Every module with its path, in the order of ``named_modules()``.

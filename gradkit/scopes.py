@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import CodeType
 
-from gradkit.frames import SWITCHES, Point, line_of, place, qualified_name, tree_at, whole_line
+from gradkit.frames import SWITCHES, line_of, place, qualified_name, tree_at, whole_line
 from gradkit.records import Location
+from gradkit.traces import Point
 
 
 def locate_code(code: CodeType, names: Mapping[str, object] | None = None) -> Location:

@@ -10,8 +10,7 @@ from typing import Any
 from gradkit import frames
 from gradkit.records import Location
 from gradkit.sources import function_of, statements
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+from gradkit.words import FUNCTIONS
 
 
 def optimizer(
@@ -56,7 +55,7 @@ def _building(file: str, kind: str, settings: Mapping[str, str]) -> Iterator[tup
 
 def _is_looked_up(function: ast.expr, around: Sequence[ast.AST]) -> bool:
     """Whether the class is chosen by name: ``getattr(torch.optim, name)(...)``, ``OPTIMIZERS[name](...)``."""
-    inside = [outer for outer in around if isinstance(outer, _FUNCTIONS)]
+    inside = [outer for outer in around if isinstance(outer, FUNCTIONS)]
     if isinstance(function, ast.Name) and inside:
         given = [n for n in ast.walk(inside[-1]) if isinstance(n, ast.Assign)]
         values = [n.value for n in given if any(isinstance(t, ast.Name) and t.id == function.id for t in n.targets)]
@@ -78,7 +77,7 @@ def _plain(value: ast.expr) -> str:
 def _picking(call: ast.Call, around: Sequence[Any]) -> ast.expr | None:
     """The expression that picks out the parameters, if it stands on a line of its own in the same function."""
     given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "params"), None)
-    inside = [outer for outer in around if isinstance(outer, _FUNCTIONS)]
+    inside = [outer for outer in around if isinstance(outer, FUNCTIONS)]
     if not isinstance(given, ast.Name) or not inside:
         return None
     for node in ast.walk(inside[-1]):
@@ -128,7 +127,7 @@ def matching_nothing(files: Iterable[str], function: str, names: Iterable[str]) 
 def _looked_for(file: str, function: str) -> Iterator[int | str]:
     """Name and position of each parameter of a function that it looks for in something: ``if part in name``."""
     for node, _ in statements(file):
-        if isinstance(node, _FUNCTIONS) and node.name == function:
+        if isinstance(node, FUNCTIONS) and node.name == function:
             tests = [x.left for x in ast.walk(node) if isinstance(x, ast.Compare) and isinstance(x.ops[0], ast.In)]
             sought = {x.id for x in tests if isinstance(x, ast.Name)}
             for position, argument in enumerate(node.args.args):

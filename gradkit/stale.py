@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from gradkit import cuts, emptying, frames, holders, replay, storing
-from gradkit.holders import ATTRIBUTE, GLOBAL, ITEM, NAMED, PART, VARIABLE, Edge
+from gradkit.holders import NAMED, Edge
+from gradkit.owners import ATTRIBUTE, GLOBAL, ITEM, PART, VARIABLE, Memo
 from gradkit.preserve import Preserved
 from gradkit.traces import Chain, Trace
 
@@ -203,4 +204,4 @@ def _bare(group: _Group) -> bool:
 def _memo(anchor: Edge) -> Any:
     """The function that ``functools`` keeps the results of, if it is one."""
     now = next(iter(emptying.at(anchor)), None)
-    return now.__wrapped__ if isinstance(now, holders.Memo) else None
+    return now.__wrapped__ if isinstance(now, Memo) else None

@@ -8,11 +8,10 @@ from types import CodeType
 from typing import Any
 
 from gradkit import classes, flows, frames, sources, words
+from gradkit.creation import ADDING, EMPTY
 from gradkit.records import Location
 from gradkit.traces import Chain
 
-_ADDING = frozenset("append appendleft extend insert add update setdefault __setitem__ put push set store".split())
-_EMPTY = frozenset(("None", "[]", "{}", "()", "list()", "dict()", "set()", "deque()"))
 _OUTERMOST = 6
 _ANY = ".__dict__"  # an attribute whose name is worked out: self.__dict__[key], vars(self)[key], setattr(self, key, x)
 
@@ -54,7 +53,7 @@ def _targets(statement: ast.stmt, code: CodeType | None = None) -> set[str]:
         else:
             found |= _name(target)
     for node in ast.walk(statement) if not _body(statement) else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ADDING:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ADDING:
             found |= _name(node.func.value)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr" and len(node.args) == 3:
             key = node.args[1]
@@ -127,7 +126,7 @@ def _storing(name: str, file: str, node: Any, around: list[Any]) -> Iterator[tup
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt) and not _body(child) and name in _targets(child):
             value = getattr(child, "value", None)
-            if value is not None and not isinstance(value, ast.Constant) and ast.unparse(value) not in _EMPTY:
+            if value is not None and not isinstance(value, ast.Constant) and ast.unparse(value) not in EMPTY:
                 yield file, child, inner
         yield from _storing(name, file, child, inner)
 

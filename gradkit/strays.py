@@ -14,11 +14,12 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from gradkit import holders, inventory, registered, strangers
-from gradkit.holders import ATTRIBUTE, ELEMENT, ITEM, PART, Edge
+from gradkit import holders, inventory, owners, registered, strangers
+from gradkit.holders import Edge
 from gradkit.inventory import Hidden
 from gradkit.ledger import Ledger
 from gradkit.optimizers import holding
+from gradkit.owners import ATTRIBUTE, ELEMENT, ITEM, PART
 from gradkit.traces import Trace
 
 _REGISTRIES = frozenset(("_modules", "_parameters", "_buffers"))
@@ -70,7 +71,7 @@ def _held(way: list[Edge], model: nn.Module) -> bool:
     kinds = all(edge.kind in (ATTRIBUTE, ITEM, ELEMENT) or _in_tuple(edge) for edge in way)
     objects = [edge.holder for edge in way if edge.kind == ATTRIBUTE]
     modules = [thing for thing in objects if strangers.is_a(thing, nn.Module)]
-    helpers = all(strangers.is_a(thing, nn.Module) or holders.is_users(type(thing)) for thing in objects)
+    helpers = all(strangers.is_a(thing, nn.Module) or owners.is_users(type(thing)) for thing in objects)
     classes = any(strangers.is_a(thing, type) for thing in objects)
     return kinds and helpers and not classes and all(one.training for one in modules if model.training)
 

@@ -14,17 +14,17 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from types import FunctionType, GeneratorType, ModuleType
+from types import FunctionType, GeneratorType
 from typing import Any
 
 import torch
 from torch import nn, overrides
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gradkit import belongings, owners, registered, strangers, surroundings
+from gradkit import belongings, emptying, owners, registered, strangers, surroundings
+from gradkit.holders import Edge
 
 _SWITCHES = frozenset(("no_grad", "enable_grad", "set_grad_enabled", "inference_mode"))
-_MANY = 256
 
 
 class Tapes:
@@ -110,7 +110,11 @@ class Tapes:
             if twin is None:
                 raise _NoTwinError
             return twin
-        if type(part) in (list, tuple) and len(part) <= _MANY and (saved or any(map(belongings.is_iterator, part))):
+        if (
+            type(part) in (list, tuple)
+            and len(part) <= belongings.MANY
+            and (saved or any(map(belongings.is_iterator, part)))
+        ):
             return type(part)(self._part(x, saved) for x in part)
         return part
 
@@ -186,27 +190,15 @@ def _runs_a_module(one: Any) -> bool:
 
 
 def _places(holder: Any) -> Iterator[tuple[Any, Callable[[Any], None]]]:
-    """What a function, a container, an object or a module of the user's holds, and how to put another in its place."""
-    if strangers.is_a(holder, FunctionType):
-        for cell in holder.__closure__ or ():
-            with contextlib.suppress(ValueError):
-                yield cell.cell_contents, partial(setattr, cell, "cell_contents")
-        space, names = holder.__globals__, owners.names(holder.__code__)
-        yield from ((space[name], _setting(space, name)) for name in names if name in space)
-    elif strangers.is_a(holder, dict) and strangers.size(holder) <= _MANY:
-        yield from ((value, _setting(holder, key)) for key, value in strangers.items(holder))
-    elif strangers.is_a(holder, (list, deque)) and strangers.size(holder) <= _MANY:
-        yield from ((value, _setting(holder, at)) for at, value in enumerate(strangers.entries(holder)))
-    if belongings.is_kept(holder) or (strangers.is_a(holder, ModuleType) and owners.is_users_module(holder)):
-        own = strangers.attributes(holder)
-        yield from ((value, _setting(own, name)) for name, value in own.items())
-
-
-def _setting(holder: Any, key: Any) -> Callable[[Any], None]:
-    def put(new: Any) -> None:
-        holder[key] = new
-
-    return put
+    """What is held in a place where another can be put, and how to put it there."""
+    found = [*owners.contents(holder)] if strangers.size(holder) <= belongings.MANY else []
+    if belongings.is_kept(holder) or strangers.is_a(holder, FunctionType):
+        found += owners.own(holder)
+    yield from (
+        (value, partial(emptying.put, Edge(kind, key, inner)))
+        for kind, key, inner, value in found
+        if kind not in (owners.PART, owners.MEMO)
+    )
 
 
 def _give_again(loader: Any, items: Iterable[Any]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradkit import errorfilters, exercises, i18n, judging, logbook, verdicts
+from gradkit import errorfilters, exercises, i18n, inventory, judging, logbook, verdicts
 from gradkit.diagnose import diagnose
 from gradkit.errors import GradkitError, letting_go
 from gradkit.preserve import Preserved, grad_of
@@ -67,9 +67,9 @@ def assert_learns(
         raise AssertionError(report.text())
     names = tuple(name for name, _ in model.named_parameters())
     for pattern in frozen:
-        if not any(exercises.matches(name, (pattern,)) for name in names):
+        if not any(inventory.matches(name, (pattern,)) for name in names):
             raise GradkitError("no_such_parameter", pattern=pattern, names=", ".join(names[:5]))
-    open_ones = tuple(n for n, p in model.named_parameters() if p.requires_grad and exercises.matches(n, tuple(frozen)))
+    open_ones = tuple(n for n, p in model.named_parameters() if p.requires_grad and inventory.matches(n, tuple(frozen)))
     if open_ones:
         raise AssertionError(i18n.words("learns.unfrozen", names=", ".join(open_ones)))
     if optimizer is not None:

@@ -14,16 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradkit.errors import GradkitError
+from gradkit.ran import Function
+from gradkit.words import FUNCTIONS
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
+_SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
 _NO_OPTIMIZER = re.compile(r"sched|env|prof|bar$|swa|ema|warmup|logger|tracker", re.IGNORECASE)
 _ENTRY = re.compile(r"(main|run|fit|(run_)?train(ing)?(_.*)?)_?")
 _A_STEP = re.compile(r"step|loss|closure|forward|batch", re.IGNORECASE)
 _LARGEST = 2_000_000
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass
@@ -46,11 +45,11 @@ class _File:
     def __post_init__(self) -> None:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ClassDef):
-                self.functions |= {f"{node.name}.{one.name}": one for one in node.body if isinstance(one, _FUNCTIONS)}
+                self.functions |= {f"{node.name}.{one.name}": one for one in node.body if isinstance(one, FUNCTIONS)}
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 self.kinds |= {_last(target): _last(node.value.func) for target in node.targets}
         methods = {id(one) for one in self.functions.values()}
-        nested = [one for one in ast.walk(self.tree) if isinstance(one, _FUNCTIONS) and id(one) not in methods]
+        nested = [one for one in ast.walk(self.tree) if isinstance(one, FUNCTIONS) and id(one) not in methods]
         self.functions |= {one.name: one for one in reversed(nested)}
 
 
@@ -100,7 +99,7 @@ def whole_runs(file: str) -> set[str]:
     if tree is None:
         return set()
     known = _File(tree)
-    return {one.name for one in tree.body if isinstance(one, _FUNCTIONS) and not _is_one(known, one.name)}
+    return {one.name for one in tree.body if isinstance(one, FUNCTIONS) and not _is_one(known, one.name)}
 
 
 def is_whole_run(function: object) -> bool:

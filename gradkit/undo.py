@@ -10,16 +10,16 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable
-from types import FunctionType, MemberDescriptorType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
-from gradkit import contents, owners, strangers
+from gradkit import contents, owners, registered, strangers
 from gradkit.contents import Back
 
-_GONE: Any = object()
+_GONE = owners.GONE
 _SMALL = 2**20  # bytes: of an array in NumPy nobody knows whether it is written, so it is copied at once
 
 
@@ -62,51 +62,24 @@ def _way(kind: Any) -> Callable[[Any], Back] | None:
 
 def _attributes(thing: Any) -> Back:
     """The attributes of an object: its dictionary, and its slots."""
-    members = [(one, _slot(one, thing)) for one in slots(type(thing))]
+    members = [(one, owners.slot(one, thing)) for one in owners.slots(type(thing))]
     space = strangers.attributes(thing)
     own = dict(space)
 
     def back() -> None:
         contents.restore(space, own)
         for member, value in members:
-            if _slot(member, thing) is not value:
+            if owners.slot(member, thing) is not value:
                 member.__delete__(thing) if value is _GONE else member.__set__(thing, value)
 
     return back
 
 
-def slots(kind: Any) -> list[MemberDescriptorType]:
-    """The slots that the user's own classes among those of an object have."""
-    if not _has_slots(kind):
-        return []
-    mine = (one for one in kind.__mro__ if "__slots__" in vars(one) and owners.is_users(one))
-    return [one for cls in mine for one in vars(cls).values() if isinstance(one, MemberDescriptorType)]
-
-
-def slots_of(thing: Any) -> list[Any]:
-    """What the slots of an object hold, as far as they are filled."""
-    found = (_slot(one, thing) for one in slots(type(thing)))
-    return [value for value in found if value is not _GONE]
-
-
-@owners.by_class
-def _has_slots(kind: Any) -> bool:
-    if kind.__module__ == "builtins":
-        return False
-    return any("__slots__" in vars(one) and owners.is_users(one) for one in kind.__mro__)
-
-
-def _slot(member: MemberDescriptorType, thing: Any) -> Any:
-    try:
-        return member.__get__(thing)
-    except AttributeError:
-        return _GONE
-
-
 def _layer(thing: nn.Module) -> Back:
     """A module: its attributes, and the tables of parameters, buffers, modules and hooks among them."""
     own = dict(vars(thing))
-    tables = [(table, contents.mapping(table) if table else None) for name, table in own.items() if name in _SLOTS]
+    own_tables = [table for name, table in own.items() if name in registered.TABLES]
+    tables = [(table, contents.mapping(table) if table else None) for table in own_tables]
 
     def back() -> None:
         contents.restore(vars(thing), own)
@@ -215,7 +188,6 @@ def _numpy() -> tuple[tuple[type, Callable[[Any], Back]], ...]:
     )
 
 
-_SLOTS = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))
 _TABLE: tuple[tuple[type, Callable[[Any], Back]], ...] = (
     (nn.Module, _layer),
     (dict, contents.mapping),

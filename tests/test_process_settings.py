@@ -25,6 +25,7 @@ import gradkit
 from gradkit import surroundings, turns
 from gradkit.errors import GradkitError
 from gradkit.preserve import Preserved
+from gradkit.tapes import Tapes
 from tests import snapshots
 from tests.witness import told
 
@@ -299,4 +300,16 @@ def test_the_turn_of_a_thread_that_is_gone_is_free() -> None:
     turns.take("next")
     turns.give("gone")
     turns.give("next")
+    assert turns.is_free()
+
+
+def test_a_block_that_could_not_begin_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Tapes) -> None:
+        torch.set_grad_enabled(False)
+        raise MemoryError
+
+    monkeypatch.setattr(Tapes, "start", broken)
+    with pytest.raises(MemoryError), Preserved(nn.Linear(1, 1)):
+        pass
+    assert torch.is_grad_enabled()
     assert turns.is_free()

@@ -13,7 +13,7 @@ from torch import nn
 import gradkit
 from gradkit import cuts, frames, holders
 from gradkit.trace import Tracer
-from gradkit.traces import Call, Trace, Value
+from gradkit.traces import Call, Chain, Trace, Value
 
 
 def _chain_of_cuts(count: int) -> Trace:
@@ -75,7 +75,7 @@ def test_the_way_into_ten_thousand_lists_is_followed() -> None:
 
 
 def test_of_a_recursion_that_is_very_deep_the_innermost_frames_are_kept() -> None:
-    def deep(left: int) -> frames.Chain:
+    def deep(left: int) -> Chain:
         return deep(left - 1) if left else frames.chain(sys._getframe(), Tracer.run.__code__)
 
     limit = sys.getrecursionlimit()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gradkit import classes, scopes, setups, sources
+from gradkit import classes, creation, scopes, setups, sources
 from gradkit.records import Location
 
 Write = Callable[..., tuple[str, dict[str, Any]]]
@@ -378,6 +378,20 @@ def test_a_stored_value_is_found_where_it_is_stored_not_where_it_is_emptied(writ
     _, made = write(MODEL, run=True)
     assert line(classes.stored(made["Model"], "cache")) == "self.cache = x.detach()"
     assert classes.stored(made["Model"], "left") is None
+
+
+@pytest.mark.parametrize("method", sorted(creation.ADDING))
+def test_what_a_method_adds_to_a_container_is_created_where_it_is_added(write: Write, method: str) -> None:
+    text = f"""
+    class Model:
+        def __init__(self):
+            self.blocks = Shelf()
+            self.blocks.{method}(Linear(2, 1))
+    """
+    _, made = write(text, run=True)
+    assert [line(one) for one in creation.created(made["Model"], "blocks", "Linear")] == [
+        f"self.blocks.{method}(Linear(2, 1))"
+    ]
 
 
 def test_the_files_of_classes_are_the_users_only(write: Write) -> None:

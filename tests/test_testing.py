@@ -50,6 +50,12 @@ def test_what_must_stay_frozen_may_not_require_grad(net: nn.Sequential) -> None:
     assert assert_learns(net, lambda: net(X).mean(), should_train=["2.*"], frozen=["0.*"]).healthy
 
 
+def test_a_name_with_brackets_in_it_is_named_as_it_is() -> None:
+    net = nn.ModuleDict({"blocks[0]": nn.Linear(3, 1)})
+    with pytest.raises(AssertionError, match=r"blocks\[0\]\.bias"):
+        assert_learns(net, lambda: net["blocks[0]"](X).mean(), frozen=["blocks[0].bias"])
+
+
 def test_a_pattern_that_matches_nothing_is_named(net: nn.Sequential) -> None:
     with pytest.raises(GradkitError, match=r"base\.\*"):
         assert_learns(net, lambda: net(X).mean(), frozen=["base.*"])

@@ -14,7 +14,7 @@ import copy
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from types import FrameType
@@ -43,6 +43,8 @@ from gradkit import (
     variables,
 )
 from gradkit.backwards import Asked, OwnBackward, OwnBackwards
+from gradkit.faults import on_behalf
+from gradkit.interventions import Intervention, Moment, Together
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
 from gradkit.running import Running
@@ -73,13 +75,18 @@ class Tracer(TorchFunctionMode):
         ['ones', 'linear', 'sum', 'detach']
     """
 
-    def __init__(self, model: nn.Module, preserved: Preserved | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, preserved: Preserved | None = None, interventions: Sequence[Intervention] = ()
+    ) -> None:
         super().__init__()
+        self.interventions = Together(interventions)
+        self._changed_by = self.interventions if interventions else None
         self.preserved = preserved
         self.ledger = Ledger(
             _weakly(self._unseen), _weakly(self._outputs_at), _weakly(self._is_past), _weakly(self._called)
         )
         self.switches = Switches(Tracer.run.__code__, self.ledger.inputs)
+        self.switches.skip = self.interventions.skip
         self._calls: list[tuple[Any, ...]] = []
         self._begins: list[int] = []
         places = list(registered.modules(model, twice=True))  # walking takes long: once for all
@@ -122,12 +129,17 @@ class Tracer(TorchFunctionMode):
 
     # -- the run ------------------------------------------------------------------------------------------------
 
+    @on_behalf
     def run(self, step: Callable[[], Any]) -> Any:
         """Call ``step()`` once and return what it returned; whatever it raises comes through.
 
         A ``backward()`` inside the step is carried out, and what it reached is kept in ``backwards``. Where it
         would raise because nothing requires grad, the run ends there, and the tensor it was called on is returned.
         """
+        with self.interventions.during_step():
+            return self._run(step)
+
+    def _run(self, step: Callable[[], Any]) -> Any:
         self.begin, self._thread = _sequence(), threading.get_ident()
         try:
             ranks.meet()
@@ -152,6 +164,7 @@ class Tracer(TorchFunctionMode):
         patches.later(before.remove)
         patches.replace(module_hooks, "_has_any_global_hook", partial(_has_others, {before.id, after.id}))
 
+    @on_behalf
     def _inside(self, step: Callable[[], Any]) -> Any:
         with (
             calls.eager(),
@@ -249,6 +262,7 @@ class Tracer(TorchFunctionMode):
 
     # -- one call -----------------------------------------------------------------------------------------------
 
+    @on_behalf
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
@@ -263,7 +277,7 @@ class Tracer(TorchFunctionMode):
         elif name == "__set__":
             name = f"{func.__self__.__name__}="
             if name != "data=":
-                return self.put(func, name, args)
+                return func(*args) if self._changed_by is None or self._changed_by.may_set(name, args[0]) else None
         self._frame = sys._getframe(1)
         try:
             if name == "_set_grad_enabled":
@@ -275,10 +289,6 @@ class Tracer(TorchFunctionMode):
         finally:
             self._frame = None  # a frame holds its tensors
 
-    def put(self, func: Any, name: str, args: Any) -> Any:
-        """Set a property of a tensor: ``name`` is ``"requires_grad="`` or ``"grad="``, for example."""
-        return func(*args)
-
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Carry out one call and record it."""
         found = leaves((*args, *kwargs.values())) if kwargs else leaves(args)
@@ -288,7 +298,11 @@ class Tracer(TorchFunctionMode):
         if not plain:
             name = _in_full(func, name, args, kwargs)
         begin = _sequence()
-        result = self.changed(name, inputs, found, self._carry_out(func, args, kwargs))
+        if self._changed_by is None:
+            result = self._carry_out(func, args, kwargs)
+        else:
+            result = self._carry_out(*self._changed_by.before_call(self._moment(), func, args, kwargs))
+            result = self._changed_by.after_call(self._moment(), name, inputs, found, result)
         if plain and isinstance(result, torch.Tensor):
             for given in found:  # no generator: every call comes through here
                 if given is result and not calls.may_write(args, kwargs):
@@ -297,17 +311,7 @@ class Tracer(TorchFunctionMode):
             return result
         if name in calls.ESCAPES:
             return self._escape(name, inputs, result, begin)
-        if name == "__setitem__" or name == "data=":
-            made: Any = args[:1]
-        elif isinstance(result, torch.Tensor):
-            made = (result,)
-        else:
-            made = (
-                [x for x in leaves([result]) if isinstance(x, torch.Tensor)]
-                if strangers.is_a(result, (tuple, list))
-                else ()
-            )
-            made = made or (found[:1] if writes else ())
+        made = args[:1] if name == "__setitem__" or name == "data=" else _tensors(result) or found[: int(writes)]
         if made and not writes and not calls.may_write(args, kwargs):  # broadcast_tensors hands back what it was given
             made = [x for x in made if not any(x is given for given in found)]
         if made and name != "requires_grad_":
@@ -345,6 +349,8 @@ class Tracer(TorchFunctionMode):
 
     def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> None:
         """A Parameter or Variable was made of ``data``."""
+        if self._changed_by is not None:
+            self._changed_by.parameter_made(self._moment(frame), name, made, data)
         index = len(self._calls)
         self.ledger.born(self._made_of(name, made, data, frame), index)
 
@@ -366,7 +372,8 @@ class Tracer(TorchFunctionMode):
         try:
             state = self._before_write(name, targets)
             inputs, begin, result = self.ledger.inputs(leaves(read)), _sequence(), carry_out()
-            self.joined(name, targets, leaves(read))
+            if self._changed_by is not None:
+                self._changed_by.after_collective(self._moment(frame), name, targets, leaves(read))
             index = len(self._calls)
             outputs = tuple(self.ledger.made(x, index, True) for x in targets)
             self._frame = frame  # calls that were heard in between, of torch 2.6, have let go of it
@@ -375,13 +382,10 @@ class Tracer(TorchFunctionMode):
             self._frame = None
         return result
 
-    def joined(self, name: str, targets: list[torch.Tensor], found: list[Any]) -> None:
-        """What a collective filled. Reruns join it on to what it was filled from."""
+    def _moment(self, frame: FrameType | None = None) -> Moment:
+        return Moment(frame or self._frame, self.running.stop, len(self._calls), self.ledger)
 
-    def changed(self, name: str, inputs: tuple[int, ...], found: list[Any], result: Any) -> Any:
-        """The result that the step gets to see: here, the true one. Reruns undo cuts by another."""
-        return result
-
+    @on_behalf
     def _carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func is torch.autograd.grad:
             return self.backwards.grad(func, args, kwargs)
@@ -397,6 +401,8 @@ class Tracer(TorchFunctionMode):
 
     def _before_write(self, name: str, targets: list[Any]) -> bool:
         """Copy what is about to be written, if it existed before; returns whether the result then outlives the step."""
+        if self._changed_by is not None:
+            self._changed_by.before_write(self._moment(), name, targets)
         state = False
         for target in targets:
             if not isinstance(target, torch.Tensor) or name in ("requires_grad_", "detach_"):
@@ -412,6 +418,8 @@ class Tracer(TorchFunctionMode):
     # -- records ------------------------------------------------------------------------------------------------
 
     def _append(self, name: str, inputs: Any, outputs: Any, begin: int, state: bool) -> None:
+        if self._changed_by is not None:
+            self._changed_by.recorded(name, inputs, outputs)
         on = _is_recording() and not _is_inference()
         frame, running = self._frame, self.running
         regions = () if on or frame is None else self.switches.active(frame, name, inputs)
@@ -545,6 +553,14 @@ def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
 def _has_adapters(module: nn.Module) -> bool:
     """Whether peft made a module. Asked of the class: what a module does not have, it looks up long."""
     return hasattr(type(module), "_disable_adapters") or "_disable_adapters" in vars(module)
+
+
+def _tensors(result: Any) -> Sequence[torch.Tensor]:
+    """The tensors that a call returned."""
+    if isinstance(result, torch.Tensor):
+        return (result,)
+    several = strangers.is_a(result, (tuple, list))
+    return [x for x in leaves([result]) if isinstance(x, torch.Tensor)] if several else ()
 
 
 def _in_full(func: Any, name: str, args: Any, kwargs: Any) -> str:

@@ -17,6 +17,7 @@ import torch
 
 from gradkit import calls, frames, patches
 from gradkit.autograd import AutogradGraph, graph, leaf
+from gradkit.faults import on_behalf
 from gradkit.ledger import Ledger
 from gradkit.preserve import Preserved
 from gradkit.reach import Reached, arrivals, leaves_of, nodes_of, norms
@@ -118,6 +119,7 @@ class OwnBackwards:
         asked, self._asked = self._asked, None
         return asked if asked is not None and asked.error in calls.raised_from(error) else None
 
+    @on_behalf
     def grad(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Carry out ``torch.autograd.grad``."""
         outputs = _tensors(args[0] if args else kwargs["outputs"])
@@ -135,6 +137,7 @@ class OwnBackwards:
         self.passes.append(walked)
         return result
 
+    @on_behalf
     def _backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
         losses = _tensors(tensors)
         if not losses or threading.get_ident() not in self.threads:
@@ -167,6 +170,7 @@ class OwnBackwards:
         self._found.pop(number, None)
         self._found[number] = OwnBackward(number, drawn, reached)
 
+    @on_behalf
     def _refuse(self, func: Callable[..., Any], loss: torch.Tensor, args: Any, kwargs: Any) -> Any:
         """Let torch raise what it raises where nothing requires grad, and remember what it was asked of."""
         try:

@@ -16,6 +16,7 @@ from gradkit import frames
 from gradkit.errors import GradkitError
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_MARK = "_gradkit_raised_it"
 _on_behalf: set[CodeType] = set()
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -35,6 +36,12 @@ def on_behalf(function: _Function) -> _Function:
     return function
 
 
+def claim(error: Exception) -> Exception:
+    """Mark an exception as gradkit's own, whoever raised it."""
+    vars(error)[_MARK] = True
+    return error
+
+
 def is_ours(error: BaseException) -> bool:
     """Whether gradkit raised an exception, or one that it was raised from.
 
@@ -45,7 +52,7 @@ def is_ours(error: BaseException) -> bool:
         ... except ZeroDivisionError as error: is_ours(error)
         False
     """
-    return any(not isinstance(one, GradkitError) and _is_raised_by_us(one) for one in _behind(error))
+    return any(_MARK in vars(one) or _is_raised_by_us(one) for one in _behind(error))
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:
@@ -59,6 +66,8 @@ def _behind(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_raised_by_us(error: BaseException) -> bool:
+    if isinstance(error, GradkitError):
+        return False
     innermost = None
     for code in _codes(error):
         if _is_of_package(code.co_filename):

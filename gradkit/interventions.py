@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from gradkit import frames
+from gradkit import faults, frames
 from gradkit.ledger import Ledger
 from gradkit.traces import Chain
 
@@ -98,13 +98,18 @@ class Together(Intervention):
     """Several interventions as one: each is asked in turn, and changes what those before it have left.
 
     Attributes:
-        faults: what they raised themselves, also where the step has caught it.
+        faults: what they raised themselves.
     """
 
     def __init__(self, parts: Sequence[Intervention]) -> None:
         self._parts = tuple(parts)
         self.skip = frozenset[Any]().union(*(part.skip for part in self._parts))
         self.faults: list[Exception] = []
+
+    def refuse(self) -> None:
+        """Raise what one of them has raised, also where the step has caught it."""
+        for fault in self.faults:
+            raise fault
 
     @contextlib.contextmanager
     def during(self) -> Iterator[None]:
@@ -169,11 +174,11 @@ class Together(Intervention):
 class _Noting:
     """Keeps what is raised inside, and lets it pass."""
 
-    def __init__(self, faults: list[Exception]) -> None:
-        self._faults = faults
+    def __init__(self, noted: list[Exception]) -> None:
+        self._noted = noted
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception):
-            self._faults.append(error)
+            self._noted.append(faults.claim(error))

@@ -70,48 +70,47 @@ class Session:
             Exception: whatever gradkit itself raised around the step, or an intervention did.
         """
 
-        def told(tracer: Tracer, loss: Any) -> Run:
+        def records(tracer: Tracer, loss: Any) -> Run:
+            if tracer.own(loss) is None:
+                loss = calling.as_loss(loss, "step")
             trace = tracer.trace(loss)
             graph, reached = outcome(tracer, loss, self.preserved)
             return Run(trace, graph, reached, reached.error, BACKWARD if reached.error else "")
 
-        return self._run(told, lambda error: Run(error=error, where=STEP), interventions)
+        try:
+            return self.ask(records, *interventions)
+        except Exception as error:
+            if faults.is_ours(error):
+                raise
+            return Run(error=f"{type(error).__name__}: {strangers.text(error)}", where=STEP)
 
-    def ask(self, question: Callable[[Tracer, Any], Said], otherwise: Said, *interventions: Intervention) -> Said:
-        """Run the step once, and hand ``question`` the tracer and the loss while its graph is alive.
-
-        Returns:
-            What it returned; ``otherwise`` if the step raised.
+    def ask(self, question: Callable[[Tracer, Any], Said], *interventions: Intervention) -> Said:
+        """Run the step once, and hand ``question`` the tracer and what the step returned, while its graph is alive.
 
         Raises:
-            Exception: whatever gradkit itself raised around the step, or ``question`` or an intervention did.
-        """
-        return self._run(question, lambda _: otherwise, interventions)
+            Exception: whatever the step raised, or else gradkit around it; ``faults.is_ours`` tells them apart.
 
-    def _run(
-        self,
-        question: Callable[[Tracer, Any], Said],
-        broken: Callable[[str], Said],
-        interventions: Sequence[Intervention],
-    ) -> Said:
+        Example:
+            >>> import torch
+            >>> model = nn.Linear(2, 1)
+            >>> with Preserved(model) as preserved:
+            ...     session = Session(lambda: model(torch.ones(1, 2)).sum(), model, preserved)
+            ...     session.ask(lambda tracer, loss: loss.grad_fn.name())
+            'SumBackward0'
+        """
         self.preserved.rewind()
         self.preserved.clear_grads()
         tracer = Tracer(self.model, self.preserved, interventions)
         try:
             with tracer.interventions.during():
-                loss = tracer.run(self.step)
-                if tracer.own(loss) is None:
-                    loss = calling.as_loss(loss, "step")
-                said = question(tracer, loss)
-        except Exception as error:
-            if faults.is_ours(error):
-                raise
-            said = broken(f"{type(error).__name__}: {strangers.text(error)}")
+                answer = question(tracer, tracer.run(self.step))
+        except Exception:
+            tracer.interventions.refuse()
+            raise
         finally:
             self.preserved.rewind()
-        for fault in tracer.interventions.faults:
-            raise fault
-        return said
+        tracer.interventions.refuse()
+        return answer
 
 
 def outcome(tracer: Tracer, loss: Any, preserved: Preserved) -> tuple[AutogradGraph, Reached]:

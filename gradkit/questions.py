@@ -46,17 +46,14 @@ def ask(session: Session, *, not_finite: Sequence[str] = (), lost: Sequence[str]
     preserved, answers = session.preserved, Answers(runs=bool(not_finite) + bool(lost) + zero)
     if not_finite:
         watching = WatchNan()
-        spoiler = session.ask(lambda tracer, loss: _spoiler(tracer, loss, preserved, watching), -1, watching)
+        spoiler = session.ask(lambda tracer, loss: _spoiler(tracer, loss, preserved, watching), watching)
         answers = replace(answers, spoiler=spoiler)
     if lost:
-        nothing: tuple[Dropped, ...] = ()
-        dropped = session.ask(lambda _, loss: reach.dropped(loss, preserved) if _is_tensor(loss) else (), nothing)
+        dropped = session.ask(lambda _, loss: reach.dropped(loss, preserved) if _is_tensor(loss) else ())
         answers = replace(answers, dropped=dropped)
     if zero:
-        none: tuple[tuple[str, Call], ...] = ()
-        answers = replace(
-            answers, swallowed=session.ask(lambda tracer, loss: _swallowed(tracer, loss, preserved), none)
-        )
+        swallowed = session.ask(lambda tracer, loss: _swallowed(tracer, loss, preserved))
+        answers = replace(answers, swallowed=swallowed)
     return answers
 
 

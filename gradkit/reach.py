@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from gradkit import errorfilters, mishaps, ranks, strangers
+from gradkit import errorfilters, faults, mishaps, ranks, strangers
 from gradkit.autograd import leaf, walk
+from gradkit.faults import on_behalf
 from gradkit.mishaps import Mishap
 from gradkit.preserve import TENSOR_HOOKS, Preserved, grad_of
 from gradkit.unreal import has_no_numbers
@@ -43,6 +44,7 @@ class Reached:
     warned: tuple[str, ...] = ()
 
 
+@on_behalf
 def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reached:
     """Run a real backward from ``loss`` and see where gradients arrive; every ``.grad`` is taken away again.
 
@@ -69,7 +71,9 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reache
         try:
             start = None if loss.numel() == 1 else torch.ones_like(loss)
             loss.backward(start, retain_graph=_older(loss, since))  # type: ignore[no-untyped-call]
-        except Exception as raised:  # noqa: BLE001  a hook or a custom Function may raise anything
+        except Exception as raised:  # a hook or a custom Function may raise anything
+            if faults.is_ours(raised):
+                raise
             error, mishap = strangers.text(raised) or type(raised).__name__, mishaps.of(raised)
     held = norms(preserved.parameters)
     found, emptied = {**arrived, **held}, arrived.keys() - held.keys()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gradkit import hooks, reach
+from gradkit import faults, hooks, reach
 from gradkit.hooks import Transparent
 from gradkit.interventions import Intervention
 from gradkit.outcome import Session
@@ -183,7 +183,12 @@ class _Runner:
     def spoiler(self) -> int:
         """The index of the call whose derivative is nan or inf, with all hooks transparent."""
         self.runs += 1
-        return self._session.ask(self._spoiled_at, -1, UserHooksTransparent(self._session))
+        try:
+            return self._session.ask(self._spoiled_at, UserHooksTransparent(self._session))
+        except Exception as error:
+            if faults.is_ours(error):
+                raise
+            return -1
 
     def _spoiled_at(self, tracer: Tracer, loss: Any) -> int:
         if not isinstance(loss, torch.Tensor):  # after a backward of the step's own

@@ -101,5 +101,5 @@ class WatchNan(Intervention):
 
 
 def _holds_nan(value: Any) -> bool:
-    plain = isinstance(value, torch.Tensor) and value.is_floating_point() and value.layout is torch.strided
+    plain = reach.is_strided(value) and value.is_floating_point()
     return plain and not has_no_numbers(value) and bool(value.isnan().any())

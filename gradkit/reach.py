@@ -206,14 +206,22 @@ def watched(loss: torch.Tensor, watch: Callable[[Any, Any, Any], None]) -> Itera
 
 
 def _all_zero(grads: Any) -> bool:
-    strided = [g for g in grads if isinstance(g, torch.Tensor) and g.layout is torch.strided and not has_no_numbers(g)]
+    strided = [g for g in grads if is_strided(g) and not has_no_numbers(g)]
     return bool(strided) and not any(bool(g.any()) for g in strided)
 
 
 def _finite(grads: Any) -> bool:
-    return all(
-        bool(torch.isfinite(g).all()) for g in grads if isinstance(g, torch.Tensor) and g.layout is torch.strided
-    )
+    return all(bool(torch.isfinite(g).all()) for g in grads if is_strided(g))
+
+
+def is_strided(grad: Any) -> bool:
+    """Whether something is a tensor whose numbers can be looked at one by one: not sparse, not nested.
+
+    Example:
+        >>> is_strided(torch.ones(2)), is_strided(torch.ones(2).to_sparse()), is_strided(None)
+        (True, False, False)
+    """
+    return isinstance(grad, torch.Tensor) and grad.layout is torch.strided and not grad.is_nested
 
 
 _SMALLEST = 1e-10  # below, float32 loses the squares of much of what there is

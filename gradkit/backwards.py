@@ -114,6 +114,14 @@ class OwnBackwards:
             own = self._found.get(number) or self._found.get(next(over, -1))
         return None if own is None else replace(own, reached=replace(own.reached, norms=dict(self.reached)))
 
+    def freeing(self, index_at: Callable[[int], int]) -> tuple[tuple[Chain, frozenset[int]], ...]:
+        """Each backward that freed its graph: the user's frames, and the calls that it freed.
+
+        Args:
+            index_at: tells the call that made a node of autograd's, by its sequence number; -1 for none.
+        """
+        return tuple((one.chain, frozenset(map(index_at, one.sequences)) - {-1}) for one in self.passes if one.freed)
+
     def asked(self, error: BaseException) -> Asked | None:
         """What ``error`` came from, if a gradient was asked for."""
         asked, self._asked = self._asked, None

@@ -99,7 +99,7 @@ class Session:
             'SumBackward0'
         """
         self.preserved.rewind()
-        self.preserved.clear_grads()
+        self.preserved.clear_grads(only_own=True)
         tracer = Tracer(self.model, self.preserved, interventions)
         try:
             with tracer.interventions.during():

@@ -17,6 +17,7 @@ import torch
 
 from gradkit import calls, frames, patches
 from gradkit.autograd import AutogradGraph, graph, leaf
+from gradkit.faults import on_behalf
 from gradkit.ledger import Ledger
 from gradkit.preserve import Preserved
 from gradkit.reach import Reached, arrivals, leaves_of, nodes_of, norms
@@ -113,11 +114,20 @@ class OwnBackwards:
             own = self._found.get(number) or self._found.get(next(over, -1))
         return None if own is None else replace(own, reached=replace(own.reached, norms=dict(self.reached)))
 
+    def freeing(self, index_at: Callable[[int], int]) -> tuple[tuple[Chain, frozenset[int]], ...]:
+        """Each backward that freed its graph: the user's frames, and the calls that it freed.
+
+        Args:
+            index_at: tells the call that made a node of autograd's, by its sequence number; -1 for none.
+        """
+        return tuple((one.chain, frozenset(map(index_at, one.sequences)) - {-1}) for one in self.passes if one.freed)
+
     def asked(self, error: BaseException) -> Asked | None:
         """What ``error`` came from, if a gradient was asked for."""
         asked, self._asked = self._asked, None
         return asked if asked is not None and asked.error in calls.raised_from(error) else None
 
+    @on_behalf
     def grad(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Carry out ``torch.autograd.grad``."""
         outputs = _tensors(args[0] if args else kwargs["outputs"])
@@ -135,6 +145,7 @@ class OwnBackwards:
         self.passes.append(walked)
         return result
 
+    @on_behalf
     def _backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
         losses = _tensors(tensors)
         if not losses or threading.get_ident() not in self.threads:
@@ -167,6 +178,7 @@ class OwnBackwards:
         self._found.pop(number, None)
         self._found[number] = OwnBackward(number, drawn, reached)
 
+    @on_behalf
     def _refuse(self, func: Callable[..., Any], loss: torch.Tensor, args: Any, kwargs: Any) -> Any:
         """Let torch raise what it raises where nothing requires grad, and remember what it was asked of."""
         try:

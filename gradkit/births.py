@@ -18,6 +18,7 @@ from torch.autograd import Variable
 from torch.nn import parameter as parameters
 
 from gradkit import patches
+from gradkit.faults import on_behalf
 
 PARAMETER, COPY, VARIABLE = "Parameter", "deepcopy", "Variable"
 NAMES = frozenset((PARAMETER, VARIABLE))
@@ -33,6 +34,7 @@ def heard(tell: Heard) -> Iterator[None]:
     """
     thread = threading.get_ident()
 
+    @on_behalf
     def make(cls: Any, *args: Any, **kwargs: Any) -> Any:
         made = type.__call__(cls, *args, **kwargs)
         data = next((x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)), None)

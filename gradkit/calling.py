@@ -33,6 +33,7 @@ from torch.nn.utils.rnn import PackedSequence
 from gradkit import strangers
 from gradkit.batches import items, shown
 from gradkit.errors import GradkitError
+from gradkit.faults import on_behalf
 from gradkit.signatures import Accepts, accepts, expectation
 from gradkit.userfiles import as_script
 
@@ -65,11 +66,13 @@ class ModelCall:
         self._targets = second.lower() in _TARGETS
         self._arguments, self._keywords, self._target = _plan(model, batch, loss is not None, self._targets)
 
+    @on_behalf
     def __call__(self) -> torch.Tensor:
         """The loss of one forward pass."""
         with as_script(self.folder):
             return self._run()
 
+    @on_behalf
     def _run(self) -> torch.Tensor:
         output = self.model(*self._arguments, **self._keywords)
         if self.loss is None:
@@ -87,6 +90,7 @@ class StepCall:
     name: str
     folder: str = ""
 
+    @on_behalf
     def __call__(self) -> object:
         """Run the step once."""
         with as_script(self.folder):

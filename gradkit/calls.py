@@ -98,3 +98,15 @@ def raised_from(error: BaseException | None) -> list[BaseException]:
         found.append(error)
         error = error.__cause__ or error.__context__
     return found
+
+
+def full_name(func: Any, name: str, args: Any, kwargs: Any) -> str:
+    """The name under which a call is recorded, where what it was given makes it another thing.
+
+    Example:
+        >>> full_name(torch.add, "add", (), {"out": torch.ones(1)})
+        'add(out=)'
+    """
+    if func is torch.autograd.grad and (kwargs.get("create_graph") or args[4:5] == (True,)):
+        return GRAD_KEPT
+    return f"{name}{INTO}" if kwargs.get("out") is not None else name

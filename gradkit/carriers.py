@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from gradkit import patches
+from gradkit.faults import on_behalf
 
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 _UNARY = ("neg", "pos", "abs")
@@ -98,6 +99,7 @@ class Array(np.ndarray):
         if self.gradkit_origins:
             _arrays[id(self)] = self
 
+    @on_behalf
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
         found = _merged(*inputs)
         plain = tuple(x.view(np.ndarray) if isinstance(x, Array) else x for x in inputs)
@@ -111,6 +113,7 @@ class Array(np.ndarray):
             return out[0] if len(out) == 1 else out
         return tuple(follow(r, found) for r in result) if isinstance(result, tuple) else follow(result, found)
 
+    @on_behalf
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         result = super().__array_function__(func, types, args, kwargs)
         found = _merged(*_leaves(args), *_leaves(kwargs.values()))
@@ -118,17 +121,21 @@ class Array(np.ndarray):
             type(result)(follow(r, found) for r in result) if type(result) in (tuple, list) else follow(result, found)
         )
 
+    @on_behalf
     def __getitem__(self, key: Any) -> Any:
         return follow(super().__getitem__(key), self.gradkit_origins)
 
+    @on_behalf
     def __setitem__(self, key: Any, value: Any) -> None:
         super().__setitem__(key, value)
         self.gradkit_origins = _merged(self, value)
 
+    @on_behalf
     def item(self, *args: Any) -> Any:
         """As NumPy's, with origins."""
         return follow(super().item(*args), self.gradkit_origins)
 
+    @on_behalf
     def tolist(self) -> Any:
         """As NumPy's, with origins."""
         return follow(super().tolist(), self.gradkit_origins)
@@ -175,6 +182,7 @@ def _forget() -> None:
 @functools.lru_cache(maxsize=16)
 def _with_origins(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
+    @on_behalf
     def made(*args: Any, **kwargs: Any) -> Any:
         return follow(function(*args, **kwargs), _merged(*_leaves(args[:1])))
 
@@ -186,6 +194,7 @@ def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of ``math``: it would take a tensor's bare number, and hand out another."""
 
     @functools.wraps(function)
+    @on_behalf
     def made(*args: Any, **kwargs: Any) -> Any:
         numbers = [x.item() if isinstance(x, torch.Tensor) and x.numel() == 1 else x for x in args]
         found = _merged(*_leaves(numbers))

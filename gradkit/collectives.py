@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from gradkit import patches, ranks
+from gradkit.faults import on_behalf
 
 Carried = Callable[[], Any]
 Heard = Callable[[str, list[Any], list[Any], Carried, FrameType], Any]
@@ -54,7 +55,11 @@ def _wrapped(name: str, original: Any, tell: Heard) -> Any:
     def collective(group: Any, *args: Any, **kwargs: Any) -> Any:
         ranks.arrive(group)
         written, read = list(args[:1]), list(args[1:2] if name in _FILLING else args[:1])
-        carry_out = functools.partial(original, group, *args, **kwargs)
+
+        @on_behalf
+        def carry_out() -> Any:
+            return original(group, *args, **kwargs)
+
         return tell(_FILLING.get(name) or _IN_PLACE[name], written, read, carry_out, sys._getframe(1))
 
     return collective

@@ -51,7 +51,7 @@ from gradkit.ledger import Ledger
 from gradkit.mending import Mended
 from gradkit.mishaps import Mishap
 from gradkit.optimizers import Gap, gap
-from gradkit.outcome import outcome, read
+from gradkit.outcome import Session, outcome, read
 from gradkit.preserve import Preserved
 from gradkit.records import Harmless, Picture, Untried
 from gradkit.report import Report
@@ -245,16 +245,17 @@ def _conclude(
     starved = [name for name in want if name not in reached.norms]
     tell("cuts")
     verdict = cuts.find(trace, starved)
+    session = Session(step.run, step.model, preserved)
     rerun, mended = replay.Rerun(), Mended()
     crossing = mending.crossings(trace, run.mishap) if run.mishap is not None else ()
     if options.replay and run.mishap is not None:
-        mend = partial(mending.mend, run.mishap, crossing, step.run, step.model, preserved)
+        mend = partial(mending.mend, run.mishap, crossing, session)
         mended = tries.make("mend", mend, Mended(runs=1))
     if options.replay and verdict.cuts:
         tell("replay")
-        undo = partial(replay.rerun, step.run, step.model, preserved, verdict.cuts)
+        undo = partial(replay.rerun, session, verdict.cuts)
         rerun = tries.make("replay", undo, replay.Rerun(None, 1))
-    kept, runs = tries.make("stale", lambda: _kept(step, trace, verdict, preserved, options, ledger), _NOTHING_KEPT)
+    kept, runs = tries.make("stale", lambda: _kept(session, trace, verdict, options, ledger), _NOTHING_KEPT)
     rows = inventory.table(step.model, want, _used(trace), reached)
     tell("causes")
     placed = dict(registered.modules(step.model, twice=True))
@@ -267,7 +268,7 @@ def _conclude(
         mishap=run.mishap, mended=mended, crossing=crossing, misuses=run.misuses, kept=kept,
         explicit=options.should_train is not None,
     )  # fmt: skip
-    evidence = _asked(evidence, run, rerun, step, preserved, options, tries)
+    evidence = _asked(evidence, run, rerun, session, options, tries)
     findings = causes.name(evidence)
     backward = reached.runs and not reached.error
     modules = inventory.modules(step.model, rows)
@@ -292,14 +293,14 @@ _NOTHING_HARMLESS: tuple[Harmless, ...] = ()
 
 
 def _kept(
-    step: load.Step, trace: Trace, verdict: cuts.Verdict, preserved: Preserved, options: _Options, ledger: Ledger
+    session: Session, trace: Trace, verdict: cuts.Verdict, options: _Options, ledger: Ledger
 ) -> tuple[tuple[stale.Kept, ...], int]:
     """What holds values without history where starved parameters do not flow into the loss; and the runs it took."""
     strangers = [n for n in sorted(verdict.reaching) if _may_be_stale(trace.values[n])]
     tensors = ledger.alive(strangers) if verdict.unconnected else {}
     if not tensors:
         return (), 0
-    search = stale.Search(step.run, step.model, preserved, trace, tensors, verdict.unconnected)
+    search = stale.Search(session, trace, tensors, verdict.unconnected)
     return search.found(options.replay), search.runs
 
 
@@ -324,9 +325,8 @@ def _no_op_flags(model: nn.Module) -> bool:
 
 
 def _asked(
-    e: Evidence, run: _Run, rerun: replay.Rerun, step: load.Step, preserved: Preserved, options: _Options,
-    tries: Attempts,
-) -> Evidence:  # fmt: skip
+    e: Evidence, run: _Run, rerun: replay.Rerun, session: Session, options: _Options, tries: Attempts
+) -> Evidence:
     """What the first run left open, answered by further runs where those are allowed."""
     not_finite = reach.not_finite(e.reached.norms, e.wanted)
     behind = {node.label for node in run.graph.nodes if node.leaf}
@@ -334,14 +334,14 @@ def _asked(
     zero = [n for n in e.wanted if e.reached.norms.get(n, 1.0) in (0, None) and not e.reached.error]
     if run.hooks is not None and options.replay and not e.reached.error:
         dead, now, seen = (*not_finite, *lost, *zero), e, run.hooks
-        e = tries.make("hooks", lambda: _of_hooks(now, seen, dead, step, preserved), e)
+        e = tries.make("hooks", lambda: _of_hooks(now, seen, dead, session), e)
         told = {name for one in e.silencers for name in one.parameters}
         not_finite, lost, zero = (
             tuple(n for n in not_finite if n not in told),
             *([n for n in m if n not in told] for m in (lost, zero)),
         )
     if run.mishap is not None and run.mishap.kind == mishaps.HOOK_RESULT and options.replay:
-        return tries.make("hooks", lambda: _refused(e, step, preserved), e)
+        return tries.make("hooks", lambda: _refused(e, session), e)
     found = vanishing.find(run.graph, e.trace, zero)
     if zero and not found and any(n.label.endswith("Backward") for n in run.graph.nodes if not n.leaf):
         lost += [n for n in zero if n in behind]  # a custom Function may return zeros
@@ -354,7 +354,7 @@ def _asked(
     e = replace(e, not_finite=not_finite, vanishing=found, nan_loss=nan)
     if not options.replay or not (not_finite or lost or barren):
         return e
-    ask = partial(questions.ask, step.run, step.model, preserved, not_finite=not_finite, lost=lost, zero=barren)
+    ask = partial(questions.ask, session, not_finite=not_finite, lost=lost, zero=barren)
     answers = tries.make("questions", ask, questions.Answers(runs=1))
     known = {(call.index, call.key): call for call in e.trace.calls}
     again = [(kind, known.get((call.index, call.key))) for kind, call in answers.swallowed]
@@ -362,20 +362,18 @@ def _asked(
     return replace(e, spoiler=answers.spoiler, dropped=answers.dropped, vanishing=found, reruns=e.reruns + answers.runs)
 
 
-def _refused(e: Evidence, step: load.Step, preserved: Preserved) -> Evidence:
+def _refused(e: Evidence, session: Session) -> Evidence:
     """Which hooks return what cannot take the place of a gradient."""
-    answer = unhooked.refused(step.run, step.model, preserved)
+    answer = unhooked.refused(session)
     return replace(e, silencers=answer.silencers, reruns=e.reruns + answer.runs)
 
 
-def _of_hooks(
-    e: Evidence, found: unhooked.Seen, dead: Sequence[str], step: load.Step, preserved: Preserved
-) -> Evidence:
+def _of_hooks(e: Evidence, found: unhooked.Seen, dead: Sequence[str], session: Session) -> Evidence:
     """Whether hooks of the user's keep parameters from learning that ought to."""
     filled = found.filled.intersection(e.wanted, e.reached.emptied)
     if not dead and not filled:
         return e
-    answer = unhooked.find(step.run, step.model, preserved, dead, filled)
+    answer = unhooked.find(session, dead, filled)
     return replace(e, silencers=answer.silencers, reruns=e.reruns + answer.runs)
 
 

@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.modules import module as module_hooks
 
 from gradkit import frames, patches, strangers
+from gradkit.faults import on_behalf
 from gradkit.standins import Hook, Tampered
 from gradkit.trace import Tracer
 from gradkit.traces import Chain, Key
@@ -103,6 +104,7 @@ class Transparent:
         filled = original.__name__ == _FILLED
 
         @functools.wraps(original)
+        @on_behalf
         def register(tensor: torch.Tensor, hook: Any) -> Any:
             chain = frames.chain(sys._getframe(1), Tracer.run.__code__)
             found = self._hook(hook, self._names.get(id(tensor), ""), chain)
@@ -114,6 +116,7 @@ class Transparent:
         """A module hands out the hooks that the next backward is to call: a list, or one of full and one of others."""
 
         @functools.wraps(original)
+        @on_behalf
         def asked(module: nn.Module) -> Any:
             found = original(module)
             return tuple(map(self._of_module, found)) if isinstance(found, tuple) else self._of_module(found)
@@ -145,6 +148,7 @@ class Transparent:
         return self._known(hook.on_filled if filled else hook.on_tensor)
 
     def _known(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @on_behalf
         def stand_in(*given: Any) -> Any:
             return call(*given)
 

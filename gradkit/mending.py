@@ -5,20 +5,17 @@ Where backward then runs, the mishap is understood, and it is known which calls 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from gradkit import frames
-from gradkit.ledger import storage_key
+from gradkit.interventions import Instead, Intervention, Moment
+from gradkit.ledger import Ledger, storage_key
 from gradkit.mishaps import OVERWRITTEN, TWICE, Mishap
-from gradkit.outcome import outcome
-from gradkit.preserve import Preserved
-from gradkit.trace import Tracer
+from gradkit.outcome import Session
 from gradkit.traces import Call, Chain, Trace, spot
 
 
@@ -37,23 +34,25 @@ class Mended:
     runs: int = 0
 
 
-def mend(
-    mishap: Mishap,
-    crossing: Sequence[tuple[Call, int]],
-    step: Callable[[], Any],
-    model: nn.Module,
-    preserved: Preserved,
-) -> Mended:
+def mend(mishap: Mishap, crossing: Sequence[tuple[Call, int]], session: Session) -> Mended:
     """The rerun that fits a mishap; none where there is nothing to be mended.
 
     Args:
         crossing: as ``crossings`` found them.
     """
     if mishap.kind == OVERWRITTEN:
-        return _rerun(_Copying(model, preserved), step, preserved)
+        copying = SaveCopies()
+        revived = _revived(session, copying)
+        return Mended(copying.overwriting(), revived, 1)
     if mishap.kind == TWICE and crossing:
-        return _rerun(_LettingGo(model, preserved, crossing), step, preserved)
+        calls = tuple((call.name, call.chain) for call, _ in crossing)
+        return Mended(calls, _revived(session, LetGo(crossing)), 1)
     return Mended()
+
+
+def _revived(session: Session, without: Intervention) -> frozenset[str] | None:
+    run = session.run(without)
+    return None if run.error else frozenset(run.reached.norms)
 
 
 def crossings(trace: Trace, mishap: Mishap) -> tuple[tuple[Call, int], ...]:
@@ -91,28 +90,6 @@ def _late(trace: Trace, freed: frozenset[int]) -> list[tuple[Call, int]]:
     return found
 
 
-def _rerun(tracer: _Mender, step: Callable[[], Any], preserved: Preserved) -> Mended:
-    preserved.rewind()
-    preserved.clear_grads()
-    try:
-        with tracer.saving():
-            loss = tracer.run(step)
-        _, reached = outcome(tracer, loss, preserved)
-    except Exception:  # noqa: BLE001  whatever the changed step raises, the first run stands
-        return Mended(tracer.found(), None, 1)
-    finally:
-        preserved.rewind()
-    return Mended(tracer.found(), None if reached.error else frozenset(reached.norms), 1)
-
-
-class _Mender(Tracer):
-    def saving(self) -> Any:
-        return saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
-
-    def found(self) -> tuple[tuple[str, Chain], ...]:
-        return ()
-
-
 @dataclass(frozen=True)
 class _Saved:
     original: torch.Tensor
@@ -121,16 +98,26 @@ class _Saved:
     copy: torch.Tensor
 
 
-class _Copying(_Mender):
+class SaveCopies(Intervention):
     """Hands autograd copies of what it saves, and sees which originals have changed when backward asks for them."""
 
-    def __init__(self, model: nn.Module, preserved: Preserved) -> None:
-        super().__init__(model, preserved)
+    def __init__(self) -> None:
         self._written: list[tuple[int, str, Chain]] = []
         self._overwriting: dict[tuple[str, Chain], None] = {}
 
-    def saving(self) -> Any:
+    def overwriting(self) -> tuple[tuple[str, Chain], ...]:
+        """The calls that overwrote what was saved: torch's name and the user's frames."""
+        return tuple(self._overwriting)
+
+    def during_step(self) -> Any:
+        """What is saved in the step is saved by copy."""
         return saved_tensors_hooks(self._save, self._hand_out)
+
+    def before_write(self, moment: Moment, name: str, targets: Sequence[Any]) -> None:
+        """Remember who writes where."""
+        for target in targets:
+            if isinstance(target, torch.Tensor):
+                self._written.append((storage_key(target), name, moment.chain()))
 
     def _save(self, tensor: torch.Tensor) -> _Saved:
         version = tensor._version  # noqa: SLF001  autograd's own count of writes
@@ -143,38 +130,29 @@ class _Copying(_Mender):
             self._overwriting.update(((name, chain), None) for _, name, chain in writes)
         return saved.copy
 
-    def _before_write(self, name: str, targets: list[Any]) -> bool:
-        for target in targets:
-            if isinstance(target, torch.Tensor):
-                self._written.append((storage_key(target), name, frames.chain(self._frame, Tracer.run.__code__)))
-        return super()._before_write(name, targets)
 
-    def found(self) -> tuple[tuple[str, Chain], ...]:
-        return tuple(self._overwriting)
+class LetGo(Intervention):
+    """Detaches what certain calls take from certain values.
 
+    Args:
+        crossing: the calls, each with the number of the value.
+    """
 
-class _LettingGo(_Mender):
-    """Detaches what certain calls take from certain values."""
-
-    def __init__(self, model: nn.Module, preserved: Preserved, crossing: Sequence[tuple[Call, int]]) -> None:
-        super().__init__(model, preserved)
+    def __init__(self, crossing: Sequence[tuple[Call, int]]) -> None:
         self._let_go_of = {number for _, number in crossing}
-        self._calls_of = tuple((call.name, call.chain) for call, _ in crossing)
         self._keys = {call.key for call, _ in crossing}
         self._names = {call.name for call, _ in crossing}
 
-    def found(self) -> tuple[tuple[str, Chain], ...]:
-        return self._calls_of
-
-    def _carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def before_call(self, moment: Moment, func: Any, args: Any, kwargs: Any) -> Instead:
+        """The same call, of values without history."""
         name = getattr(func, "__name__", "")
-        if name in self._names and (name, *spot(frames.chain(self._frame, Tracer.run.__code__))) in self._keys:
-            args, kwargs = self._let_go(args), self._let_go(kwargs)
-        return super()._carry_out(func, args, kwargs)
+        if name in self._names and (name, *spot(moment.chain())) in self._keys:
+            args, kwargs = self._let_go(args, moment.ledger), self._let_go(kwargs, moment.ledger)
+        return func, args, kwargs
 
-    def _let_go(self, given: Any) -> Any:
+    def _let_go(self, given: Any, ledger: Ledger) -> Any:
         if isinstance(given, torch.Tensor):
-            return given.detach() if self.ledger.known(given) in self._let_go_of else given
+            return given.detach() if ledger.known(given) in self._let_go_of else given
         if isinstance(given, dict):
-            return {key: self._let_go(value) for key, value in given.items()}
-        return type(given)(self._let_go(x) for x in given) if type(given) in (list, tuple) else given
+            return {key: self._let_go(value, ledger) for key, value in given.items()}
+        return type(given)(self._let_go(x, ledger) for x in given) if type(given) in (list, tuple) else given

@@ -1,16 +1,116 @@
-"""What came of a run: the graph behind its loss, and what backward reached."""
+"""A step run once, and what came of it: its calls, the graph behind its loss, and what backward reached."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
-from gradkit import attempts, autograd, reach
+from torch import nn
+
+from gradkit import attempts, autograd, calling, faults, reach, strangers
 from gradkit.autograd import AutogradGraph
+from gradkit.interventions import Intervention
 from gradkit.preserve import Preserved
 from gradkit.reach import Reached
 from gradkit.trace import Tracer
+from gradkit.traces import Trace
+
+STEP, BACKWARD = "step", "backward"
+Said = TypeVar("Said")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as records; nothing of it is alive any more.
+
+    Attributes:
+        trace: its calls; None if the step raised.
+        graph: the autograd graph of its loss.
+        reached: what backward reached.
+        error: what was raised by the user's code, ``""`` if nothing.
+        where: ``"step"`` or ``"backward"``, which raised it.
+    """
+
+    trace: Trace | None = None
+    graph: AutogradGraph = field(default_factory=AutogradGraph)
+    reached: Reached = field(default_factory=Reached)
+    error: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Session:
+    """A step that is run again and again under the same conditions.
+
+    Args:
+        step: called without arguments; returns the loss, or anything else after a backward of its own.
+        model: the model whose parameters are of interest.
+        preserved: puts everything back before each run and after it; it is to be entered already.
+
+    Example:
+        >>> import torch
+        >>> model = nn.Linear(2, 1)
+        >>> with Preserved(model) as preserved:
+        ...     run = Session(lambda: model(torch.ones(1, 2)).sum(), model, preserved).run()
+        >>> [call.name for call in run.trace.calls], sorted(run.reached.norms)
+        (['ones', 'linear', 'sum'], ['bias', 'weight'])
+    """
+
+    step: Callable[[], Any]
+    model: nn.Module
+    preserved: Preserved
+
+    def run(self, *interventions: Intervention) -> Run:
+        """Run the step once, and the backward of its loss unless it made that itself.
+
+        What the user's code raises is told in the ``Run``.
+
+        Raises:
+            Exception: whatever gradkit itself raised around the step, or an intervention did.
+        """
+
+        def records(tracer: Tracer, loss: Any) -> Run:
+            if tracer.own(loss) is None:
+                loss = calling.as_loss(loss, "step")
+            trace = tracer.trace(loss)
+            graph, reached = outcome(tracer, loss, self.preserved)
+            return Run(trace, graph, reached, reached.error, BACKWARD if reached.error else "")
+
+        try:
+            return self.ask(records, *interventions)
+        except Exception as error:
+            if faults.is_ours(error):
+                raise
+            return Run(error=f"{type(error).__name__}: {strangers.text(error)}", where=STEP)
+
+    def ask(self, question: Callable[[Tracer, Any], Said], *interventions: Intervention) -> Said:
+        """Run the step once, and hand ``question`` the tracer and what the step returned, while its graph is alive.
+
+        Raises:
+            Exception: whatever the step raised, or else gradkit around it; ``faults.is_ours`` tells them apart.
+
+        Example:
+            >>> import torch
+            >>> model = nn.Linear(2, 1)
+            >>> with Preserved(model) as preserved:
+            ...     session = Session(lambda: model(torch.ones(1, 2)).sum(), model, preserved)
+            ...     session.ask(lambda tracer, loss: loss.grad_fn.name())
+            'SumBackward0'
+        """
+        self.preserved.rewind()
+        self.preserved.clear_grads(only_own=True)
+        tracer = Tracer(self.model, self.preserved, interventions)
+        try:
+            with tracer.interventions.during():
+                answer = question(tracer, tracer.run(self.step))
+        except Exception:
+            tracer.interventions.refuse()
+            raise
+        finally:
+            self.preserved.rewind()
+        tracer.interventions.refuse()
+        return answer
 
 
 def outcome(tracer: Tracer, loss: Any, preserved: Preserved) -> tuple[AutogradGraph, Reached]:

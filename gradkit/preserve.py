@@ -220,14 +220,16 @@ class Preserved:
             _attempt(back, errors)
         return errors
 
-    def clear_grads(self, *, only_old: bool = False) -> None:
+    def clear_grads(self, *, only_old: bool = False, only_own: bool = False) -> None:
         """Take gradients away, so that a backward starts from nothing: the model's, and those of whatever has run.
 
         Args:
             only_old: leave those that came into being since.
+            only_own: leave those of other models, which a step may look at.
         """
+        cleared = {id(parameter) for parameter in self.parameters.values()} if only_own else self._cleared
         for key, leaf in self._leaves.items():
-            if key in self._cleared and (not only_old or grad_of(leaf.tensor) is leaf.grad):
+            if key in cleared and (not only_old or grad_of(leaf.tensor) is leaf.grad):
                 leaf.tensor.grad = None
 
 

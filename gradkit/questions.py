@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from gradkit import reach, vanishing
+from gradkit.interventions import Intervention, Moment
+from gradkit.outcome import Session
 from gradkit.preserve import Preserved
 from gradkit.reach import Dropped
 from gradkit.trace import Tracer
-from gradkit.traces import Call
+from gradkit.traces import Call, Trace
 from gradkit.unreal import has_no_numbers
 
 
@@ -34,15 +35,7 @@ class Answers:
     runs: int = 0
 
 
-def ask(
-    step: Callable[[], Any],
-    model: nn.Module,
-    preserved: Preserved,
-    *,
-    not_finite: Sequence[str] = (),
-    lost: Sequence[str] = (),
-    zero: bool = False,
-) -> Answers:
+def ask(session: Session, *, not_finite: Sequence[str] = (), lost: Sequence[str] = (), zero: bool = False) -> Answers:
     """Run the step as often as there are open questions.
 
     Args:
@@ -50,56 +43,55 @@ def ask(
         lost: parameters that are part of the graph behind the loss and still get no gradient.
         zero: ask where the gradient becomes exactly zero.
     """
-    dropped: tuple[Dropped, ...] = ()
-    swallowed: tuple[tuple[str, Call], ...] = ()
-    spoiler, runs = -1, 0
+    preserved, answers = session.preserved, Answers(runs=bool(not_finite) + bool(lost) + zero)
     if not_finite:
-        watching = _Watching(model, preserved)
-        loss = _run(step, preserved, watching)
-        sequence = reach.first_not_finite(loss, preserved) if loss is not None else -1
-        spoiler, runs = (watching.origin(watching.index_at(sequence), loss) if sequence >= 0 else -1), runs + 1
+        watching = WatchNan()
+        spoiler = session.ask(lambda tracer, loss: _spoiler(tracer, loss, preserved, watching), watching)
+        answers = replace(answers, spoiler=spoiler)
     if lost:
-        loss = _run(step, preserved, Tracer(model, preserved))
-        dropped, runs = (reach.dropped(loss, preserved) if loss is not None else ()), runs + 1
+        dropped = session.ask(lambda _, loss: reach.dropped(loss, preserved) if _is_tensor(loss) else ())
+        answers = replace(answers, dropped=dropped)
     if zero:
-        tracer = Tracer(model, preserved)
-        loss = _run(step, preserved, tracer)
-        swallowed, runs = (_swallowed(tracer, loss, preserved) if loss is not None else ()), runs + 1
-    preserved.rewind()
-    return Answers(spoiler, dropped, swallowed, runs)
+        swallowed = session.ask(lambda tracer, loss: _swallowed(tracer, loss, preserved))
+        answers = replace(answers, swallowed=swallowed)
+    return answers
 
 
-def _swallowed(tracer: Tracer, loss: torch.Tensor, preserved: Preserved) -> tuple[tuple[str, Call], ...]:
+def _is_tensor(loss: Any) -> bool:
+    """A step that has made a backward of its own may return anything."""
+    return isinstance(loss, torch.Tensor)
+
+
+def _spoiler(tracer: Tracer, loss: Any, preserved: Preserved, watching: WatchNan) -> int:
+    sequence = reach.first_not_finite(loss, preserved) if _is_tensor(loss) else -1
+    return watching.origin(tracer.index_at(sequence), tracer.trace(loss)) if sequence >= 0 else -1
+
+
+def _swallowed(tracer: Tracer, loss: Any, preserved: Preserved) -> tuple[tuple[str, Call], ...]:
+    if not _is_tensor(loss):
+        return ()
     found = [(kind, tracer.index_at(sequence)) for kind, sequence in vanishing.swallowed(loss, preserved)]
     calls = tracer.trace(loss).calls
     return tuple((kind, calls[index]) for kind, index in found if index >= 0)
 
 
-def _run(step: Callable[[], Any], preserved: Preserved, tracer: Tracer) -> torch.Tensor | None:
-    preserved.rewind()
-    loss = tracer.run(step)
-    return loss if isinstance(loss, torch.Tensor) else None
-
-
-class _Watching(Tracer):
+class WatchNan(Intervention):
     """Notes which calls made nan of what was none: a derivative there is nan too, wherever it is taken later."""
 
-    def __init__(self, model: nn.Module, preserved: Preserved) -> None:
-        super().__init__(model, preserved)
+    def __init__(self) -> None:
         self._poisoned: set[int] = set()
         self._poisoned_at: set[int] = set()
 
-    def changed(self, name: str, inputs: tuple[int, ...], found: list[Any], result: Any) -> Any:
+    def after_call(self, moment: Moment, name: str, inputs: tuple[int, ...], given: Sequence[Any], result: Any) -> Any:
         """The result itself, looked at."""
         if _holds_nan(result):
-            self._poisoned.add(len(self._calls))
-            if not any(map(_holds_nan, found)):
-                self._poisoned_at.add(len(self._calls))
+            self._poisoned.add(moment.index)
+            if not any(map(_holds_nan, given)):
+                self._poisoned_at.add(moment.index)
         return result
 
-    def origin(self, spoiler: int, loss: Any) -> int:
+    def origin(self, spoiler: int, trace: Trace) -> int:
         """Where the nan came from that a call was handed in the forward pass; the call itself if it was handed none."""
-        trace = self.trace(loss)
         if not 0 <= spoiler < len(trace.calls) or not self._poisoned_at:
             return spoiler
         given = trace.calls[spoiler].inputs
@@ -109,5 +101,5 @@ class _Watching(Tracer):
 
 
 def _holds_nan(value: Any) -> bool:
-    plain = isinstance(value, torch.Tensor) and value.is_floating_point() and value.layout is torch.strided
+    plain = reach.is_strided(value) and value.is_floating_point()
     return plain and not has_no_numbers(value) and bool(value.isnan().any())

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from gradkit import errorfilters, mishaps, ranks, strangers
+from gradkit import errorfilters, faults, mishaps, ranks, strangers
 from gradkit.autograd import leaf, walk
+from gradkit.faults import on_behalf
 from gradkit.mishaps import Mishap
 from gradkit.preserve import TENSOR_HOOKS, Preserved, grad_of
 from gradkit.unreal import has_no_numbers
@@ -43,6 +44,7 @@ class Reached:
     warned: tuple[str, ...] = ()
 
 
+@on_behalf
 def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reached:
     """Run a real backward from ``loss`` and see where gradients arrive; every ``.grad`` is taken away again.
 
@@ -69,7 +71,9 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reache
         try:
             start = None if loss.numel() == 1 else torch.ones_like(loss)
             loss.backward(start, retain_graph=_older(loss, since))  # type: ignore[no-untyped-call]
-        except Exception as raised:  # noqa: BLE001  a hook or a custom Function may raise anything
+        except Exception as raised:  # a hook or a custom Function may raise anything
+            if faults.is_ours(raised):
+                raise
             error, mishap = strangers.text(raised) or type(raised).__name__, mishaps.of(raised)
     held = norms(preserved.parameters)
     found, emptied = {**arrived, **held}, arrived.keys() - held.keys()
@@ -202,14 +206,22 @@ def watched(loss: torch.Tensor, watch: Callable[[Any, Any, Any], None]) -> Itera
 
 
 def _all_zero(grads: Any) -> bool:
-    strided = [g for g in grads if isinstance(g, torch.Tensor) and g.layout is torch.strided and not has_no_numbers(g)]
+    strided = [g for g in grads if is_strided(g) and not has_no_numbers(g)]
     return bool(strided) and not any(bool(g.any()) for g in strided)
 
 
 def _finite(grads: Any) -> bool:
-    return all(
-        bool(torch.isfinite(g).all()) for g in grads if isinstance(g, torch.Tensor) and g.layout is torch.strided
-    )
+    return all(bool(torch.isfinite(g).all()) for g in grads if is_strided(g))
+
+
+def is_strided(grad: Any) -> bool:
+    """Whether something is a tensor whose numbers can be looked at one by one: not sparse, not nested.
+
+    Example:
+        >>> is_strided(torch.ones(2)), is_strided(torch.ones(2).to_sparse()), is_strided(None)
+        (True, False, False)
+    """
+    return isinstance(grad, torch.Tensor) and grad.layout is torch.strided and not grad.is_nested
 
 
 _SMALLEST = 1e-10  # below, float32 loses the squares of much of what there is

@@ -7,23 +7,25 @@ cannot carry a gradient, the next floating tensor computed from it is joined to 
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 from torch.autograd import Function
 from torch.utils import checkpoint as checkpoints
 
-from gradkit import births, frames, patches, strangers
+from gradkit import births, frames, patches
 from gradkit.autograd import AutogradGraph
 from gradkit.calls import GRAD, UNSEEN
 from gradkit.cuts import DATA, DETACH, REGION, UNDECLARED, Cut
-from gradkit.outcome import outcome
-from gradkit.preserve import Preserved
+from gradkit.faults import on_behalf
+from gradkit.interventions import Instead, Intervention, Moment
+from gradkit.outcome import Session
 from gradkit.trace import Tracer
 from gradkit.traces import CHECKPOINT, FUNCTION, PRESET, Trace, spot
 
@@ -54,62 +56,36 @@ def can_undo(cut: Cut) -> bool:
     return cut.kind in (REGION, UNDECLARED) or cut.key[1] != "data="
 
 
-class Replayer(Tracer):
-    """A tracer that undoes ``cuts`` while it runs the step."""
+class _Lost(threading.local):
+    """What the call under way has lost, in each thread."""
 
-    def __init__(self, model: nn.Module, preserved: Preserved, cuts: Iterable[Cut]) -> None:
-        super().__init__(model, preserved)
+    tensors: list[torch.Tensor] | None = None
+
+
+class UndoCuts(Intervention):
+    """Undoes some cuts while the step runs."""
+
+    def __init__(self, cuts: Iterable[Cut]) -> None:
         cuts = tuple(cuts)
-        self.switches.skip = frozenset(
+        self.skip = frozenset(
             cut.key if cut.kind == REGION else cut.key[1] for cut in cuts if cut.kind in (REGION, UNDECLARED)
         )
         self._undo = {cut.key[1:]: cut.kind for cut in cuts if cut.kind not in (REGION, UNDECLARED)}
         self._names = {str(key[0]) for key in self._undo}
         self._lost: dict[int, list[torch.Tensor]] = {}
+        self._next = _Lost()
 
-    def run(self, step: Callable[[], Any]) -> Any:
-        """Run the step with the cuts undone; what torch's modules hold is put back afterwards."""
+    @contextlib.contextmanager
+    def during_step(self) -> Iterator[None]:
+        """Replace what torch's modules hold; it is put back afterwards."""
         original, applied = checkpoints.CheckpointFunction, Function.__dict__["apply"]
         with patches.undone():
-            patches.replace(checkpoints, "CheckpointFunction", _plain(original, self.switches.skip))
-            patches.replace(Function, "apply", _without_function(applied, self.switches.skip))
-            with torch.set_grad_enabled(torch.is_grad_enabled() or (PRESET,) in self.switches.skip):
-                return super().run(step)
+            patches.replace(checkpoints, "CheckpointFunction", _plain(original, self.skip))
+            patches.replace(Function, "apply", _without_function(applied, self.skip))
+            with torch.set_grad_enabled(torch.is_grad_enabled() or (PRESET,) in self.skip):
+                yield
 
-    def changed(self, name: str, inputs: tuple[int, ...], found: list[Any], result: Any) -> Any:
-        """Undo the cut if this call is one; else join on what an earlier one lost."""
-        kind = self._kind(name)
-        if kind and name == GRAD:
-            return result
-        if kind in (DETACH, DATA):
-            result, kind = (result if name == "detach_" else found[0].view_as(found[0])), ""
-        lost = [x for number in inputs for x in self._lost.get(number, ())]
-        if kind:
-            lost += [x for x in found if isinstance(x, torch.Tensor) and x.is_floating_point()]
-        if not lost:
-            return result
-        if isinstance(result, torch.Tensor) and result.is_floating_point() and torch.is_grad_enabled():
-            if any(result is x for x in found):
-                return result
-            return result + _nothing(lost).to(result)
-        self._pass_on(lost)
-        return result
-
-    def put(self, func: Any, name: str, args: Any) -> Any:
-        """A flag can be set on leaves only; what has its history back is none, and needs no flag."""
-        return None if name == "requires_grad=" and not args[0].is_leaf else super().put(func, name, args)
-
-    def joined(self, name: str, targets: list[torch.Tensor], found: list[Any]) -> None:
-        """Undo the cut of a collective: what it filled goes on from what it was filled from."""
-        lost = [x for x in found if isinstance(x, torch.Tensor) and x.is_floating_point()]
-        if not lost or not self._kind(name) or not torch.is_grad_enabled():
-            return
-        with torch._C.DisableTorchFunction():
-            for target in targets:
-                if target.is_floating_point() and not any(target is x for x in lost):
-                    target.add_(_nothing(lost).to(target))
-
-    def _carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def before_call(self, moment: Moment, func: Any, args: Any, kwargs: Any) -> Instead:
         """``numpy()`` refuses what requires grad, which it did not before the cut in front of it was undone.
 
         A derivative keeps its own history if that was what it lacked.
@@ -117,41 +93,72 @@ class Replayer(Tracer):
         if getattr(func, "__name__", "") in ("numpy", "__array__") and args[0].requires_grad:
             args = (args[0].detach(), *args[1:])
         if isinstance(out := kwargs.get("out"), torch.Tensor) and torch.is_grad_enabled():
-            return out.copy_(func(*args, **{**kwargs, "out": None}))
-        if func is torch.Tensor.detach_ and self._kind("detach_"):
-            return args[0]
-        if func is torch.autograd.grad and self._kind(GRAD):
+            return partial(_copied_into, out, func), args, {**kwargs, "out": None}
+        if func is torch.Tensor.detach_ and self._kind("detach_", moment):
+            return _itself, args, kwargs
+        if func is torch.autograd.grad and self._kind(GRAD, moment):
             args, kwargs = args[:3], {**kwargs, "create_graph": True}
-        return super()._carry_out(func, args, kwargs)
+        return func, args, kwargs
 
-    def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> None:
+    def after_call(self, moment: Moment, name: str, inputs: tuple[int, ...], given: Sequence[Any], result: Any) -> Any:
+        """Undo the cut if this call is one; else join on what an earlier one lost."""
+        kind = self._kind(name, moment)
+        if kind and name == GRAD:
+            return result
+        if kind in (DETACH, DATA):
+            result, kind = (result if name == "detach_" else given[0].view_as(given[0])), ""
+        lost = [x for number in inputs for x in self._lost.get(number, ())]
+        if kind:
+            lost += [x for x in given if isinstance(x, torch.Tensor) and x.is_floating_point()]
+        if not lost:
+            return result
+        if isinstance(result, torch.Tensor) and result.is_floating_point() and torch.is_grad_enabled():
+            if any(result is x for x in given):
+                return result
+            return result + _nothing(lost).to(result)
+        self._next.tensors = lost
+        return result
+
+    def may_set(self, name: str, tensor: torch.Tensor) -> bool:
+        """A flag can be set on leaves only; what has its history back is none, and needs no flag."""
+        return name != "requires_grad=" or tensor.is_leaf
+
+    def after_collective(self, moment: Moment, name: str, targets: Sequence[torch.Tensor], read: Sequence[Any]) -> None:
+        """Undo the cut of a collective: what it filled goes on from what it was filled from."""
+        lost = [x for x in read if isinstance(x, torch.Tensor) and x.is_floating_point()]
+        if not lost or not self._kind(name, moment) or not torch.is_grad_enabled():
+            return
+        with torch._C.DisableTorchFunction():
+            for target in targets:
+                if target.is_floating_point() and not any(target is x for x in lost):
+                    target.add_(_nothing(lost).to(target))
+
+    def parameter_made(self, moment: Moment, name: str, made: torch.Tensor, data: torch.Tensor) -> None:
         """What is computed from a Parameter whose making is a cut is joined to what the Parameter was made of."""
-        self._frame = frame
-        if self._kind(name) or (name == births.COPY and data.requires_grad):
-            before = [x for number in self.ledger.inputs([data]) for x in self._lost.get(number, ())]
-            self._pass_on([data, *before])
-        super()._born(name, made, data, frame)
+        if self._kind(name, moment) or (name == births.COPY and data.requires_grad):
+            before = [x for number in moment.ledger.inputs([data]) for x in self._lost.get(number, ())]
+            self._next.tensors = [data, *before]
 
-    def _kind(self, name: str) -> str:
-        if name not in self._names:
-            return ""
-        chain = frames.chain(self._frame, Tracer.run.__code__)
-        return self._undo.get((name, *spot(chain)), "")
-
-    def _pass_on(self, lost: list[torch.Tensor]) -> None:
-        """What this call makes cannot carry a gradient either: whatever is made of it will be joined."""
-        self._next_lost = lost
-
-    _next_lost: list[torch.Tensor] | None = None
-
-    def _append(self, name: str, inputs: Any, outputs: Any, begin: int, state: bool) -> None:
-        lost, self._next_lost = self._next_lost, None
+    def recorded(self, name: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+        """What a call has made that cannot carry a gradient either: whatever is made of it will be joined."""
+        lost, self._next.tensors = self._next.tensors, None
         if lost is None and name == UNSEEN:
             lost = [x for number in inputs for x in self._lost.get(number, ())]
         if lost:
             for number in outputs:
                 self._lost[number] = lost
-        super()._append(name, inputs, outputs, begin, state)
+
+    def _kind(self, name: str, moment: Moment) -> str:
+        return self._undo.get((name, *spot(moment.chain())), "") if name in self._names else ""
+
+
+@on_behalf
+def _copied_into(out: torch.Tensor, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    return out.copy_(func(*args, **kwargs))
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
 
 
 def _nothing(lost: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -166,6 +173,7 @@ def _plain(original: Any, skip: frozenset[Any]) -> Any:
         """Reentrant checkpointing, without its Function where the cut there is undone."""
 
         @staticmethod
+        @on_behalf
         def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
             chain = frames.chain(sys._getframe(1), Tracer.run.__code__)
             if (CHECKPOINT, *spot(chain)) in skip:
@@ -189,6 +197,7 @@ class _Context:
 def _without_function(applied: Any, skip: frozenset[Any]) -> Any:
     """``Function.apply``, which leaves the differentiating to autograd where a cut in the Function is undone."""
 
+    @on_behalf
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         chain = frames.chain(sys._getframe(1), Tracer.run.__code__)
         if (FUNCTION, cls.__name__, *spot(chain)) not in skip:
@@ -200,15 +209,11 @@ def _without_function(applied: Any, skip: frozenset[Any]) -> Any:
     return classmethod(apply)
 
 
-def rerun(step: Callable[[], Any], model: nn.Module, preserved: Preserved, cuts: Iterable[Cut]) -> Rerun:
-    """Put the model back, run ``step`` once more with ``cuts`` undone, and see which parameters backward reaches."""
-    preserved.rewind()
-    replayer = Replayer(model, preserved, cuts)
-    try:
-        loss = replayer.run(step)
-        trace = replayer.trace(loss)
-        graph, reached = outcome(replayer, loss, preserved)
-    except Exception as error:  # noqa: BLE001  whatever the changed step raises, the first run stands
-        return Rerun(None, 1, f"{type(error).__name__}: {strangers.text(error)}")
-    zero = frozenset(name for name, norm in reached.norms.items() if norm == 0)
-    return Rerun(frozenset(reached.norms), 1, reached.error, trace, graph, zero)
+def rerun(session: Session, cuts: Iterable[Cut]) -> Rerun:
+    """Run the step once more with ``cuts`` undone, and see which parameters backward reaches."""
+    run = session.run(UndoCuts(cuts))
+    if run.trace is None:
+        return Rerun(None, 1, run.error)
+    norms = run.reached.norms
+    zero = frozenset(name for name, norm in norms.items() if norm == 0)
+    return Rerun(frozenset(norms), 1, run.error, run.trace, run.graph, zero)

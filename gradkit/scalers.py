@@ -18,6 +18,7 @@ from torch.nn.utils import clip_grad
 
 from gradkit import frames, patches, strangers
 from gradkit.autograd import leaf
+from gradkit.faults import on_behalf
 from gradkit.reach import nodes_of
 from gradkit.traces import Chain
 
@@ -98,6 +99,7 @@ class Scalers:
             self.found.setdefault(Misuse(kind, chain))
 
     def _wrapped(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        @on_behalf
         def method(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
             if name in ("unscale_", "step") and scaler.is_enabled() and not self._inside:
                 if self._state == _PLAIN:

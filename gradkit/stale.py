@@ -14,12 +14,12 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch import nn
 
 from gradkit import cuts, emptying, frames, holders, replay, storing
+from gradkit.faults import on_behalf
 from gradkit.holders import NAMED, Edge
+from gradkit.outcome import Session
 from gradkit.owners import ATTRIBUTE, GLOBAL, ITEM, PART, VARIABLE, Memo
-from gradkit.preserve import Preserved
 from gradkit.traces import Chain, Trace
 
 MOST_RUNS = 8
@@ -81,13 +81,10 @@ class Search:
         runs: how many times the step was run.
     """
 
-    def __init__(
-        self, step: Callable[[], Any], model: nn.Module, preserved: Preserved, trace: Trace,
-        tensors: dict[int, torch.Tensor], names: Sequence[str],
-    ) -> None:  # fmt: skip
-        self._step, self._model, self._preserved, self._trace = step, model, preserved, trace
+    def __init__(self, session: Session, trace: Trace, tensors: dict[int, torch.Tensor], names: Sequence[str]) -> None:
+        self._session, self._trace = session, trace
         self._left, self.runs = set(names), 0
-        self._ways = holders.ways([step, model], {id(tensor) for tensor in tensors.values()})
+        self._ways = holders.ways([session.step, session.model], {id(tensor) for tensor in tensors.values()})
         self._groups = list(self._grouped(tensors))
 
     def found(self, replay: bool) -> tuple[Kept, ...]:
@@ -132,13 +129,9 @@ class Search:
             return
 
     def _rerun(self, edges: Sequence[Edge], bare: bool, undone: Iterable[cuts.Cut] = ()) -> replay.Rerun:
-        def step() -> Any:
-            emptying.empty(edges, bare)
-            return self._step()
-
         self.runs += 1
         with emptying.restored(edges):
-            return replay.rerun(step, self._model, self._preserved, undone)
+            return replay.rerun(replace(self._session, step=partial(_without, edges, bare, self._session.step)), undone)
 
     def _answers(self, again: replay.Rerun, trace: Trace, rerun: Callable[..., replay.Rerun]) -> dict[int, _Answer]:
         """Of the groups in whose place the run made new values of what is starved, how; by the group's id."""
@@ -181,6 +174,12 @@ class Search:
         owner = holder if holder is None or isinstance(holder, type) else type(holder)
         kept = Kept(tuple(group.numbers), str(anchor.key), owner, anchor.code, memo, idle=group.idle)
         return replace(kept, **vars(answer)) if answer is not None else kept
+
+
+@on_behalf
+def _without(edges: Sequence[Edge], bare: bool, step: Callable[[], Any]) -> Any:
+    emptying.empty(edges, bare)
+    return step()
 
 
 def _anchor(edge: Edge) -> Edge | None:

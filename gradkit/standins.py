@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from gradkit.faults import on_behalf
 from gradkit.tampering import FINE, NAN, ZERO, Watch, state
 from gradkit.traces import Chain, Key, Point
 
@@ -60,7 +61,7 @@ class Hook:
         with torch._C.DisableTorchFunction():
             before, given = state(grad), grad.clone()
         with Watch([given], self.code) as watch, _heard(watch):
-            result = self.call(given)
+            result = self._call(given)
         if result is not None and not _fits(result, grad):
             self._refuse()
             return
@@ -74,13 +75,13 @@ class Hook:
         """Stand for a hook of ``register_post_accumulate_grad_hook``; the parameter keeps its ``.grad``."""
         filled = parameter.grad
         if filled is None:
-            self.call(parameter)
+            self._call(parameter)
             return
         try:
             with torch._C.DisableTorchFunction():
                 before, parameter.grad = state(filled), filled.clone()
             with Watch([parameter.grad], self.code) as watch, _heard(watch):
-                if self.call(parameter) is not None:
+                if self._call(parameter) is not None:
                     self._refuse()
             kind = _kind(before, parameter.grad)
             point = watch.point_of(parameter.grad) or watch.put
@@ -94,7 +95,7 @@ class Hook:
         with torch._C.DisableTorchFunction():
             copies = [tuple(x.clone() if isinstance(x, torch.Tensor) else x for x in group) for group in groups]
         with Watch([x for group in copies for x in group if isinstance(x, torch.Tensor)], self.code) as watch:
-            result = self.call(module, *copies)
+            result = self._call(module, *copies)
         after = copies[0] if result is None else result
         if not _fit(after, groups[0]):
             self._refuse()
@@ -104,6 +105,10 @@ class Hook:
             if kind:
                 self.tell(Tampered(kind, self.key, self.code, watch.point_of(now), self.registered))
                 break
+
+    @on_behalf
+    def _call(self, *given: Any) -> Any:
+        return self.call(*given)
 
     def _refuse(self) -> None:
         self.tell(Tampered(REFUSED, self.key, self.code, None, self.registered, self.owner))

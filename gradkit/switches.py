@@ -21,6 +21,7 @@ from torch.autograd import Function, function, grad_mode
 from torch.utils import _contextlib, checkpoint, hooks
 
 from gradkit import frames, patches, scopes
+from gradkit.faults import on_behalf
 from gradkit.forwards import Forward, Forwards
 from gradkit.records import Location
 from gradkit.traces import (
@@ -163,6 +164,7 @@ class Switches:
     # -- inference mode -----------------------------------------------------------------------------------------
 
     def _wrap_enter(self, original: Any) -> Any:
+        @on_behalf
         def enter(owner: Any) -> None:
             if threading.get_ident() in self.threads:
                 plain = self._region(sys._getframe(1), BLOCK)
@@ -178,6 +180,7 @@ class Switches:
         return enter
 
     def _wrap_exit(self, original: Any) -> Any:
+        @on_behalf
         def leave(owner: Any, *error: Any) -> None:
             if owner.__dict__.pop("gradkit_skipped", False):
                 return

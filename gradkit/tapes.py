@@ -22,6 +22,7 @@ from torch import nn, overrides
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gradkit import belongings, emptying, owners, registered, strangers, surroundings
+from gradkit.faults import on_behalf
 from gradkit.holders import Edge
 
 _SWITCHES = frozenset(("no_grad", "enable_grad", "set_grad_enabled", "inference_mode"))
@@ -136,15 +137,18 @@ class Tape:
     def __iter__(self) -> Tape:
         return self
 
+    @on_behalf
     def __next__(self) -> Any:
         if self.at == len(self.items):
             self.items.append(self._drawn())
         self.at += 1
         return self.items[self.at - 1]
 
+    @on_behalf
     def __getattr__(self, name: str) -> Any:
         return getattr(self.source, name)
 
+    @on_behalf
     def _drawn(self) -> Any:
         """Unheard, and with the process's random generators left where they are: as it will be in the next run."""
         back = surroundings.draws()

@@ -20,9 +20,9 @@ from torch import nn
 from gradkit import errorfilters, exercises, i18n, inventory, judging, logbook, verdicts
 from gradkit.diagnose import diagnose
 from gradkit.errors import GradkitError, letting_go
+from gradkit.outcome import Session
 from gradkit.preserve import Preserved, grad_of
 from gradkit.report import Report
-from gradkit.trace import Tracer
 from gradkit.verdicts import NotYet, Verdict
 
 __all__ = ["NotYet", "Progress", "Verdict", "assert_learns", "check", "judged", "progress"]
@@ -86,7 +86,6 @@ def _unmoved(
     with Preserved(model, step) as preserved:
         preserved.optimizer(optimizer)
         before = {name: preserved.parameters[name].detach().clone() for name in wanted}
-        preserved.clear_grads()
 
         def train() -> None:
             loss = getattr(value := step(), "loss", value)
@@ -96,8 +95,7 @@ def _unmoved(
                         loss.backward()
                 optimizer.step()
 
-        Tracer(model, preserved).run(train)  # it tells what is written, so that it can be put back
-        return _same(preserved, before)
+        return Session(train, model, preserved).ask(lambda *_: _same(preserved, before))
 
 
 def _same(preserved: Preserved, before: dict[str, torch.Tensor]) -> list[str]:

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from gradkit import patches
+from gradkit.faults import on_behalf
 
 Fork = Callable[[FrameType], AbstractContextManager[None] | None]
 
@@ -42,6 +43,7 @@ def heard(fork: Fork) -> Iterator[None]:
     pooling = threading.local()
 
     @functools.wraps(start)
+    @on_behalf
     def start_heard(thread: threading.Thread) -> None:
         around = None if getattr(pooling, "on", False) else fork(sys._getframe(1))
         if around is not None:
@@ -53,6 +55,7 @@ def heard(fork: Fork) -> Iterator[None]:
             raise
 
     @functools.wraps(submit)
+    @on_behalf
     def submit_heard(pool: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         around = fork(sys._getframe(1))
         pooling.on = True  # the pool's own threads outlive the work
@@ -71,6 +74,7 @@ def _surround(thread: threading.Thread, around: AbstractContextManager[None]) ->
     """What the thread runs, it runs inside of ``around``; nothing of that is left on it once it runs."""
     run = thread.run
 
+    @on_behalf
     def run_inside() -> None:
         vars(thread).pop("run", None)
         with around:
@@ -80,6 +84,7 @@ def _surround(thread: threading.Thread, around: AbstractContextManager[None]) ->
 
 
 def _inside(around: AbstractContextManager[None], function: Callable[..., Any]) -> Callable[..., Any]:
+    @on_behalf
     def work(*args: Any, **kwargs: Any) -> Any:
         with around:
             return function(*args, **kwargs)

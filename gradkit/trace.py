@@ -8,13 +8,12 @@ Source of the mechanism: https://pytorch.org/docs/stable/torch.overrides.html
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import copy
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from types import FrameType
@@ -34,7 +33,6 @@ from gradkit import (
     frames,
     patches,
     ranks,
-    registered,
     strangers,
     surroundings,
     threads,
@@ -43,17 +41,20 @@ from gradkit import (
     variables,
 )
 from gradkit.backwards import Asked, OwnBackward, OwnBackwards
+from gradkit.call_log import CallLog
+from gradkit.faults import on_behalf
+from gradkit.interventions import Intervention, Moment, Together
 from gradkit.ledger import Ledger, leaves
 from gradkit.preserve import Preserved
 from gradkit.running import Running
 from gradkit.scalers import Scalers
 from gradkit.switches import Switches
-from gradkit.traces import Call, Chain, Trace
+from gradkit.traced_model import TracedModel
+from gradkit.traces import Chain, Trace
 
 _sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
 _is_recording, _is_inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
-_SLOTS = frozenset(vars(nn.Module()))
-_NAMED, _ROOM = 32, 5000
+_NAMED = 32  # tensors from before the step that are looked up among the user's variables
 _BACKWARD: Any = torch.Tensor.backward
 
 
@@ -73,61 +74,49 @@ class Tracer(TorchFunctionMode):
         ['ones', 'linear', 'sum', 'detach']
     """
 
-    def __init__(self, model: nn.Module, preserved: Preserved | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, preserved: Preserved | None = None, interventions: Sequence[Intervention] = ()
+    ) -> None:
         super().__init__()
+        self.interventions = Together(interventions)
+        self._changed_by = self.interventions if interventions else None
         self.preserved = preserved
         self.ledger = Ledger(
             _weakly(self._unseen), _weakly(self._outputs_at), _weakly(self._is_past), _weakly(self._called)
         )
         self.switches = Switches(Tracer.run.__code__, self.ledger.inputs)
-        self._calls: list[tuple[Any, ...]] = []
-        self._begins: list[int] = []
-        places = list(registered.modules(model, twice=True))  # walking takes long: once for all
-        modules = _once(places)
-        self.running = Running(modules.items(), Tracer.run.__code__)
-        self._held = dict(_entries(places, "_parameters"))
+        self.switches.skip = self.interventions.skip
+        self._log = CallLog()
+        self._calls = self._log.rows
+        self._model = TracedModel(model, self.ledger)
+        self.trained = self._model.trained
+        self.running = Running(self._model.modules.items(), Tracer.run.__code__)
         self.begin = self._thread = self._named = 0
-        self._numbers: list[int] = []
         self.outer: Chain | None = None
         self._branches: dict[int, Tracer] = {}
         self._over: list[bool] = []
         self._lock = threading.RLock()
         self.asked: Asked | None = None
         self.hooked = False
-        self.trained: set[str] = set()
-        self._trained: set[int] = set()
-        self._model = model
         self._frame: FrameType | None = None
-        self._adapted = {i for i, module in enumerate(modules.values()) if _has_adapters(module)}
-        self._disabled: set[str] = set()
-        self._enabled: set[str] = set()
-        self._parameters: dict[str, int] = {}
-        for name, parameter in self._held.items():
-            known = self.ledger.known(parameter)
-            self._parameters[name] = self.ledger.old(parameter, name) if known is None else known
-        self.backwards = OwnBackwards(self.ledger, self._held, Tracer.run.__code__, preserved)
+        self.backwards = OwnBackwards(self.ledger, self._model.held, Tracer.run.__code__, preserved)
         self.scalers = Scalers(Tracer.run.__code__)
         self.backwards.threads = self.switches.threads
         self.backwards.heard, self.switches.heard = self.scalers.backward, self.scalers.switched
-        for name, buffer in _entries(modules.items(), "_buffers"):
-            if self.ledger.known(buffer) is None:
-                self.ledger.old(buffer, buffer=name)
-        for path, module in modules.items():
-            for name, held in strangers.attributes(module).items():
-                if name in _SLOTS or not strangers.is_a(held, (torch.Tensor, list, tuple, dict)):
-                    continue
-                for tensor in leaves([held]):
-                    if isinstance(tensor, torch.Tensor) and self.ledger.known(tensor) is None:
-                        self.ledger.old(tensor, attribute=f"{path}.{name}".lstrip("."))
 
     # -- the run ------------------------------------------------------------------------------------------------
 
+    @on_behalf
     def run(self, step: Callable[[], Any]) -> Any:
         """Call ``step()`` once and return what it returned; whatever it raises comes through.
 
         A ``backward()`` inside the step is carried out, and what it reached is kept in ``backwards``. Where it
         would raise because nothing requires grad, the run ends there, and the tensor it was called on is returned.
         """
+        with self.interventions.during_step():
+            return self._run(step)
+
+    def _run(self, step: Callable[[], Any]) -> Any:
         self.begin, self._thread = _sequence(), threading.get_ident()
         try:
             ranks.meet()
@@ -135,7 +124,7 @@ class Tracer(TorchFunctionMode):
                 patches.later(self._end)
                 patches.later(surroundings.modes())
                 self._listen()
-                _make_room()
+                patches.nest_deeper()
                 return self._inside(step)
         except Exception as error:
             self.asked = self.backwards.asked(error)
@@ -152,6 +141,7 @@ class Tracer(TorchFunctionMode):
         patches.later(before.remove)
         patches.replace(module_hooks, "_has_any_global_hook", partial(_has_others, {before.id, after.id}))
 
+    @on_behalf
     def _inside(self, step: Callable[[], Any]) -> Any:
         with (
             calls.eager(),
@@ -175,10 +165,7 @@ class Tracer(TorchFunctionMode):
         if self._here() is None:
             return
         self.scalers.stepped(optimizer, sys._getframe(1))
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        self.trained.update(name for name, p in self._held.items() if id(p) in held)
-        others = (self.ledger.known(p) for group in optimizer.param_groups for p in group["params"])
-        self._trained.update(number for number in others if number is not None)
+        self._model.stepped(optimizer)
         if self.preserved is not None:
             self.preserved.optimizer(optimizer)
 
@@ -219,9 +206,8 @@ class Tracer(TorchFunctionMode):
         number = here.running.number(module)
         if number < 0 and self.preserved is not None:
             self.preserved.watch(module)
-        elif number in self._adapted:
-            off = module._disable_adapters  # noqa: SLF001  peft's own property asks the same
-            (self._disabled if off else self._enabled).add(self.running.paths[number])
+        elif number in self._model.adapted:
+            self._model.adapter_runs(self.running.paths[number], module)
         here.running.enter(number, sys._getframe(1))
 
     def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
@@ -249,6 +235,7 @@ class Tracer(TorchFunctionMode):
 
     # -- one call -----------------------------------------------------------------------------------------------
 
+    @on_behalf
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
@@ -263,7 +250,7 @@ class Tracer(TorchFunctionMode):
         elif name == "__set__":
             name = f"{func.__self__.__name__}="
             if name != "data=":
-                return self.put(func, name, args)
+                return func(*args) if self._changed_by is None or self._changed_by.may_set(name, args[0]) else None
         self._frame = sys._getframe(1)
         try:
             if name == "_set_grad_enabled":
@@ -275,10 +262,6 @@ class Tracer(TorchFunctionMode):
         finally:
             self._frame = None  # a frame holds its tensors
 
-    def put(self, func: Any, name: str, args: Any) -> Any:
-        """Set a property of a tensor: ``name`` is ``"requires_grad="`` or ``"grad="``, for example."""
-        return func(*args)
-
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Carry out one call and record it."""
         found = leaves((*args, *kwargs.values())) if kwargs else leaves(args)
@@ -286,9 +269,13 @@ class Tracer(TorchFunctionMode):
         writes, state = (False, False) if plain else self._writes(name, args, kwargs)
         inputs = self.ledger.inputs(found) if plain else self._inputs(name, args, kwargs, found)
         if not plain:
-            name = _in_full(func, name, args, kwargs)
+            name = calls.full_name(func, name, args, kwargs)
         begin = _sequence()
-        result = self.changed(name, inputs, found, self._carry_out(func, args, kwargs))
+        if self._changed_by is None:
+            result = self._carry_out(func, args, kwargs)
+        else:
+            result = self._carry_out(*self._changed_by.before_call(self._moment(), func, args, kwargs))
+            result = self._changed_by.after_call(self._moment(), name, inputs, found, result)
         if plain and isinstance(result, torch.Tensor):
             for given in found:  # no generator: every call comes through here
                 if given is result and not calls.may_write(args, kwargs):
@@ -297,17 +284,7 @@ class Tracer(TorchFunctionMode):
             return result
         if name in calls.ESCAPES:
             return self._escape(name, inputs, result, begin)
-        if name == "__setitem__" or name == "data=":
-            made: Any = args[:1]
-        elif isinstance(result, torch.Tensor):
-            made = (result,)
-        else:
-            made = (
-                [x for x in leaves([result]) if isinstance(x, torch.Tensor)]
-                if strangers.is_a(result, (tuple, list))
-                else ()
-            )
-            made = made or (found[:1] if writes else ())
+        made = args[:1] if name == "__setitem__" or name == "data=" else _tensors(result) or found[: int(writes)]
         if made and not writes and not calls.may_write(args, kwargs):  # broadcast_tensors hands back what it was given
             made = [x for x in made if not any(x is given for given in found)]
         if made and name != "requires_grad_":
@@ -336,7 +313,7 @@ class Tracer(TorchFunctionMode):
     def _read(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """The user's code looks at a gradient, to move the tensor by it."""
         if frames.is_user_file(frame.f_code.co_filename):
-            self._trained.add(self.ledger.use(tensor))
+            self._model.trained_values.add(self.ledger.use(tensor))
 
     def _wrapped(self, made: torch.Tensor, given: torch.Tensor, frame: FrameType) -> None:
         """A transform of ``torch.func`` made of a tensor one that it hands on, or the other way round."""
@@ -345,6 +322,8 @@ class Tracer(TorchFunctionMode):
 
     def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> None:
         """A Parameter or Variable was made of ``data``."""
+        if self._changed_by is not None:
+            self._changed_by.parameter_made(self._moment(frame), name, made, data)
         index = len(self._calls)
         self.ledger.born(self._made_of(name, made, data, frame), index)
 
@@ -366,7 +345,8 @@ class Tracer(TorchFunctionMode):
         try:
             state = self._before_write(name, targets)
             inputs, begin, result = self.ledger.inputs(leaves(read)), _sequence(), carry_out()
-            self.joined(name, targets, leaves(read))
+            if self._changed_by is not None:
+                self._changed_by.after_collective(self._moment(frame), name, targets, leaves(read))
             index = len(self._calls)
             outputs = tuple(self.ledger.made(x, index, True) for x in targets)
             self._frame = frame  # calls that were heard in between, of torch 2.6, have let go of it
@@ -375,13 +355,10 @@ class Tracer(TorchFunctionMode):
             self._frame = None
         return result
 
-    def joined(self, name: str, targets: list[torch.Tensor], found: list[Any]) -> None:
-        """What a collective filled. Reruns join it on to what it was filled from."""
+    def _moment(self, frame: FrameType | None = None) -> Moment:
+        return Moment(frame or self._frame, self.running.stop, len(self._calls), self.ledger)
 
-    def changed(self, name: str, inputs: tuple[int, ...], found: list[Any], result: Any) -> Any:
-        """The result that the step gets to see: here, the true one. Reruns undo cuts by another."""
-        return result
-
+    @on_behalf
     def _carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func is torch.autograd.grad:
             return self.backwards.grad(func, args, kwargs)
@@ -397,6 +374,8 @@ class Tracer(TorchFunctionMode):
 
     def _before_write(self, name: str, targets: list[Any]) -> bool:
         """Copy what is about to be written, if it existed before; returns whether the result then outlives the step."""
+        if self._changed_by is not None:
+            self._changed_by.before_write(self._moment(), name, targets)
         state = False
         for target in targets:
             if not isinstance(target, torch.Tensor) or name in ("requires_grad_", "detach_"):
@@ -412,13 +391,15 @@ class Tracer(TorchFunctionMode):
     # -- records ------------------------------------------------------------------------------------------------
 
     def _append(self, name: str, inputs: Any, outputs: Any, begin: int, state: bool) -> None:
+        if self._changed_by is not None:
+            self._changed_by.recorded(name, inputs, outputs)
         on = _is_recording() and not _is_inference()
         frame, running = self._frame, self.running
         regions = () if on or frame is None else self.switches.active(frame, name, inputs)
         chain, module = frames.chain(frame, running.stop, running.waiting), running.inside[-1]
         if self.outer is None:
-            self._begins.append(begin)
-            self._numbers.append(len(self._calls))
+            self._log.begins.append(begin)
+            self._log.numbers.append(len(self._calls))
         else:
             chain, begin = chain + self.outer, -1  # autograd counts in each thread anew
         self._calls.append((len(self._calls), name, inputs, outputs, on, regions, module, chain, begin, state))
@@ -430,12 +411,11 @@ class Tracer(TorchFunctionMode):
 
     def index_at(self, sequence: int) -> int:
         """The index of the call during which autograd's node with this sequence number was made, -1 if before all."""
-        before = bisect.bisect_right(self._begins, sequence)
-        return self._numbers[before - 1] if before else -1
+        return self._log.index_at(sequence)
 
     def took_part(self) -> Callable[[torch.Tensor], bool]:
         """Tells whether any call of the run was handed a tensor."""
-        used = {number for call in self._calls for number in call[2]}
+        used = self._log.used()
         return lambda tensor: self.ledger.known(tensor) in used
 
     def own(self, loss: Any) -> OwnBackward | None:
@@ -452,20 +432,14 @@ class Tracer(TorchFunctionMode):
             sequence = loss.grad_fn._sequence_nr()
             freed = any(sequence in one.sequences for one in self.backwards.passes if one.freed)
             return self.backwards.of(number, sequence if freed else -1)
-        while (maker := self.ledger.makers[number]) >= 0 and self._calls[maker][1] in calls.COPIES:
-            number = self._calls[maker][2][0]
-        made = [call[8] for call in self._calls[maker : maker + 2]] if maker >= 0 else []
-        begin, end = made if len(made) == 2 else (-1, -1)
-        walked = (s for one in self.backwards.passes for s in one.sequences if begin <= s < end)
+        number = self._log.original(number, self.ledger.makers)
+        made = self._log.span(self.ledger.makers[number])
+        walked = (sequence for one in self.backwards.passes for sequence in one.sequences if sequence in made)
         return self.backwards.of(number, next(walked, -1))
 
     def freeing(self) -> tuple[tuple[Chain, frozenset[int]], ...]:
         """Each backward of the step's own that freed its graph: the user's frames, and the calls it freed."""
-        return tuple(
-            (one.chain, frozenset(map(self.index_at, one.sequences)) - {-1})
-            for one in self.backwards.passes
-            if one.freed
-        )
+        return self.backwards.freeing(self.index_at)
 
     def _is_past(self, sequence: int) -> bool:
         return sequence < self.begin
@@ -476,60 +450,32 @@ class Tracer(TorchFunctionMode):
         return variables.holder(tensor, self._frame, self.running.stop) if self._named <= _NAMED else ""
 
     def _outputs_at(self, sequence: int) -> tuple[int, ...]:
-        index = self.index_at(sequence)
-        outputs: tuple[int, ...] = self._calls[index][3] if index >= 0 else ()
-        return outputs
+        return self._log.outputs_at(sequence)
 
     def trace(self, loss: Any) -> Trace:
         """The run as frozen data. ``loss``: what the step returned; if no tensor, its last inner backward counts."""
         inner = self.own(loss)
         is_loss = strangers.is_a(loss, torch.Tensor)
         number = inner.number if inner is not None else self.ledger.use(loss) if is_loss else -1
-        now = self._now()
+        now, before = self._model.put_in_place(), self._model.held
         return Trace(
-            calls=tuple(Call(*call) for call in self._calls),
+            calls=self._log.calls(),
             values=self.ledger.values(),
             regions=self.switches.regions(),
             modules=tuple(self.running.paths),
             loss=number,
-            parameters=dict(self._parameters),
-            newborn={name: number for name, number in now.items() if name not in self._held},
-            swapped={name: number for name, number in now.items() if name in self._held},
-            trained=frozenset(self._trained.union(*(one.inputs for one in self.backwards.passes))),
-            disabled=frozenset(self._disabled - self._enabled),
+            parameters=dict(self._model.parameters),
+            newborn={name: number for name, number in now.items() if name not in before},
+            swapped={name: number for name, number in now.items() if name in before},
+            trained=frozenset(self._model.trained_values.union(*(one.inputs for one in self.backwards.passes))),
+            disabled=self._model.disabled(),
         )
-
-    def _now(self) -> dict[str, int]:
-        """The parameters that the model has got in the step."""
-        now = {name: p for name, p in registered.parameters(self._model) if self._held.get(name) is not p}
-        return {name: number for name, p in now.items() if (number := self.ledger.known(p)) is not None}
 
 
 def _has_others(ours: set[int]) -> bool:
     """Whether there are hooks of all modules beside ours. Compiled modules ask for it, and warn."""
     tables = (f"_global_{name}_hooks" for name in ("forward_pre", "forward", "backward_pre", "backward"))
     return any(key not in ours for name in tables for key in getattr(module_hooks, name))
-
-
-def _make_room() -> None:
-    """Let calls nest as deep as they do without us: hooks and a function mode take frames of their own."""
-    limit = sys.getrecursionlimit()
-    patches.later(partial(sys.setrecursionlimit, limit))
-    sys.setrecursionlimit(limit + min(limit // 2, _ROOM) + 200)
-
-
-def _once(places: Iterable[tuple[str, nn.Module]]) -> dict[str, nn.Module]:
-    """Every module under the first of its paths."""
-    seen: set[int] = set()
-    return {path: m for path, m in places if not (id(m) in seen or seen.add(id(m)))}  # type: ignore[func-returns-value]
-
-
-def _entries(places: Iterable[tuple[str, nn.Module]], kind: str) -> Iterator[tuple[str, Any]]:
-    """What modules have registered: ``kind`` is ``"_parameters"`` or ``"_buffers"``, the names are dotted."""
-    for path, module in places:
-        for name, held in getattr(module, kind).items():
-            if held is not None:
-                yield (f"{path}.{name}" if path else name), held
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -542,13 +488,9 @@ def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _has_adapters(module: nn.Module) -> bool:
-    """Whether peft made a module. Asked of the class: what a module does not have, it looks up long."""
-    return hasattr(type(module), "_disable_adapters") or "_disable_adapters" in vars(module)
-
-
-def _in_full(func: Any, name: str, args: Any, kwargs: Any) -> str:
-    """The name under which a call is recorded, where what it was given makes it another thing."""
-    if func is torch.autograd.grad and (kwargs.get("create_graph") or args[4:5] == (True,)):
-        return calls.GRAD_KEPT
-    return f"{name}{calls.INTO}" if kwargs.get("out") is not None else name
+def _tensors(result: Any) -> Sequence[torch.Tensor]:
+    """The tensors that a call returned."""
+    if isinstance(result, torch.Tensor):
+        return (result,)
+    several = strangers.is_a(result, (tuple, list))
+    return [x for x in leaves([result]) if isinstance(x, torch.Tensor)] if several else ()

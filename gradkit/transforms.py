@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from gradkit import patches
+from gradkit.faults import on_behalf
 
 NAME = "vmap"
 _HELPERS = (
@@ -35,6 +36,7 @@ def heard(tell: Callable[[torch.Tensor, torch.Tensor, FrameType], None]) -> Iter
     thread = threading.get_ident()
 
     def hearing(original: Callable[..., Any]) -> Callable[..., Any]:
+        @on_behalf
         def helper(given: Any, *args: Any, **kwargs: Any) -> Any:
             made = original(given, *args, **kwargs)
             tensors = isinstance(given, torch.Tensor) and isinstance(made, torch.Tensor)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import nn
+import torch
 
-from gradkit import calling, hooks, reach
+from gradkit import faults, hooks, reach
 from gradkit.hooks import Transparent
-from gradkit.outcome import outcome
+from gradkit.interventions import Intervention
+from gradkit.outcome import Session
 from gradkit.preserve import Preserved
 from gradkit.standins import HIDDEN, REFUSED, Tampered
 from gradkit.trace import Tracer
@@ -77,9 +78,7 @@ def seen(tracer: Tracer, preserved: Preserved) -> Seen | None:
     return Seen(hooks.on_filled(preserved.parameters))
 
 
-def find(
-    step: Callable[[], Any], model: nn.Module, preserved: Preserved, dead: Iterable[str], filled: Iterable[str] = ()
-) -> Unhooked:
+def find(session: Session, dead: Iterable[str], filled: Iterable[str] = ()) -> Unhooked:
     """The hooks without which parameters would get a gradient.
 
     Args:
@@ -87,12 +86,12 @@ def find(
         filled: parameters that should train whose hook is called after their ``.grad`` was filled, and may empty it.
 
     Example:
-        >>> model = nn.Linear(2, 1)
+        >>> model = torch.nn.Linear(2, 1)
         >>> with Preserved(model) as preserved:
-        ...     find(lambda: model(torch.ones(1, 2)).sum(), model, preserved, ["weight"])
+        ...     find(Session(lambda: model(torch.ones(1, 2)).sum(), model, preserved), ["weight"])
         Unhooked(silencers=(), runs=1)
     """
-    runner = _Runner(step, model, preserved)
+    runner = _Runner(session)
     norms, tampered = runner.run()
     tampered = [one for one in tampered if one.kind != REFUSED]
     groups: dict[Key, list[Tampered]] = {}
@@ -112,15 +111,13 @@ def find(
     if any(one.kind == HIDDEN for one in found):
         spoiler = runner.spoiler()
         found = [replace(one, spoiler=spoiler) if one.kind == HIDDEN else one for one in found]
-    preserved.rewind()
     return Unhooked(tuple(found), runner.runs)
 
 
-def refused(step: Callable[[], Any], model: nn.Module, preserved: Preserved) -> Unhooked:
+def refused(session: Session) -> Unhooked:
     """The hooks that return what torch does not take in the place of a gradient, so that a backward raised."""
-    runner = _Runner(step, model, preserved)
+    runner = _Runner(session)
     norms, tampered = runner.run()
-    preserved.rewind()
     groups: dict[Key, list[Tampered]] = {}
     for one in tampered:
         if one.kind == REFUSED:
@@ -139,33 +136,41 @@ def _all(one: Silencer, revived: list[str], spoiled: list[str], told: set[str]) 
     return tuple(n for n in (spoiled if one.kind == HIDDEN else revived) if n in one.parameters or n not in told)
 
 
+class UserHooksTransparent(Intervention):
+    """Calls the user's hooks on copies of the gradients, and changes nothing by what comes of it.
+
+    Args:
+        session: whose parameters have them.
+        acting: keys of the hooks that are to act as ever.
+    """
+
+    def __init__(self, session: Session, acting: Iterable[Key] = ()) -> None:
+        self._hooks = Transparent(session.preserved.parameters, acting)
+
+    @property
+    def tampered(self) -> list[Tampered]:
+        """Every call that would have put something wrong in the place of a gradient."""
+        return self._hooks.tampered
+
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        """Hooks are called in the backward, so that they are stood in for until that is over."""
+        with self._hooks.listening():
+            yield
+
+
 class _Runner:
     """Runs the step with hooks made transparent, as often as there are questions."""
 
-    def __init__(self, step: Callable[[], Any], model: nn.Module, preserved: Preserved) -> None:
-        self._step, self._model, self._preserved = step, model, preserved
-        self.runs = 0
-
-    @contextmanager
-    def _traced(self, acting: Iterable[Key] = ()) -> Iterator[tuple[Transparent, Tracer, Any]]:
-        self.runs += 1
-        self._preserved.rewind()
-        self._preserved.clear_grads()
-        tracer = Tracer(self._model, self._preserved)
-        with Transparent(self._preserved.parameters, acting).listening() as heard:
-            loss = tracer.run(self._step)
-            if tracer.own(loss) is None:
-                loss = calling.as_loss(loss, "step")
-            yield heard, tracer, loss
+    def __init__(self, session: Session) -> None:
+        self._session, self.runs = session, 0
 
     def run(self, acting: Iterable[Key] = ()) -> tuple[dict[str, float | None], list[Tampered]]:
         """The norms of the gradients with all hooks but the acting ones transparent, and what the others did."""
-        try:
-            with self._traced(acting) as (heard, tracer, loss):
-                _, reached = outcome(tracer, loss, self._preserved)
-        except Exception:  # noqa: BLE001  whatever the changed step raises, the first run stands
-            return {}, []
-        return (reached.norms, heard.tampered) if not reached.error else ({}, [])
+        self.runs += 1
+        heard = UserHooksTransparent(self._session, acting)
+        run = self._session.run(heard)
+        return (run.reached.norms, heard.tampered) if not run.error else ({}, [])
 
     def silenced(self, key: Key, calls: list[Tampered], names: list[str], *, alone: bool) -> list[str]:
         """Those of the named parameters that have no gradient if this hook alone acts as ever."""
@@ -177,7 +182,16 @@ class _Runner:
 
     def spoiler(self) -> int:
         """The index of the call whose derivative is nan or inf, with all hooks transparent."""
-        with suppress(Exception), self._traced() as (_, tracer, loss):
-            sequence = reach.first_not_finite(loss, self._preserved)
-            return tracer.index_at(sequence) if sequence >= 0 else -1
-        return -1
+        self.runs += 1
+        try:
+            return self._session.ask(self._spoiled_at, UserHooksTransparent(self._session))
+        except Exception as error:
+            if faults.is_ours(error):
+                raise
+            return -1
+
+    def _spoiled_at(self, tracer: Tracer, loss: Any) -> int:
+        if not isinstance(loss, torch.Tensor):  # after a backward of the step's own
+            return -1
+        sequence = reach.first_not_finite(loss, self._session.preserved)
+        return tracer.index_at(sequence) if sequence >= 0 else -1

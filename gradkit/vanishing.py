@@ -148,7 +148,7 @@ def swallowed(loss: torch.Tensor, preserved: Preserved) -> tuple[tuple[str, int]
 
 
 def _nonzero(grads: Any) -> bool:
-    return any(bool((g != 0).any()) for g in grads if isinstance(g, torch.Tensor) and g.layout is torch.strided)
+    return any(bool((g != 0).any()) for g in grads if reach.is_strided(g))
 
 
 def _why(node: Any, handed_on: Any, handed: Any) -> str:

@@ -16,8 +16,9 @@ from torch.utils import checkpoint as checkpoints
 
 import gradkit
 from gradkit import cuts
+from gradkit.outcome import Session
 from gradkit.preserve import Preserved
-from gradkit.replay import Replayer, Rerun, rerun
+from gradkit.replay import Rerun, UndoCuts, rerun
 from gradkit.trace import Tracer
 from tests.programs import cut as cut_programs
 from tests.programs.shared import batch, pair
@@ -36,7 +37,7 @@ def undone(model: nn.Module, step: Step, keep: Callable[[cuts.Cut], bool] = lamb
     """A rerun without the cuts that ``keep`` picks of those that starve the inner layer."""
     with Preserved(model) as preserved:
         chosen = [cut for cut in found(step, model, preserved, ("inner.weight",)) if keep(cut)]
-        return rerun(step, model, preserved, chosen)
+        return rerun(Session(step, model, preserved), chosen)
 
 
 def losses(model: nn.Module, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
@@ -46,7 +47,7 @@ def losses(model: nn.Module, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
         preserved.rewind()
         plain = step()
         preserved.rewind()
-        return plain, Replayer(model, preserved, chosen).run(step)
+        return plain, Tracer(model, preserved, [UndoCuts(chosen)]).run(step)
 
 
 CUTS = (
@@ -130,7 +131,7 @@ def test_the_gradients_of_an_undone_detach_are_the_true_ones() -> None:
     with Preserved(model) as preserved:
         chosen = found(step, model, preserved, ("inner.weight",))
         preserved.clear_grads()
-        Replayer(model, preserved, chosen).run(step).backward()
+        Tracer(model, preserved, [UndoCuts(chosen)]).run(step).backward()
         replayed = model["inner"].weight.grad.clone()
         preserved.clear_grads()
         step(cut=False).backward()
@@ -159,7 +160,7 @@ def test_random_numbers_are_drawn_again_as_they_were() -> None:
         return model["outer"](model["inner"](x).detach() * mask).sum()
 
     with Preserved(model) as preserved:
-        rerun(step, model, preserved, found(step, model, preserved, ("inner.weight",)))
+        rerun(Session(step, model, preserved), found(step, model, preserved, ("inner.weight",)))
     assert drawn[0] == drawn[1]
 
 
@@ -174,7 +175,7 @@ def test_a_rerun_starts_from_the_same_weights_and_buffers() -> None:
         return model["outer"](model["norm"](model["inner"](x)).detach()).sum()
 
     with Preserved(model) as preserved:
-        rerun(step, model, preserved, found(step, model, preserved, ("inner.weight",)))
+        rerun(Session(step, model, preserved), found(step, model, preserved, ("inner.weight",)))
     assert seen[0] == seen[1]
 
 

@@ -13,7 +13,8 @@ import gradkit
 from gradkit import looks, torchviz_view
 from gradkit.autograd import AutogradNode
 from gradkit.errors import GradkitError
-from gradkit.torchviz_view import Kept, dot
+from gradkit.torchviz_kept import Kept
+from gradkit.torchviz_view import dot
 
 
 def pair() -> nn.ModuleDict:

@@ -177,7 +177,7 @@ class Report:
         """The drawing as DOT: ``"map"`` folds by module, ``"graph"`` shows every node, ``"auto"`` picks by size.
 
         ``"torchviz"`` is the autograd graph as torchviz draws it, up to 300 nodes: what lies behind the loss and, where
-        a rerun with the cuts undone was made, what it misses, beside it, in gradkit's colours and with its plates on the cuts.
+        a rerun with the cuts undone was made, what it misses, beside it, with the plate of every cut between the two.
         """
         if view == "torchviz":
             starved = [row.name for row in self.parameters if row.should_train and not row.reached]

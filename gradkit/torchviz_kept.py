@@ -49,9 +49,7 @@ def keep(trace: Trace, graph: AutogradGraph, rerun: Rerun, picture: Picture) -> 
     return Kept(nodes, loss, len(nodes), live, numbers)
 
 
-def _numbers(
-    trace: Trace | None, nodes: tuple[AutogradNode, ...], picture: Picture, status: str
-) -> Iterator[int]:
+def _numbers(trace: Trace | None, nodes: tuple[AutogradNode, ...], picture: Picture, status: str) -> Iterator[int]:
     """The picture's numbers of nodes of one run; a call that left no node in the first run stands for all of its."""
     leaves = {node.label: node.number for node in picture.nodes if node.kind == "parameter"}
     found = {(node.kind, node.status, node.order): node.number for node in picture.nodes}

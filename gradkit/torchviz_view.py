@@ -109,9 +109,9 @@ def _colour(drawing: graphviz.Digraph, plates: Drawing, starved: Collection[str]
             drawing.node(f"n{box.number}", style="solid", fontname=SANS)
             continue
         node = box.members[0]
-        if node.kind == "parameter" and node.label in starved:
-            box = replace(box, status="starved")
-        drawing.node(f"n{box.number}", **plates.identity(box), **plates.look(box), **_room(box, plates.words))
+        starving = node.kind == "parameter" and node.label in starved
+        shown = replace(box, status="starved") if starving else box
+        drawing.node(f"n{box.number}", **plates.identity(shown), **plates.look(shown), **_room(box, plates.words))
     for arrow in plates.shown.arrows:
         if arrow.status == "cut":
             name = f"e{arrow.tail}-{arrow.head}"

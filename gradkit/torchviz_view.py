@@ -102,8 +102,8 @@ def _rename(drawing: graphviz.Digraph, numbers: dict[int, int], plates: Drawing)
 def _colour(drawing: graphviz.Digraph, plates: Drawing, starved: Collection[str]) -> None:
     """Give every box the look, and what tells it apart in a page, that it has in gradkit's own drawings."""
     drawing.graph_attr.pop("size", None)  # it would shrink large drawings until nobody can read them
-    drawing.attr("graph", pad="0.25", bgcolor="white", fontname=SANS)
-    drawing.attr("node", fontname=MONO, margin="0.12,0.06")
+    drawing.graph_attr.update(pad="0.25", bgcolor="white", fontname=SANS)
+    drawing.node_attr.update(fontname=MONO, margin="0.12,0.06")
     for box in plates.shown.boxes:
         if box.kind in ("cut", "plate"):
             drawing.node(f"n{box.number}", style="solid", fontname=SANS)

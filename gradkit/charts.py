@@ -16,8 +16,8 @@ class Box:
     Attributes:
         number: the smallest number of its members; for a plate that hangs beside the flow, a number above all nodes.
         kind: ``"module"``, ``"operations"``, ``"parameters"``, ``"node"`` (in the graph view),
-            ``"more"`` (nodes that are not shown one by one), ``"input"``, ``"loss"``, ``"cut"`` (a plate in the flow)
-            or ``"plate"`` (a plate beside it).
+            ``"more"`` (nodes that are not shown one by one), ``"input"``, ``"loss"``, ``"output"`` (what a half that
+            is cut off ends in), ``"cut"`` (a plate in the flow) or ``"plate"`` (a plate beside it).
         status: ``"live"``, ``"dead"``, ``"starved"``, ``"partly"`` (some of its parameters starve), ``"frozen"``
             or ``"cut"``.
         members: the nodes that it stands for.

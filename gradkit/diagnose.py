@@ -38,7 +38,7 @@ from gradkit import (
     stale,
     strangers,
     strays,
-    torchviz_view,
+    torchviz_kept,
     unhooked,
     vanishing,
 )  # fmt: skip
@@ -277,7 +277,8 @@ def _conclude(
         lambda: picture.make(trace, verdict, run.graph, rerun, findings, rows, modules, run.value, backward),
         Picture((), (), modules, findings, run.value, backward),
     )
-    kept_graph = tries.make("picture", partial(torchviz_view.keep, trace, run.graph, rerun), torchviz_view.Kept())
+    keep = partial(torchviz_kept.keep, trace, run.graph, rerun, drawn)
+    kept_graph = tries.make("picture", keep, torchviz_kept.Kept())
     asides = tries.make("harmless", partial(harmless.seen, evidence, findings), _NOTHING_HARMLESS)
     unread = [Untried("graph", run.graph.error)] if run.graph.error else []
     unread += [Untried("warning", one) for one in dict.fromkeys(reached.warned)]

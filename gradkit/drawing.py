@@ -9,7 +9,7 @@ import graphviz
 from gradkit.charts import Box, Chart
 from gradkit.folding import chart
 from gradkit.lettering import SANS, clean, html, line, points, quantity
-from gradkit.looks import AMBER, ARROWS, BOXES, DARK_RED, GREY, INK, PALE, SOFT, TEXT
+from gradkit.looks import AMBER, ARROWS, BOXES, DARK_RED, GREY, INK, PALE, RED, SOFT, TEXT
 from gradkit.phrases import Phrases
 from gradkit.plates import plate
 from gradkit.records import Finding, Picture
@@ -95,6 +95,15 @@ class Drawing:
         self._limit()
         return self.graph
 
+    def hang(self, graph: graphviz.Digraph) -> None:
+        """Put the plates into another drawing, whose boxes have the numbers of this chart's."""
+        self.graph = graph
+        for box in self.shown.boxes:
+            if box.kind in ("cut", "plate"):
+                self._box(graph, box)
+        self._beside()
+        self._limit()
+
     def _region(self, name: str, boxes: list[Box]) -> None:
         """A dashed frame around what lies before a cut."""
         said = self.words.say("shaded")
@@ -114,27 +123,34 @@ class Drawing:
         if box.kind in ("cut", "plate"):
             self._plate(graph, box)
             return
-        look = dict(BOXES.get(box.status, BOXES["dead"]))
-        if box.kind == "input":
-            look = {"shape": "plaintext"}
-        elif box.kind == "loss":
-            look = self._loss_look()
-        elif box.kind == "node" and box.members[0].kind == "parameter" and box.status != "starved":
-            look["style"] = "filled"
-        if box.kind == "more":
-            look["style"] = f"{look['style']},dashed".replace("dashed,dashed", "dashed")
         folded = self.shown.view == "map" or box.kind == "more"
         rows = self._module_rows(box) if folded else self._node_rows(box)
         if box.kind in ("input", "loss"):
             rows = self._end_rows(box)
         label = f'<<table border="0" cellborder="0" cellspacing="0" cellpadding="1">{rows}</table>>'
-        tip = " · ".join(filter(None, (self.words.title(box), self.words.holds(box), self.words.state(box))))
-        self._node(graph, box, label, tip, look)
+        graph.node(f"n{box.number}", label, **self.identity(box), **self.look(box))
 
-    def _node(self, graph: graphviz.Digraph, box: Box, label: str, tip: str, look: dict[str, str]) -> None:
-        name = f"n{box.number}"
+    def look(self, box: Box) -> dict[str, str]:
+        """Colours and shape of a box that is no plate, as Graphviz's attributes."""
+        look = dict(BOXES.get(box.status, BOXES["dead"]))
+        if box.kind == "input":
+            return {"shape": "plaintext"}
+        if box.kind == "loss":
+            return self._loss_look()
+        if box.kind == "output":
+            return {"style": "filled", "fillcolor": BOXES["starved"]["fillcolor"], "color": RED, "fontcolor": DARK_RED}
+        if box.kind == "node" and box.members[0].kind == "parameter" and box.status != "starved":
+            look["style"] = "filled"
+        if box.kind == "more":
+            look["style"] = f"{look['style']},dashed".replace("dashed,dashed", "dashed")
+        return look
+
+    def identity(self, box: Box, tip: str = "") -> dict[str, str]:
+        """What tells a box apart in a page: id, class and tooltip."""
+        said = filter(None, (self.words.title(box), self.words.holds(box), self.words.state(box)))
         kind = {"input": "input", "loss": "loss"}.get(box.kind, box.status)
-        graph.node(name, label, id=name, tooltip=graphviz.escape(clean(tip)), **{"class": kind}, **look)
+        tooltip = graphviz.escape(clean(tip or " · ".join(said)))
+        return {"id": f"n{box.number}", "class": kind, "tooltip": tooltip}
 
     def _loss_look(self) -> dict[str, str]:
         starved = any(node.status == "starved" for node in self.picture.nodes)
@@ -182,7 +198,7 @@ class Drawing:
         again = box.finding is not None and box.finding in self.told
         self.told.add(box.finding)
         label = plate(finding, head, self.words, in_flow=box.kind == "cut", again=again)
-        self._node(graph, box, label, tip, {"shape": "none", "margin": "0"})
+        graph.node(f"n{box.number}", label, **self.identity(box, tip), shape="none", margin="0")
 
     def _arrows(self) -> None:
         kinds = {box.number: box.kind for box in self.shown.boxes}

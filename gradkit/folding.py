@@ -41,7 +41,7 @@ def chart(picture: Picture, view: str = "auto", opened: Iterable[str] = ()) -> C
         made = near(picture, opened)
     else:
         made = fold_by_module(picture, opened) if view == "map" else _graph(picture)
-    plates = _plates(picture, made.boxes)
+    plates = plates_for(picture, made.boxes)
     return Chart(made.view, (*made.boxes, *plates), made.arrows, made.shaded)
 
 
@@ -111,7 +111,7 @@ def _fans(picture: Picture, links: list[Link]) -> dict[int, list[Link]]:
     return unsaid
 
 
-def _plates(picture: Picture, boxes: tuple[Box, ...]) -> list[Box]:
+def plates_for(picture: Picture, boxes: tuple[Box, ...]) -> list[Box]:
     """A plate for every finding that has no place in the flow of the data, as long as there are not too many."""
     placed = {box.finding for box in boxes if box.finding is not None}
     left = [index for index in range(len(picture.findings)) if index not in placed]

@@ -49,6 +49,8 @@ class Phrases:
             return self.say("batch")
         if box.kind == "loss":
             return f"{self.say('loss')}  {clean(self.picture.loss)}".strip()
+        if box.kind == "output":
+            return self.say("shaded")
         if box.kind == "more":
             return self.say("beyond", n=len(box.members))
         if box.part is not None:

@@ -186,5 +186,6 @@ def _loss(canvas: Canvas, backward: bool) -> None:
 def _numbered(canvas: Canvas) -> tuple[tuple[Node, ...], tuple[Edge, ...]]:
     ordered = sorted(canvas.nodes, key=lambda k: canvas.nodes[k][0])
     numbers = {key: i + 1 for i, key in enumerate(ordered)}
-    nodes = tuple(Node(numbers[key], **canvas.nodes[key][1]) for key in ordered)  # type: ignore[arg-type]
+    entered = ((numbers[key], *canvas.nodes[key]) for key in ordered)
+    nodes = tuple(Node(number, order=order, **facts) for number, order, facts in entered)  # type: ignore[arg-type]
     return nodes, tuple(Edge(numbers[a], numbers[b], status) for (a, b), status in canvas.edges.items())

@@ -176,6 +176,7 @@ class Node:
         shape: shape of its value; None if not known.
         location: the line that made it.
         finding: for a cut, the index of its finding.
+        order: the index of the call in which it ran, and autograd's sequence number, which differs from run to run.
     """
 
     number: int
@@ -186,6 +187,7 @@ class Node:
     shape: tuple[int, ...] | None = None
     location: Location | None = None
     finding: int | None = None
+    order: tuple[int, int] = field(default=(-1, -1), compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from gradkit import (
 )
 from gradkit.errors import GradkitError
 from gradkit.records import BARREN, Finding, Harmless, Parameter, Picture, Untried
-from gradkit.torchviz_view import Kept
+from gradkit.torchviz_kept import Kept
 
 MOST_ASIDES = 6
 
@@ -177,11 +177,11 @@ class Report:
         """The drawing as DOT: ``"map"`` folds by module, ``"graph"`` shows every node, ``"auto"`` picks by size.
 
         ``"torchviz"`` is the autograd graph as torchviz draws it, up to 300 nodes: what lies behind the loss and, where
-        a rerun with the cuts undone was made, what it misses, beside it; starved parameters are framed in red.
+        a rerun with the cuts undone was made, what it misses, beside it, with the plate of every cut between the two.
         """
         if view == "torchviz":
             starved = [row.name for row in self.parameters if row.should_train and not row.reached]
-            return torchviz_view.dot(self.autograd, starved, language)
+            return torchviz_view.dot(self.autograd, starved, language, self.picture)
         return drawing.dot(self.picture, view, language, open=open)
 
     def svg(self, view: str = "auto", language: str | None = None) -> str:

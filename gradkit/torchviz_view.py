@@ -7,161 +7,124 @@ Source: https://github.com/szagoruyko/pytorchviz
 
 from __future__ import annotations
 
-import bisect
 import importlib
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import graphviz
 import torch
 
-from gradkit import i18n, looks, printable
-from gradkit.autograd import AutogradGraph, AutogradNode
+from gradkit import printable, torchviz_boxes
+from gradkit.autograd import AutogradNode
+from gradkit.charts import Box
+from gradkit.drawing import Drawing
 from gradkit.errors import GradkitError
-from gradkit.replay import Rerun
-from gradkit.traces import Trace
+from gradkit.lettering import MONO, SANS, points
+from gradkit.looks import ARROWS
+from gradkit.phrases import Phrases
+from gradkit.records import Picture
+from gradkit.torchviz_kept import MOST, Kept
 
-MOST = 300
-"""The largest graph that is drawn: torchviz walks it by recursion, and nobody can read a larger one."""
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What is kept of the graphs of a run, as records.
-
-    Attributes:
-        nodes: those behind the loss, then those that it misses: a rerun with the cuts undone had them.
-        loss: the shape of the loss; None if there is none.
-        count: how many nodes there are, also where they are too many to be kept.
-        live: how many of them lie behind the loss of the run itself.
-    """
-
-    nodes: tuple[AutogradNode, ...] = ()
-    loss: tuple[int, ...] | None = None
-    count: int = 0
-    live: int = 0
+_NOTHING = Picture((), (), (), ())
+_ENDS = {"loss": "loss", "output": "shaded"}
 
 
-def keep(trace: Trace, graph: AutogradGraph, rerun: Rerun) -> Kept:
-    """What ``dot`` is going to need."""
-    loss = tuple(trace.values[trace.loss].shape) if trace.loss >= 0 else None
-    count = max(len(one.nodes) + one.left_out for one in (graph, rerun.graph))
-    if count > MOST:
-        return Kept(loss=loss, count=count)
-    nodes = (*graph.nodes, *_cut_off(trace, graph, rerun))
-    return Kept(nodes if len(nodes) <= MOST else (), loss, len(nodes), len(graph.nodes))
+def dot(
+    kept: Kept, starved: Collection[str], language: str | None = None, picture: Picture = _NOTHING
+) -> graphviz.Digraph:
+    """torchviz's boxes and arrows, both halves in one, in gradkit's colours and with its plates on the cuts.
 
+    Boxes that the picture has as well carry its numbers, ``id="n<number>"``, as in ``drawing.dot``. Saved tensors of
+    custom Functions, which torchviz shows beside their nodes, are left out: none is alive.
 
-def _cut_off(trace: Trace, graph: AutogradGraph, rerun: Rerun) -> list[AutogradNode]:
-    """The nodes of the rerun that the first run had as well, and lost; their parents are counted from its first node.
-
-    Where parameters were lost without any history (in a ``no_grad`` block), also those that only the rerun has.
-    """
-    if rerun.trace is None:
-        return []
-    again = {node.label for node in rerun.graph.nodes if node.leaf}
-    found = _missed(trace, graph, rerun.trace, rerun.graph, lost=True)
-    if again <= {node.label for node in (*graph.nodes, *found) if node.leaf}:
-        return found
-    return _missed(trace, graph, rerun.trace, rerun.graph, lost=False)
-
-
-def _missed(
-    trace: Trace, graph: AutogradGraph, later: Trace, again: AutogradGraph, *, lost: bool
-) -> list[AutogradNode]:
-    """The nodes of the rerun whose calls have none in the first run; only those that had a history if ``lost``.
-
-    A parameter that both halves use is one node, and so is what the cut-off half shares with the live one.
-    """
-    places = {place: index for index, place in enumerate(_places(trace, graph))}
-    begun = {place[0] for place in places if isinstance(place[0], int)}
-    missed: list[AutogradNode] = []
-    at: dict[int, int] = {}
-    for index, (node, place) in enumerate(zip(again.nodes, _places(later, again), strict=True)):
-        if place in places:
-            at[index] = places[place]
-        elif node.leaf or (place[0] not in begun and (not lost or _had_history(trace, place[0]))):
-            at[index] = len(graph.nodes) + len(missed)
-            missed.append(node)
-    moved = [replace(node, parents=tuple(at[one] for one in node.parents if one in at)) for node in missed]
-    return _without_strays(moved, len(graph.nodes))
-
-
-def _without_strays(nodes: list[AutogradNode], first: int) -> list[AutogradNode]:
-    """The nodes but for leaves that none of them leads to, which come last among those that follow ``first``."""
-    used = {parent for node in nodes for parent in node.parents}
-    kept = [index for index, node in enumerate(nodes) if not node.leaf or first + index in used]
-    moved = {first + index: first + place for place, index in enumerate(kept)}
-    return [replace(nodes[i], parents=tuple(moved.get(one, one) for one in nodes[i].parents)) for i in kept]
-
-
-def _places(trace: Trace, graph: AutogradGraph) -> Iterator[tuple[Any, ...]]:
-    """What each node has in common with itself in a rerun: a leaf its name, others the call that made them, and which.
-
-    What has no place in the run's calls, or no name, is like nothing else.
-    """
-    begins = [call.sequence for call in trace.calls]
-    for node in graph.nodes:
-        number = -1 if node.leaf else bisect.bisect_right(begins, node.sequence) - 1
-        if node.leaf and node.label:
-            yield "leaf", node.label
-        elif number >= 0:
-            yield number, node.sequence - begins[number], node.label
-        else:
-            yield None, id(node)
-
-
-def _had_history(trace: Trace, number: Any) -> bool:
-    calls = trace.calls
-    return number in range(len(calls)) and any(trace.values[one].requires_grad for one in calls[number].outputs)
-
-
-def dot(kept: Kept, starved: Collection[str], language: str | None = None) -> graphviz.Digraph:
-    """The drawing: torchviz's own boxes and colours, and starved parameters and what was cut off framed in red.
-
-    Saved tensors of custom Functions, which torchviz shows beside their nodes, are left out: none is alive.
+    Args:
+        kept: the nodes.
+        starved: names of the parameters that should train and get no gradient.
+        language: ``"en"``, ``"zh"``, or None for the one in use.
+        picture: where the numbers and the plates are taken from.
 
     Raises:
-        GradkitError: there is no graph (``torchviz_nothing``), or one of more than ``MOST`` nodes
-            (``torchviz_too_large``).
+        GradkitError: there is no graph (``torchviz_nothing``), one of more than ``MOST`` nodes
+            (``torchviz_too_large``), or no torchviz (``torchviz_missing``).
 
     Example:
         >>> leaf, node = AutogradNode("w", -1, True, (2,), ()), AutogradNode("SumBackward0", 3, False, (), (1,))
-        >>> print("".join(dot(Kept((node, leaf), (), 2, 2), ()).body[1:3]).replace(chr(9), ""), end="")
+        >>> print("".join(dot(Kept((node, leaf), (), 2, 2), ()).body[1:2]).replace(chr(9), ""), end="")
         n1 [label=SumBackward0]
-        n2 -> n1
     """
     if kept.count > MOST:
         raise GradkitError("torchviz_too_large", n=kept.count, most=MOST)
     if not kept.nodes and kept.loss is None:
         raise GradkitError("torchviz_nothing")
-    functions, leaves = _stand_ins(kept.nodes)
-    parents = {one for node in kept.nodes for one in node.parents}
-    ends = [index for index, node in enumerate(kept.nodes) if index not in parents and not node.leaf]
-    live = [_Output(functions[i], kept.nodes[i].shape) for i in ends if i < kept.live] or [_Output(None, kept.loss)]
-    cut = [_Output(functions[i], kept.nodes[i].shape) for i in ends if i >= kept.live]
-    drawing: graphviz.Digraph = _make_dot()((*live, *cut), params=leaves)
-    numbers = _numbered(drawing)
-    said = {numbers[id(one)]: "loss" for one in live} | {numbers[id(one)]: "shaded" for one in cut}
-    for index, line in enumerate(drawing.body):
-        # A line without a letter makes the Graphviz of some wheels crash.
-        key = said.get(line.partition(" ")[0].strip())
-        name = i18n.words(f"picture.{key}", language) if key else _BLANK
-        drawing.body[index] = line.replace('label="\n', f'label="{name}\n')
-    for name in sorted(_shown(one) for one in starved):
-        if name in leaves:
-            drawing.node(numbers[id(leaves[name])], peripheries="2", **_RED)
-    for one in cut:
-        drawing.node(numbers[id(one)], **_RED)
+    made = torchviz_boxes.boxes(kept, picture)
+    plates = Drawing(picture, made.chart(picture), Phrases(picture, language))
+    functions, tensors = _stand_ins(kept.nodes)
+    outputs = {
+        index: _Output(functions[index], kept.nodes[index].shape) if index >= 0 else _Output(None, kept.loss)
+        for index in made.outputs
+    }
+    params = {_shown(kept.nodes[index].label): tensor for index, tensor in tensors.items() if kept.nodes[index].label}
+    drawing: graphviz.Digraph = _make_dot()(tuple(outputs.values()), params=params)
+    numbers = {id(function): made.functions[index] for index, function in enumerate(functions)}
+    numbers |= {id(tensor): made.tensors[index] for index, tensor in tensors.items()}
+    numbers |= {id(output): made.outputs[index] for index, output in outputs.items()}
+    _rename(drawing, numbers, plates)
+    _colour(drawing, plates, starved)
+    plates.hang(drawing)
     return drawing
 
 
-_BLANK = "\N{NO-BREAK SPACE}"
-_RED = {"fillcolor": looks.BOXES["starved"]["fillcolor"], "color": looks.RED, "fontcolor": looks.DARK_RED}
+_LINE = re.compile(r"\A\t(\d+)(?: -> (\d+))?(.*)\n\Z", re.DOTALL)
+_BLANK = "\N{NO-BREAK SPACE}"  # a line without a letter makes the Graphviz of some wheels crash
+
+
+def _rename(drawing: graphviz.Digraph, numbers: dict[int, int], plates: Drawing) -> None:
+    """Name nodes by their numbers instead of their addresses, which are others each time; say what is an output."""
+    said = {box.number: plates.words.say(_ENDS[box.kind]) for box in plates.shown.boxes if box.kind in _ENDS}
+    status = {(arrow.tail, arrow.head): arrow.status for arrow in plates.shown.arrows}
+    for index, line in enumerate(drawing.body):
+        address, other, rest = _LINE.findall(line)[0]
+        number = numbers[int(address)]
+        if not other:
+            rest = rest.replace('label="\n', f'label="{said.get(number, _BLANK)}\n')
+            drawing.body[index] = f"\tn{number}{rest}\n"
+        else:
+            head = numbers[int(other)]
+            kind = status[number, head]
+            look = f'id="e{number}-{head}" class={kind} color="{ARROWS[kind]["color"]}"'
+            drawing.body[index] = f"\tn{number} -> n{head} [{look}]\n"
+
+
+def _colour(drawing: graphviz.Digraph, plates: Drawing, starved: Collection[str]) -> None:
+    """Give every box the look, and what tells it apart in a page, that it has in gradkit's own drawings."""
+    drawing.graph_attr.pop("size", None)  # it would shrink large drawings until nobody can read them
+    drawing.graph_attr.update(pad="0.25", bgcolor="white", fontname=SANS)
+    drawing.node_attr.update(fontname=MONO, margin="0.12,0.06")
+    for box in plates.shown.boxes:
+        if box.kind in ("cut", "plate"):
+            drawing.node(f"n{box.number}", style="solid", fontname=SANS)
+            continue
+        node = box.members[0]
+        starving = node.kind == "parameter" and node.label in starved
+        shown = replace(box, status="starved") if starving else box
+        drawing.node(f"n{box.number}", **plates.identity(shown), **plates.look(shown), **_room(box, plates.words))
+    for arrow in plates.shown.arrows:
+        if arrow.status == "cut":
+            name = f"e{arrow.tail}-{arrow.head}"
+            drawing.edge(f"n{arrow.tail}", f"n{arrow.head}", id=name, **{"class": "cut"}, **ARROWS["cut"])
+
+
+def _room(box: Box, words: Phrases) -> dict[str, str]:
+    """The width of a box and its font: engines without font metrics guess too narrow, and most know no Chinese."""
+    node = box.members[0]
+    if box.kind in _ENDS:
+        width = points(words.say(_ENDS[box.kind]), 10)
+        return {"width": f"{width / 72 + 0.3:.2f}", "fontname": SANS}
+    return {"width": f"{points(printable.escaped(node.label), 10, code=True) / 72 + 0.25:.2f}"}
 
 
 class _Function:
@@ -184,17 +147,15 @@ class _Output:
         return False
 
 
-def _stand_ins(nodes: tuple[AutogradNode, ...]) -> tuple[list[_Function], dict[str, torch.Tensor]]:
-    """Something for each node, and tensors without memory for the leaves that have a name."""
+def _stand_ins(nodes: tuple[AutogradNode, ...]) -> tuple[list[_Function], dict[int, torch.Tensor]]:
+    """Something for each node, and tensors without memory for the leaves, by their indices."""
     functions: list[_Function] = []
-    leaves: dict[str, torch.Tensor] = {}
-    for node in nodes:
+    leaves: dict[int, torch.Tensor] = {}
+    for index, node in enumerate(nodes):
         name = "AccumulateGrad" if node.leaf else _shown(node.label)
         functions.append(type(name, (_Function,), {})())
         if node.leaf:
-            functions[-1].variable = torch.empty(node.shape or (), device="meta")
-            if node.label:
-                leaves[_shown(node.label)] = functions[-1].variable
+            functions[-1].variable = leaves[index] = torch.empty(node.shape or (), device="meta")
     for function, node in zip(functions, nodes, strict=True):
         function.next_functions = tuple((functions[parent], 0) for parent in node.parents)
     return functions, leaves
@@ -204,23 +165,13 @@ def _shown(name: str) -> str:
     return str(graphviz.escape(printable.escaped(name)))
 
 
-def _numbered(drawing: graphviz.Digraph) -> dict[int, str]:
-    """Name the nodes by their order instead of their addresses, which are others each time."""
-    names: dict[str, str] = {}
-
-    def named(found: re.Match[str]) -> str:
-        return names.setdefault(found[0], f"n{len(names)}")
-
-    for index, line in enumerate(drawing.body):
-        head, bracket, rest = line.partition(" [")
-        drawing.body[index] = re.sub(r"\d+", named, head) + bracket + rest
-    return {int(address): name for address, name in names.items()}
-
-
 def _make_dot() -> Callable[..., Any]:
     """``torchviz.make_dot``; where it is imported here, with the little that it asks of distutils.
 
     Python has no distutils any more. Setuptools' has a folder of its own on ``sys.path``, and warns.
+
+    Raises:
+        GradkitError: it cannot be imported (``torchviz_missing``).
     """
     if "torchviz" not in sys.modules:
         package, version = ModuleType("distutils"), ModuleType("distutils.version")
@@ -230,6 +181,8 @@ def _make_dot() -> Callable[..., Any]:
         sys.modules.update(standins)
         try:
             importlib.import_module("torchviz")
+        except ImportError as error:
+            raise GradkitError("torchviz_missing") from error
         finally:
             for name, module in own.items():
                 sys.modules.pop(name)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import sys
 
 import pytest
+import torch
 import traitlets
+from torch import nn
 
-from gradkit import cards, drawing, i18n, render
+import gradkit
+from gradkit import cards, drawing, i18n, render, torchviz_view
 from gradkit.errors import GradkitError
 from gradkit.folding import chart
+from gradkit.torchviz_kept import Kept
 from gradkit.widgets.graph_view import GraphView, PictureView
 from tests import pictures
 
@@ -131,3 +137,72 @@ def test_what_is_left_out_is_said_in_the_language_of_the_view():
     view.language = "zh"
     assert said
     assert view.limit not in ("", said)
+
+
+@pytest.fixture(scope="module")
+def torn():
+    model = nn.ModuleDict({"inner": nn.Linear(3, 4), "outer": nn.Linear(4, 1)})
+    return gradkit.diagnose(lambda: model["outer"](model["inner"](torch.ones(5, 3)).detach()).sum(), model=model)
+
+
+def drawn_by_torchviz(report, language="en"):
+    return PictureView(report.picture, autograd=report.autograd, view="torchviz", language=language)
+
+
+@pytest.mark.parametrize("language", i18n.LANGUAGES)
+def test_the_third_view_is_the_drawing_that_a_report_has_of_torchviz(torn, language):
+    view = drawn_by_torchviz(torn, language)
+    assert parcel(view)["dot"] == torn.graph("torchviz", language).source
+    assert view.name == "gradkit-ModuleDict-detach-torchviz"
+
+
+def test_boxes_of_torchvizs_drawing_have_the_numbers_and_cards_that_the_graph_gives_them(torn):
+    view = drawn_by_torchviz(torn)
+    cards_by_torchviz = parcel(view)["info"]
+    view.view = "graph"
+    for number, card in parcel(view)["info"].items():
+        if card["kind"] != "input":
+            assert cards_by_torchviz[number]["title"] == card["title"]
+            assert cards_by_torchviz[number]["place"] == card["place"]
+
+
+def test_every_box_and_arrow_of_torchvizs_drawing_is_known_to_the_page(torn):
+    sent = parcel(drawn_by_torchviz(torn))
+    boxes, arrows = set(re.findall(r'id="n(\d+)"', sent["svg"])), set(re.findall(r'id="e(\d+-\d+)"', sent["svg"]))
+    assert boxes == set(sent["info"])
+    assert arrows == {f"{tail}-{head}" for tail, head, _ in sent["arrows"]}
+
+
+def test_a_starved_parameter_leads_through_torchvizs_drawing_to_the_cut(torn):
+    sent = parcel(drawn_by_torchviz(torn))
+    at = next(int(number) for number, card in sent["info"].items() if card["title"] == "inner.weight")
+    ahead = {tail: head for tail, head, _ in sent["arrows"]}
+    while sent["info"][str(at)]["kind"] != "cut":
+        at = ahead[at]
+    assert sent["info"][str(at)]["place"].startswith("test_graph_view.py:")
+
+
+def test_where_nothing_was_kept_for_torchviz_the_view_says_so_and_the_map_comes_back():
+    view = PictureView(pictures.mlp(), view="torchviz", language="zh")
+    assert view.message == i18n.words("error.torchviz_nothing", "zh")
+    assert view.packed == b""
+    view.view = "map"
+    assert view.message == ""
+    assert view.packed
+
+
+def test_a_graph_that_is_too_large_for_torchviz_is_said_in_the_language_of_the_view():
+    view = PictureView(pictures.mlp(), autograd=Kept(count=301), view="torchviz", language="en")
+    assert view.message == i18n.words("error.torchviz_too_large", "en", n=301, most=300)
+    view.language = "zh"
+    assert view.message == i18n.words("error.torchviz_too_large", "zh", n=301, most=300)
+
+
+def test_without_torchviz_the_view_says_how_to_get_it(torn, monkeypatch):
+    def refuse(name):
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.delitem(sys.modules, "torchviz", raising=False)
+    monkeypatch.setattr(torchviz_view.importlib, "import_module", refuse)
+    view = drawn_by_torchviz(torn)
+    assert view.message == i18n.words("error.torchviz_missing", "en")

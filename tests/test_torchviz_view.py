@@ -13,7 +13,8 @@ import gradkit
 from gradkit import looks, torchviz_view
 from gradkit.autograd import AutogradNode
 from gradkit.errors import GradkitError
-from gradkit.torchviz_view import Kept, dot
+from gradkit.torchviz_kept import Kept
+from gradkit.torchviz_view import dot
 
 
 def pair() -> nn.ModuleDict:
@@ -166,3 +167,41 @@ def test_it_can_be_laid_out_and_saved(tmp_path) -> None:
     report = gradkit.diagnose(torn(model), model=model)
     assert "inner.weight" in report.svg(view="torchviz")
     assert report.save(tmp_path / "graph.png", view="torchviz").read_bytes().startswith(b"\x89PNG")
+
+
+def test_both_halves_are_handed_to_torchviz_at_once(monkeypatch):
+    made, calls = torchviz_view._make_dot(), []
+    monkeypatch.setattr(
+        torchviz_view, "_make_dot", lambda: lambda ends, **said: (calls.append(ends), made(ends, **said))[1]
+    )
+    model = pair()
+    gradkit.diagnose(torn(model), model=model).graph(view="torchviz")
+    assert [len(ends) for ends in calls] == [2]
+
+
+def test_the_plate_hangs_between_the_half_that_is_cut_off_and_the_one_behind_the_loss() -> None:
+    model = pair()
+    report = gradkit.diagnose(torn(model), model=model)
+    source = report.graph(view="torchviz", language="en").source
+    cut = next(node.number for node in report.picture.nodes if node.kind == "cut")
+    names = dict(re.findall(r"^\t(n\d+) \[label=\"?([\w ]+)", source, re.MULTILINE))
+    before = re.findall(rf"^\t(n\d+) -> n{cut} ", source, re.MULTILINE)
+    behind = re.findall(rf"^\tn{cut} -> (n\d+) ", source, re.MULTILINE)
+    assert "test_torchviz_view.py" in source
+    assert [names[one] for one in (*before, *behind)] == ["no gradient reaches this part", "AddmmBackward0"]
+
+
+def test_what_has_its_gradient_is_green_as_in_the_other_drawings() -> None:
+    model = pair()
+    source = gradkit.diagnose(torn(model), model=model).graph(view="torchviz").source
+    named = dict(re.findall(r'^\t(n\d+) \[label="([\w.]+)\n', source, re.MULTILINE))
+    green = re.findall(rf'^\t(n\d+) \[class=live color="{looks.GREEN}"', source, re.MULTILINE)
+    assert {named[one] for one in green if one in named} == {"outer.weight", "outer.bias"}
+
+
+def test_a_finding_without_a_cut_has_its_plate_beside_what_it_speaks_of() -> None:
+    model = pair()
+    model["inner"].requires_grad_(False)
+    step = lambda: model["outer"](model["inner"](torch.ones(5, 3))).sum()  # noqa: E731
+    report = gradkit.diagnose(step, model=model, should_train=["*"])
+    assert "style=dotted" in report.graph(view="torchviz").source

@@ -9,17 +9,36 @@ from typing import Any
 
 import anywidget
 import traitlets
+from graphviz import Digraph
 
-from gradkit import captions, cards, drawing, folding, i18n, nearby, render
+from gradkit import captions, cards, drawing, folding, i18n, nearby, render, torchviz_boxes, torchviz_view
 from gradkit.charts import Chart
 from gradkit.errors import GradkitError
 from gradkit.records import Picture
+from gradkit.torchviz_kept import Kept
 
 _STATIC = Path(__file__).parent / "static"
 _STILL = 300_000
+VIEWS = ("map", "graph", "torchviz")
 _LABELS = (
     *("label", "help", "zoom_in", "zoom_out", "fit", "actual", "cut", "search", "hits", "no_hits"),
-    *("close", "open", "fold", "map", "graph", "views", "card", "loading", "hit", "next", "previous", "found_here"),
+    *(
+        "close",
+        "open",
+        "fold",
+        "no_fold",
+        "map",
+        "graph",
+        "torchviz",
+        "torchviz_hint",
+        "views",
+        "card",
+        "loading",
+        "hit",
+        "next",
+        "previous",
+        "found_here",
+    ),
     *("path", "path_clear", "path_cut", "path_live", "path_both", "path_dead", "path_none"),
     *("save", "save_svg", "save_png", "save_dot", "saved", "save_failed"),
 )
@@ -38,8 +57,8 @@ class GraphView(anywidget.AnyWidget):
         limit: what is left out of the drawing, in words.
         selected: number of the picked node, or None; can be set from Python, too.
         opened: module paths that a person asked to unfold; whoever draws may observe it.
-        view: ``"map"`` or ``"graph"`` shows a switch between the two; ``""`` shows none.
-        message: shown instead of a drawing.
+        view: ``"map"``, ``"graph"`` or ``"torchviz"`` shows a switch between the three; ``""`` shows none.
+        message: shown instead of a drawing; without one, what works on a drawing is disabled, and says this.
         height: height in pixels at most.
         png: a bitmap for pages that cannot run the widget; ``b""`` for none.
 
@@ -64,7 +83,7 @@ class GraphView(anywidget.AnyWidget):
     packed = traitlets.Bytes(b"").tag(sync=True)
     selected = traitlets.Int(None, allow_none=True).tag(sync=True)
     opened = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    view = traitlets.Enum(("", "map", "graph"), default_value="").tag(sync=True)
+    view = traitlets.Enum(("", *VIEWS), default_value="").tag(sync=True)
     message = traitlets.Unicode("").tag(sync=True)
     height = traitlets.Int(640, min=220).tag(sync=True)
 
@@ -108,7 +127,8 @@ class PictureView(GraphView):
     Args:
         picture: what to show; None for nothing yet.
         language: ``"en"``, ``"zh"``, or None for the one in use.
-        view: ``"map"``, ``"graph"``, or ``"auto"``: the graph up to 24 nodes, else the map.
+        view: ``"map"``, ``"graph"``, ``"torchviz"``, or ``"auto"``: the graph up to 24 nodes, else the map.
+        autograd: what torchviz's drawing is made from; a report has it.
 
     Example:
         >>> PictureView(None, language="en").svg
@@ -118,9 +138,9 @@ class PictureView(GraphView):
     picture = traitlets.Instance(Picture, allow_none=True)
 
     def __init__(self, picture: Picture | None = None, *, language: str | None = None, view: str = "auto",
-                 **traits: Any) -> None:  # fmt: skip
-        self._ready = False
-        chosen = folding.choose(picture, view) if picture is not None else "map"
+                 autograd: Kept | None = None, **traits: Any) -> None:  # fmt: skip
+        self._ready, self._autograd = False, autograd or Kept()
+        chosen = view if view == "torchviz" else folding.choose(picture, view) if picture is not None else "map"
         super().__init__(picture=picture, language=language or i18n.language(), view=chosen, **traits)
         self._ready = True
         self._draw()
@@ -141,8 +161,7 @@ class PictureView(GraphView):
                 setattr(self, name, value)
 
     def _drawn(self, picture: Picture) -> dict[str, Any]:
-        shown = self.shown()
-        source = drawing.dot(picture, self.view, self.language, shown=shown)
+        source, shown = self._source(picture), self.shown()
         return {
             "svg": render.svg(source),
             "node_info": cards.cards(picture, self.view, self.language, shown=shown),
@@ -152,9 +171,17 @@ class PictureView(GraphView):
             "name": f"gradkit-{captions.name_of(picture)}-{self.view}",
         }
 
+    def _source(self, picture: Picture) -> Digraph:
+        if self.view != "torchviz":
+            return drawing.dot(picture, self.view, self.language, shown=self.shown())
+        starved = [node.label for node in picture.nodes if node.status == "starved"]
+        return torchviz_view.dot(self._autograd, starved, self.language, picture)
+
     def shown(self) -> Chart:
         """The boxes and arrows that are drawn. The graph begins with the nodes around the cuts."""
         assert self.picture is not None
+        if self.view == "torchviz":
+            return torchviz_boxes.boxes(self._autograd, self.picture).chart(self.picture)
         view = "near" if self.view == "graph" else self.view
         opened = [path for path in self.opened if path.startswith(nearby.MARK) == (view == "near")]
         return folding.chart(self.picture, view, opened)

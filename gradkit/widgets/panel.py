@@ -194,7 +194,7 @@ class Panel(Column):
     def _diagnosing(self, request: Request, job: Job) -> tuple[Report, PictureView]:
         report = work.diagnosed(self._loading(request, job), job)
         job.tell("draw")
-        return report, PictureView(report.picture, language=self.language, height=HEIGHT)
+        return report, PictureView(report.picture, language=self.language, autograd=report.autograd, height=HEIGHT)
 
     def _heard(self, job: Job) -> None:
         with self._lock:

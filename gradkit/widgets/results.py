@@ -90,6 +90,8 @@ class Results(Column):
     def _open_picture(self, index: int) -> None:
         assert self.report is not None
         self.tabs.value = PICTURE
+        if self.view.view == "torchviz" and not self.view.svg:
+            self.view.view = "map"  # torchviz cannot draw this one
         boxes = self.view.shown().boxes
         mine = [box.number for box in boxes if box.finding == index and box.kind in ("cut", "plate")]
         self.view.selected = mine[0] if mine else None

@@ -49,7 +49,7 @@ class Shown:
         page.set_content(f"<!doctype html><html><head></head>{THEMES[theme]}<div id=here></div></body></html>")
         esm, css = ((STATIC / f"graph_view.{end}").read_text(encoding="utf-8") for end in ("js", "css"))
         page.evaluate(MOUNT, [esm, css, self.state()])
-        page.wait_for_selector(".gk-paper svg")
+        page.wait_for_selector(".gk-paper svg" if view.svg else ".gk-note:not([hidden])")
         self.stage = page.locator(".gk-stage")
         self.card = page.locator(".gk-card")
         self.settle()

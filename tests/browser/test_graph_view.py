@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
-from gradkit import render
+import gradkit
+from gradkit import i18n, render
 from gradkit.widgets.graph_view import PictureView
 from tests import pictures
 from tests.browser.shown import Shown
@@ -463,9 +466,99 @@ def test_every_control_has_a_name_and_the_order_of_focus_is_the_order_of_sight(s
         )
     until = names[: names.index("Picture of the autograd graph")]
     assert all(until)
-    assert until[:3] == ["Map", "Graph", "Search"]
+    assert until[:4] == ["Map", "Graph", "torchviz", "Search"]
     assert until[-3:] == [
         "Save as SVG: sharp at every size",
         "Save as PNG: a bitmap",
         "Save as DOT: the source, for Graphviz",
     ]
+
+
+@pytest.fixture(scope="module")
+def torn():
+    """Of a model with long names, whose first half is cut off."""
+    name = "a_projection_with_quite_a_long_name_for_a_module"
+    model = nn.ModuleDict({"encoder": nn.Linear(8, 16), name: nn.Linear(16, 16), "head": nn.Linear(16, 1)})
+    step = lambda: model["head"](model[name](model["encoder"](torch.ones(4, 8)).relu()).detach()).sum()  # noqa: E731
+    return gradkit.diagnose(step, model=model)
+
+
+@pytest.fixture
+def by_torchviz(page, torn):
+    def show(language="en", theme="light", view="torchviz", width=1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        made = PictureView(torn.picture, autograd=torn.autograd, view=view, language=language)
+        return Shown(page, made, theme)
+
+    return show
+
+
+@pytest.mark.parametrize(
+    ("language", "theme", "width"), [("en", "light", 1280), ("zh", "dark", 1280), ("zh", "dark", 480)]
+)
+def test_torchviz_is_the_third_choice_and_shows_the_plate_on_the_cut(by_torchviz, language, theme, width):
+    shown = by_torchviz(language, theme, "map", width)
+    button = shown.page.locator('[data-name="torchviz"]')
+    button.click()
+    assert shown.saved["view"] == "torchviz"
+    shown.receive(view="torchviz")
+    assert button.get_attribute("aria-pressed") == "true"
+    assert button.get_attribute("title") == i18n.words("viewer.torchviz_hint", language)
+    plate = shown.page.locator("g.node.cut")
+    assert "test_graph_view.py" in plate.text_content()
+    assert inside(plate, shown.stage)
+    shown.shot(f"torchviz-{language}-{theme}-{width}")
+
+
+def test_search_and_cards_and_the_path_to_the_cut_work_in_torchvizs_drawing(by_torchviz):
+    shown = by_torchviz()
+    shown.page.locator(".gk-search").fill("encoder.weight")
+    shown.page.locator(".gk-search").press("Enter")
+    assert shown.page.locator(".gk-count").inner_text() == "1 of 2"  # the plate names it as well
+    assert shown.card.locator("h3").inner_text() == "encoder.weight"
+    shown.card.locator(".gk-path").click()
+    assert "ends at the cut at test_graph_view.py:" in shown.page.locator(".gk-foot").inner_text()
+    assert "gk-lit" in shown.page.locator("g.node.cut").get_attribute("class")
+    shown.shot("torchviz-path")
+
+
+def test_a_node_stays_picked_from_the_graph_to_torchvizs_drawing(by_torchviz):
+    shown = by_torchviz(view="graph")
+    shown.receive(selected=shown.number("encoder.weight"))
+    shown.receive(view="torchviz")
+    assert shown.card.locator("h3").inner_text() == "encoder.weight"
+
+
+def test_torchvizs_drawing_can_be_saved_as_source(by_torchviz):
+    shown = by_torchviz()
+    with shown.page.expect_download() as loading:
+        shown.page.locator('[data-name="save_dot"]').click()
+    assert loading.value.suggested_filename == "gradkit-ModuleDict-detach-torchviz.dot"
+    assert "AccumulateGrad" in Path(loading.value.path()).read_text()
+
+
+@pytest.mark.parametrize(("language", "theme"), [("en", "light"), ("zh", "dark")])
+def test_where_torchviz_cannot_draw_it_a_sentence_says_why_and_no_control_is_dead(page, language, theme):
+    shown = Shown(page, PictureView(pictures.mlp(), view="map", language=language), theme)
+    shown.receive(view="torchviz")
+    why = i18n.words("error.torchviz_nothing", language)
+    assert shown.page.locator(".gk-note").inner_text() == why
+    assert shown.page.locator("g.node").count() == 0
+    for name in ("save_svg", "zoom_in", "fit", "cut"):
+        control = shown.page.locator(f'[data-name="{name}"]')
+        assert control.is_disabled()
+        assert control.get_attribute("title") == why
+    assert shown.page.locator(".gk-search").is_disabled()
+    shown.shot(f"torchviz-nothing-{language}-{theme}")
+    shown.page.locator('[data-name="map"]').click()
+    shown.receive(view="map")
+    assert shown.page.locator("g.node").count() > 0
+    assert shown.page.locator('[data-name="save_svg"]').is_enabled()
+
+
+def test_folding_is_disabled_with_its_reason_where_torchviz_draws_every_node(by_torchviz):
+    shown = by_torchviz()
+    shown.receive(opened=["encoder"])
+    fold = shown.page.locator('[data-name="fold"]')
+    assert fold.is_disabled()
+    assert fold.get_attribute("title") == i18n.words("viewer.no_fold", "en")

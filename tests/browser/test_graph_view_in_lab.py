@@ -105,6 +105,36 @@ def test_a_wheel_over_the_picture_scrolls_the_notebook(opened):
     assert page.locator(inside).bounding_box()["y"] < before - 40
 
 
+TORN = f"""
+import sys
+sys.path.insert(0, {str(REPO)!r})
+import torch
+import gradkit
+from torch import nn
+from gradkit.widgets.graph_view import PictureView
+model = nn.ModuleDict({{"encoder": nn.Linear(8, 16), "head": nn.Linear(16, 1)}})
+report = gradkit.diagnose(lambda: model["head"](model["encoder"](torch.ones(4, 8)).detach()).sum(), model=model)
+PictureView(report.picture, autograd=report.autograd, view="map", language="LANGUAGE")
+"""
+
+
+@pytest.mark.parametrize(("notebook", "language"), [("light", "en"), ("dark", "zh")], indirect=["notebook"])
+def test_torchviz_draws_the_third_view_in_the_kernel(notebook, tmp_path, language):
+    path = tmp_path / "torchviz.ipynb"
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [nbformat.v4.new_code_cell(TORN.replace("LANGUAGE", language).strip())]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), path)
+    notebook.open(path)
+    notebook.run_all()
+    page = notebook.page
+    page.locator('[data-name="torchviz"]').click()
+    page.locator("g.node", has_text="AccumulateGrad").first.wait_for()
+    page.locator("g.node.cut").click()
+    assert "detach" in page.locator(".gk-card mark").inner_text()
+    page.wait_for_timeout(400)
+    notebook.shot(f"torchviz-in-lab-{language}-{notebook.theme}")
+
+
 def _wait_for_output(page, path):
     for _ in range(100):
         page.wait_for_timeout(100)

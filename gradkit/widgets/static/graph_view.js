@@ -48,6 +48,11 @@ class Sheet {
     this.measure();
   }
 
+  clear() {
+    this.paper.replaceChildren();
+    Object.assign(this, { width: 0, height: 0, nodes: [], links: [], byNumber: new Map(), svg: null });
+  }
+
   measure() {
     const shift = this.root.transform?.baseVal.consolidate()?.matrix ?? { e: 0, f: 0 };
     this.nodes = [...this.svg.querySelectorAll("g.node")].map((group) => {
@@ -323,7 +328,7 @@ class View {
       ...["svg", "png", "dot"].map((form) => button(`save_${form}`, form.toUpperCase(), () => this.save(form))));
     this.percent = button("actual", "100 %", () => this.zoom(1 / this.sheet.zoom));
     this.views = make("span", { class: "gk-views", role: "group" },
-      ...["map", "graph"].map((view) => button(view, "", () => this.put("view", view))));
+      ...["map", "graph", "torchviz"].map((view) => button(view, "", () => this.put("view", view))));
     this.foldAll = button("fold", "", () => this.put("opened", []));
     this.toCut = button("cut", "", () => this.goTo(this.focusNumber()));
     this.bar = make("div", { class: "gk-bar", role: "toolbar" }, this.views, this.foldAll, this.search, this.count, this.earlier, this.later,
@@ -397,12 +402,10 @@ class View {
     for (const control of this.bar.querySelectorAll("[data-name]")) {
       const name = control.dataset.name;
       if (name === "actual") continue;
-      if (["map", "graph", "fold", "cut"].includes(name)) control.textContent = labels[name] ?? "";
+      if (["map", "graph", "torchviz", "fold", "cut"].includes(name)) control.textContent = labels[name] ?? "";
       else control.setAttribute("aria-label", labels[name] ?? "");
-      control.title = labels[name] ?? "";
     }
     this.saving.setAttribute("aria-label", labels.save ?? "");
-    this.percent.title = labels.actual ?? "";
     this.nameZoom();
     const view = this.model.get("view");
     this.views.hidden = !view;
@@ -423,6 +426,18 @@ class View {
     this.refreshCount();
   }
 
+  // What has nothing to work on is disabled, and its title says why.
+  enable() {
+    const missing = this.loaded ? "" : this.model.get("message") ?? "";
+    const flat = this.model.get("view") === "torchviz" ? this.labels.no_fold ?? "" : "";
+    for (const control of [...this.bar.querySelectorAll("[data-name]"), this.search]) {
+      const name = control.dataset.name ?? "search";
+      const reason = this.views.contains(control) ? "" : missing || (name === "fold" ? flat : "");
+      control.disabled = Boolean(reason);
+      control.title = reason || (this.labels[`${name}_hint`] ?? (name === "search" ? "" : this.labels[name] ?? ""));
+    }
+  }
+
   nameZoom() {
     this.percent.textContent = `${Math.round(this.sheet.zoom * 100)} %`;
     this.percent.setAttribute("aria-label", `${this.percent.textContent}, ${this.labels.actual ?? ""}`);
@@ -432,7 +447,8 @@ class View {
     const text = this.model.get("message") || (this.loaded ? "" : this.labels.loading ?? "");
     this.note.textContent = text;
     this.note.hidden = !text;
-    this.saving.hidden = !this.loaded;
+    this.saving.hidden = !text ? false : !this.model.get("message");
+    this.enable();
     this.foot.textContent = this.way ? this.sentence() : this.model.get("limit") ?? "";
     this.foot.hidden = !this.foot.textContent;
     this.foot.classList.toggle("gk-way", Boolean(this.way));
@@ -442,7 +458,8 @@ class View {
     const most = this.model.get("height") || 560;
     // A drawing that is shown whole needs no more height than it has.
     const scale = Math.min(1, (this.root.clientWidth - 2 * MARGIN) / (this.sheet.width || 1));
-    const wanted = this.loaded && scale >= READABLE ? this.sheet.height * scale + 2 * MARGIN : most;
+    const wanted = this.loaded ? (scale >= READABLE ? this.sheet.height * scale + 2 * MARGIN : most)
+      : this.model.get("message") ? 0 : most;
     this.body.style.height = `${Math.round(Math.max(220, Math.min(most, wanted)))}px`;
   }
 
@@ -459,9 +476,23 @@ class View {
   async load() {
     const ticket = (this.ticket = (this.ticket ?? 0) + 1);
     const parcel = await unpack(this.model.get("packed"));
-    if (ticket !== this.ticket || !parcel) return;
+    if (ticket !== this.ticket) return;
+    if (!parcel) return this.clear();
     if (this.stage.clientWidth) this.show(parcel);
     else this.waiting = parcel; // in a folded tab nothing can be measured yet
+  }
+
+  // There is no drawing, or none that can be made: the sentence that says why stands alone.
+  clear() {
+    this.waiting = this.way = null;
+    this.current = null;
+    this.hits = [];
+    this.loaded = this.fitted = false;
+    this.sheet.clear();
+    this.card.hidden = true;
+    this.resize();
+    this.tell();
+    this.refreshCount();
   }
 
   show(parcel) {
@@ -722,7 +753,7 @@ class View {
   }
 
   wheel(event) {
-    if (!(event.ctrlKey || event.metaKey || this.stage.matches(":focus"))) return; // the page scrolls
+    if (!this.loaded || !(event.ctrlKey || event.metaKey || this.stage.matches(":focus"))) return; // the page scrolls
     event.preventDefault();
     const box = this.stage.getBoundingClientRect();
     const lines = event.deltaMode ? 16 : 1;

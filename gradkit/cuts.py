@@ -130,6 +130,66 @@ def find(trace: Trace, starved: Iterable[str]) -> Verdict:
     return Verdict(tuple(cuts), tuple(unconnected), tuple(unexplained), frozenset(ways))
 
 
+@dataclass(frozen=True)
+class Toll:
+    """One step on a way to the loss, and what it costs.
+
+    Attributes:
+        call: index of the call that is passed.
+        price: what that costs; 0 where the gradient can follow.
+        cuts: the cuts that are paid for: kind and index of the call, or ``"region"`` and index of the region. Where
+            there are none, it is paid for a way that nobody means to be differentiated.
+    """
+
+    call: int
+    price: float
+    cuts: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True)
+class CheapestWay:
+    """The cheapest way of a parameter to the loss; one of them, where several cost the same.
+
+    Attributes:
+        parameter: its name.
+        cost: of the whole way; 0 where nothing flows into the loss.
+        tolls: its steps, from the parameter to the loss; ``()`` where nothing flows into the loss.
+    """
+
+    parameter: str
+    cost: float = 0.0
+    tolls: tuple[Toll, ...] = ()
+
+
+def cheapest(trace: Trace, names: Iterable[str]) -> tuple[CheapestWay, ...]:
+    """By which way ``find`` took each of these parameters to the loss, and what it paid where.
+
+    Example:
+        >>> from gradkit.traces import Value
+        >>> trace = Trace((Call(0, "detach", (0,), (1,), True, (), -1, (), 0),),
+        ...     (Value(-1, (), True, True, "w"), Value(0, (), True, False)), (), (), 1, {"w": 0})
+        >>> cheapest(trace, ["w"])
+        (CheapestWay(parameter='w', cost=1.0, tolls=(Toll(call=0, price=1.0, cuts=(('detach', 0),)),)),)
+    """
+    ways, starts = _ways(trace), _starts(trace)
+    found = []
+    for name in names:
+        value = min((v for v in starts.get(name, ()) if v in ways), key=lambda v: ways[v].cost, default=None)
+        tolls: list[Toll] = []
+        cost = ways[value].cost if value is not None else 0.0
+        while value is not None and ways[value].steps:
+            after, marks = ways[value].steps[0]
+            tolls.append(Toll(_between(trace, value, after), ways[value].cost - ways[after].cost, marks))
+            value = after
+        found.append(CheapestWay(name, cost, tuple(tolls)))
+    return tuple(found)
+
+
+def _between(trace: Trace, source: int, output: int) -> int:
+    """The last call that made one value of another."""
+    return next(c.index for c in reversed(trace.calls) if source in c.inputs and output in c.outputs)
+
+
 class _Places:
     """The places that cut on some cheapest ways, numbered, each with its kind, its region and its calls."""
 

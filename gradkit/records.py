@@ -93,6 +93,7 @@ class Finding:
         revived: parameters that a rerun with this cut undone brought back to life.
         reruns: how many reruns the proof took.
         facts: further values for the sentences of this cause.
+        rule: the rule that made it, ``"severed.name"``; for those who look into gradkit, no part of what is reported.
     """
 
     cause: str
@@ -106,6 +107,7 @@ class Finding:
     revived: tuple[str, ...] = ()
     reruns: int = 0
     facts: dict[str, str] = field(default_factory=dict)
+    rule: str = field(default="", kw_only=True, compare=False, repr=False)
 
     @property
     def also(self) -> tuple[Location, ...]:

@@ -222,7 +222,7 @@ class Report:
         """Everything that was found as plain data, for scripts: the same in every language."""
         return {
             "healthy": self.healthy, "label": self.label, "loss": self.loss, "backward": self.backward,
-            "error": self.error, "runs": self.runs, "findings": [dataclasses.asdict(f) for f in self.findings],
+            "error": self.error, "runs": self.runs, "findings": [_found(f) for f in self.findings],
             "parameters": [_plain(dataclasses.asdict(p)) for p in self.parameters],
             "harmless": [dataclasses.asdict(one) for one in self.harmless], "left": list(self.left),
             "untried": [dataclasses.asdict(one) for one in self.untried],
@@ -236,6 +236,13 @@ class Report:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": self.text(), "text/html": self.html()}
+
+
+def _found(finding: Finding) -> dict[str, Any]:
+    """A finding as plain data, without the rule that made it."""
+    row = dataclasses.asdict(finding)
+    del row["rule"]
+    return row
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

@@ -163,8 +163,8 @@ def _doubt(cut: Cut, proof: str, e: Evidence) -> dict[str, str]:
         return {}
     if not replay.can_undo(cut):
         return {"why": "stored"}
-    if e.rerun_error:
-        return {"why": "raised", "raised": e.rerun_error.splitlines()[0]}
+    if e.shown.rerun.error:
+        return {"why": "raised", "raised": e.shown.rerun.error.splitlines()[0]}
     return {"why": "not_run" if e.revived is None else "not_revived"}
 
 
@@ -215,7 +215,7 @@ def _location(cut: Cut, region: Region | None, call: Call | None, e: Evidence) -
     if region is None:
         return frames.innermost(call.chain) if call is not None else None
     if region.kind == PRESET:
-        outside = (scopes.around(point) for point in e.callers)
+        outside = (scopes.around(point) for point in e.facts.callers)
         return next((spot for spot in outside if spot is not None), None) or sources.switching_off(e.files, e.near)
     if region.kind == FUNCTION and call is not None:
         return frames.innermost(cuts.inside(e.trace, call, cut.region))
@@ -230,7 +230,7 @@ def _location(cut: Cut, region: Region | None, call: Call | None, e: Evidence) -
 
 def _in_a_module(region: Region, e: Evidence) -> bool:
     """Whether a region was entered in a method of one of the model's own classes."""
-    names = {cls.__name__ for cls in e.classes.values()}
+    names = {cls.__name__ for cls in e.facts.classes.values()}
     return bool(region.chain) and not names.isdisjoint(frames.qualified_name(region.chain[0][0]).split("."))
 
 

@@ -135,10 +135,9 @@ class _Page:
     def _toll(self, toll: cuts.Toll) -> str:
         call = self._trace.calls[toll.call]
         told = f"{_step(call)}  {_place(frames.innermost(call.chain))}"
-        if not toll.price and not toll.cuts:
-            return told
-        kinds = ", ".join(_cut(self._trace, kind, index) for kind, index in toll.cuts)
-        return f"{told}  {toll.price:.2f}: {kinds or self._say('detour')}"
+        reasons = [_cut(self._trace, kind, index) for kind, index in toll.cuts]
+        reasons += [self._say(f"detour.{one}") for one in toll.detours]
+        return f"{told}  {toll.price:.2f}: {', '.join(reasons)}" if toll.price or reasons else told
 
     def _experiments(self) -> list[str]:
         shown, told = self._found.evidence.shown, []
@@ -159,7 +158,7 @@ class _Page:
 
     def _findings(self) -> list[str]:
         return [
-            self._say("found", cause=one.cause, place=_place(one.location), proof=one.proof, rule=one.rule)
+            self._say("found", cause=one.cause, place=_place(one.location), proof=words(f"report.proof.{one.proof}", self._language), rule=one.rule)
             for one in self._found.findings
         ]
 

@@ -21,6 +21,8 @@ def storage_key(tensor: torch.Tensor) -> int:
         return id(tensor)
 
 
+# Places in what is noted of a value, in the order of the fields of ``Value``.
+SHAPE, DTYPE, FLAG, PARAMETER, BUFFER, PYTHON, LEAF, ATTRIBUTE, STRAY, PAST, BIRTH, NAME = range(12)
 _ATOMS = frozenset((int, bool, str, type(None), torch.dtype, torch.device))
 
 
@@ -63,7 +65,7 @@ class Ledger:
     ) -> None:
         self._unseen, self._outputs_at, self._is_past, self._name = unseen, behind, past, name
         self.makers: list[int] = []
-        self._facts: list[list[Any]] = []  # in the order of Value's fields, from shape
+        self._facts: list[list[Any]] = []  # a list for each: a class with slots takes three times as long to make
         self._ids: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._writes: dict[int, tuple[int, int]] = {}
         self._old: set[int] = set()
@@ -83,9 +85,10 @@ class Ledger:
     def old(self, tensor: torch.Tensor, parameter: str = "", buffer: str = "", attribute: str = "") -> int:
         """Enter a tensor that existed before the step."""
         number = self._enter(tensor, -1, parameter, buffer)
-        self._facts[number][7] = attribute
-        self._facts[number][9] = tensor.grad_fn is not None
-        self._facts[number][8] = not parameter and isinstance(tensor, torch.nn.Parameter)
+        facts = self._facts[number]
+        facts[ATTRIBUTE] = attribute
+        facts[PAST] = tensor.grad_fn is not None
+        facts[STRAY] = not parameter and isinstance(tensor, torch.nn.Parameter)
         key = storage_key(tensor)
         self._old.add(key)
         if parameter or buffer or attribute:
@@ -96,16 +99,16 @@ class Ledger:
         """Enter what a call made, or the new version of what it wrote into."""
         before = self.known(tensor)
         facts = self._facts[before] if before is not None else None
-        number = self._enter(tensor, maker, facts[3] if facts else "", facts[4] if facts else "")
-        if facts and facts[10] >= 0:
-            self.born(number, facts[10])
+        number = self._enter(tensor, maker, facts[PARAMETER] if facts else "", facts[BUFFER] if facts else "")
+        if facts and facts[BIRTH] >= 0:
+            self.born(number, facts[BIRTH])
         if in_place or before is not None:
             self._writes[storage_key(tensor)] = (maker, number)
         return number
 
     def born(self, number: int, call: int) -> None:
         """A value is a Parameter or Variable that ``call`` made."""
-        self._facts[number][8], self._facts[number][10] = True, call
+        self._facts[number][STRAY], self._facts[number][BIRTH] = True, call
 
     def left(self, maker: int) -> int:
         """Enter a number, list or array that came out of a tensor."""
@@ -117,8 +120,8 @@ class Ledger:
         if number is None:
             number = self._adopt(tensor)
         facts, flag = self._facts[number], transforms.requires_grad(tensor) if self.wrapping else tensor.requires_grad
-        if flag is not facts[2]:
-            facts[2], facts[6] = flag, flag and tensor.is_leaf and tensor.requires_grad
+        if flag is not facts[FLAG]:
+            facts[FLAG], facts[LEAF] = flag, flag and tensor.is_leaf and tensor.requires_grad
         return number
 
     def inputs(self, found: Iterable[Any]) -> tuple[int, ...]:
@@ -131,7 +134,7 @@ class Ledger:
                     entry is None
                     or entry[0]() is not leaf
                     or (transforms.requires_grad(leaf) if self.wrapping else leaf.requires_grad)
-                    is not self._facts[entry[1]][2]
+                    is not self._facts[entry[1]][FLAG]
                 ):
                     number = self.use(leaf)
                 else:
@@ -156,7 +159,7 @@ class Ledger:
     def values(self) -> tuple[Value, ...]:
         """All versions, by number."""
         rows = zip(self.makers, self._facts, strict=True)
-        return tuple(Value(m, tuple(f[0]), _carries(f[1]), f[2], *f[3:]) for m, f in rows)
+        return tuple(Value(m, tuple(f[SHAPE]), _carries(f[DTYPE]), *f[FLAG:]) for m, f in rows)
 
     def _enter(self, tensor: torch.Tensor, maker: int, parameter: str, buffer: str) -> int:
         flag, number = transforms.requires_grad(tensor) if self.wrapping else tensor.requires_grad, len(self.makers)
@@ -185,10 +188,10 @@ class Ledger:
             sources = ()
         if not sources:
             number = self.old(tensor)
-            self._facts[number][11] = self._name(tensor)
+            self._facts[number][NAME] = self._name(tensor)
             return number
         number = self._enter(tensor, -1, "", "")
-        self._facts[number][9] = tensor.grad_fn is not None and self._is_past(tensor.grad_fn._sequence_nr())
+        self._facts[number][PAST] = tensor.grad_fn is not None and self._is_past(tensor.grad_fn._sequence_nr())
         self.makers[number] = self._unseen(name, sources, number)
         return number
 

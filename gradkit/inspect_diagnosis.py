@@ -15,7 +15,7 @@ from gradkit import attempts, cli, console, cuts, experiments, frames, inventory
 from gradkit.i18n import words
 from gradkit.options import FINDINGS, HEALTHY, add_loading, load_step
 from gradkit.pipeline import Diagnosis, Options
-from gradkit.records import Location
+from gradkit.records import Finding, Location
 from gradkit.traces import Call, Region, Trace
 
 MOST, MOST_NAMES = 20, 3
@@ -157,10 +157,11 @@ class _Page:
         return self._say(f"showed.{name}", names=self._names(names)) if names else self._say("showed.nothing")
 
     def _findings(self) -> list[str]:
-        return [
-            self._say("found", cause=one.cause, place=_place(one.location), proof=words(f"report.proof.{one.proof}", self._language), rule=one.rule)
-            for one in self._found.findings
-        ]
+        return [self._finding(one) for one in self._found.findings]
+
+    def _finding(self, one: Finding) -> str:
+        proof = words(f"report.{one.proof}", self._language)
+        return self._say("found", cause=one.cause, place=_place(one.location), proof=proof, rule=one.rule)
 
 
 def _showed(shown: experiments.Shown, trace: Trace) -> dict[str, list[str]]:

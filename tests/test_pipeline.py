@@ -11,7 +11,7 @@ from torch import nn
 
 from gradkit import casefiles, experiments, load, pipeline
 from gradkit.diagnose import diagnose
-from gradkit.experiments import Caches
+from gradkit.experiments import Caches, Known, Lab
 from gradkit.pipeline import Diagnosis, Options
 
 
@@ -78,7 +78,7 @@ def test_a_finding_knows_the_rule_that_made_it(cut: Diagnosis) -> None:
         ("inplace_modified", "raised.name"),
         ("zero_gradient", "zeros.name"),
         ("hook_misuse", "silenced.name"),
-        ("custom_function", "causes._dropped"),
+        ("custom_function", "severed.name"),
         ("nan_gradient", "causes._loss"),
     ],
 )
@@ -110,9 +110,12 @@ def test_a_sound_program_needs_no_experiment() -> None:
 
 def test_a_further_experiment_is_a_further_line(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    further = dataclasses.replace(
-        experiments.EXPERIMENTS[2], applies=lambda _: True, ask=lambda known, _: asked.extend(known.shown.made) or Caches()
-    )
+
+    def ask(known: Known, _: Lab) -> Caches:
+        asked.extend(known.shown.made)
+        return Caches()
+
+    further = dataclasses.replace(experiments.EXPERIMENTS[2], applies=lambda _: True, ask=ask)
     monkeypatch.setattr(experiments, "EXPERIMENTS", (*experiments.EXPERIMENTS[:2], further))
     _diagnosed(_step(Twice()))
     assert asked == ["rerun"]

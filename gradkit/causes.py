@@ -6,8 +6,10 @@ The rules run in order, most particular first: what can be read off (frozen para
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import CodeType
+from typing import Any
 
 from gradkit import cause_registry, frames, missing, raised, severed, silenced, sources, states, zeros
 from gradkit.calls import JOINS
@@ -19,19 +21,28 @@ from gradkit.traces import Call, Chain
 def name(evidence: Evidence) -> tuple[Finding, ...]:
     """The findings, most blocking first; ``()`` for a sound program."""
     if evidence.mishap is not None:
-        told = raised.name(evidence)
+        told = _by(raised.name, evidence)
         if told or evidence.trace.loss < 0:
-            return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in told or _unexplained(evidence, set()))
-    found = sorted([*states.name(evidence), *severed.name(evidence)], key=_rank)
-    found += missing.name(evidence, {p for f in found for p in f.parameters})
-    found += [*_dropped(evidence), *raised.misused(evidence), *silenced.name(evidence), *zeros.name(evidence)]
-    found += missing.built(evidence, {f.location for f in found})
+            told = told or _by(_unexplained, evidence, set())
+            return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in told)
+    found = sorted([*_by(states.name, evidence), *_by(severed.name, evidence)], key=_rank)
+    found += _by(missing.name, evidence, {p for f in found for p in f.parameters})
+    for rule in (_dropped, raised.misused, silenced.name, zeros.name):
+        found += _by(rule, evidence)
+    found += _by(missing.built, evidence, {f.location for f in found})
     named = {f.location for f in found}
-    found += [f for f in missing.dead_terms(evidence) if f.location not in named]
-    found += _loss(evidence)
-    found += _unexplained(evidence, {p for f in found for p in f.parameters})
+    found += [f for f in _by(missing.dead_terms, evidence) if f.location not in named]
+    found += _by(_loss, evidence)
+    found += _by(_unexplained, evidence, {p for f in found for p in f.parameters})
     found = [replace(f, doubt=f.doubt or READ) if _is_read(f) else f for f in found]
+
     return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in found)
+
+
+def _by(rule: Callable[..., Iterable[Finding]], *given: Any) -> list[Finding]:
+    """The findings of one rule, each with the name of the rule."""
+    name = f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}"
+    return [replace(finding, rule=name) for finding in rule(*given)]
 
 
 def _is_read(finding: Finding) -> bool:
@@ -48,7 +59,7 @@ def _dropped(e: Evidence) -> list[Finding]:
     """Custom Functions whose backward returns None, or zeros written out, for what should learn."""
     found = []
     zero = {n for n in e.wanted if e.reached.norms.get(n) == 0}
-    for one in e.dropped:
+    for one in e.shown.gradients.dropped:
         names = tuple(n for n in (zero if one.zeros else e.verdict.unexplained) if n in one.parameters)
         spot = sources.returned(one.code, one.position, zeros=one.zeros)
         if names and (spot is not None or not one.zeros):
@@ -65,12 +76,12 @@ def _loss(e: Evidence) -> list[Finding]:
         spot = frames.innermost(chain)
         facts = {"elements": str(e.reached.elements), "shape": str(e.trace.values[e.trace.loss].shape)}
         found.append(Finding("non_scalar", spot, tuple(called_by(chain)), OBSERVED, facts=facts))
-    if e.not_finite:
-        call = e.trace.calls[e.spoiler] if 0 <= e.spoiler < len(e.trace.calls) else None
+    if e.open.not_finite:
+        call = e.trace.calls[e.shown.gradients.spoiler] if 0 <= e.shown.gradients.spoiler < len(e.trace.calls) else None
         spot = frames.innermost(call.chain) if call is not None else None
         notes = called_by(call.chain) if call is not None else []
         proof, name = (OBSERVED, call.name) if call is not None else (LIKELY, "")
-        found.append(Finding("nan_gradient", spot, tuple(notes), proof, e.not_finite, call=name))
+        found.append(Finding("nan_gradient", spot, tuple(notes), proof, e.open.not_finite, call=name))
     return found
 
 

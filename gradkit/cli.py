@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,15 @@ from gradkit.options import COULD_NOT_RUN, FINDINGS, HEALTHY, add_loading, comma
 BOTH = "both"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+Parse = Callable[[list[str]], argparse.Namespace]
+
+
+def main(arguments: Sequence[str] | None = None, *, parse: Parse | None = None) -> int:
     """Run one command.
 
     Args:
         arguments: the words after ``gradkit``; None for those of this process.
+        parse: reads the words of another program than ``gradkit``; what it gives has the command as ``run``.
 
     Returns:
         The exit status: 0 all is well, 1 the diagnosis has findings, 2 it could not run; 130 after Ctrl-C, and 128 and
@@ -38,19 +42,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     with console.streams(), console.signals():
-        status = _status(given)
+        status = _status(given, parse or _parse)
     if arguments is None:
         processes.settle(status)
     return status
 
 
-def _status(given: list[str]) -> int:
+def _status(given: list[str], parse: Parse) -> int:
     try:
         try:
             i18n.language(preferred_language(given, os.environ))
         except ValueError as error:
             return _fail(str(error))
-        return _run(_parse(given))
+        return _run(parse(given))
     except GradkitError as error:
         return _fail(error.text())
     except BrokenPipeError:  # the reader, `head` for one, has seen enough
@@ -110,7 +114,7 @@ def _fail(message: str) -> int:
     return COULD_NOT_RUN
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Says what it says as the commands do; argparse itself is silent about a help that cannot be written."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -122,7 +126,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parse(given: list[str]) -> argparse.Namespace:
-    parser: argparse.ArgumentParser = _Parser(
+    parser: argparse.ArgumentParser = Parser(
         prog="gradkit",
         description=words("cli.about"),
         epilog=words("cli.examples"),

@@ -24,6 +24,8 @@ DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION, UNDECLARED = (
     "detach", "data", "escape", "rewrap", "cast", "operation", "region", "undeclared",
 )  # fmt: skip
 
+INDEX, SPREAD, JOIN, STATE = "index", "spread", "join", "state"
+
 CASTS = frozenset("long int short char byte bool to type type_as cast view_as_int half_int".split())
 _INDEXED = frozenset(
     """
@@ -128,6 +130,73 @@ def find(trace: Trace, starved: Iterable[str]) -> Verdict:
     ]
     cuts = _blameless_checkpoints(trace, sorted(cuts, key=lambda cut: cut.calls[:1]))
     return Verdict(tuple(cuts), tuple(unconnected), tuple(unexplained), frozenset(ways))
+
+
+@dataclass(frozen=True)
+class Toll:
+    """One step on a way to the loss, and what it costs.
+
+    Attributes:
+        call: index of the call that is passed.
+        price: what that costs; 0 where the gradient can follow.
+        cuts: the cuts that are paid for: kind and index of the call, or ``"region"`` and index of the region.
+        detours: why the way may not be meant to be differentiated, which is paid for as well: ``"index"``,
+            ``"spread"`` (one number scales many), ``"join"`` (what was cut joins what is alive) or ``"state"`` (through
+            a tensor that outlives the step).
+    """
+
+    call: int
+    price: float
+    cuts: tuple[Mark, ...] = ()
+    detours: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CheapestWay:
+    """The cheapest way of a parameter to the loss; one of them, where several cost the same.
+
+    Attributes:
+        parameter: its name.
+        cost: of the whole way; 0 where nothing flows into the loss.
+        tolls: its steps, from the parameter to the loss; ``()`` where nothing flows into the loss.
+    """
+
+    parameter: str
+    cost: float = 0.0
+    tolls: tuple[Toll, ...] = ()
+
+
+def cheapest(trace: Trace, names: Iterable[str]) -> tuple[CheapestWay, ...]:
+    """By which way ``find`` took each of these parameters to the loss, and what it paid where.
+
+    Example:
+        >>> from gradkit.traces import Value
+        >>> trace = Trace((Call(0, "detach", (0,), (1,), True, (), -1, (), 0),),
+        ...     (Value(-1, (), True, True, "w"), Value(0, (), True, False)), (), (), 1, {"w": 0})
+        >>> cheapest(trace, ["w"])[0].tolls
+        (Toll(call=0, price=1.0, cuts=(('detach', 0),), detours=()),)
+    """
+    ways, starts = _ways(trace), _starts(trace)
+    found = []
+    for name in names:
+        value = min((v for v in starts.get(name, ()) if v in ways), key=lambda v: ways[v].cost, default=None)
+        tolls: list[Toll] = []
+        cost = ways[value].cost if value is not None else 0.0
+        while value is not None and ways[value].steps:
+            after, marks = ways[value].steps[0]
+            tolls.append(_paid(trace, value, after, ways[value].cost - ways[after].cost, marks))
+            value = after
+        found.append(CheapestWay(name, cost, tuple(tolls)))
+    return tuple(found)
+
+
+def _paid(trace: Trace, source: int, output: int, price: float, marks: tuple[Mark, ...]) -> Toll:
+    """The step from one value to another, by the last call that made one of the other."""
+    call = next(c for c in reversed(trace.calls) if source in c.inputs and output in c.outputs)
+    detours = [STATE] if call.writes_state else []
+    if not any(kind in _COST and index == call.index for kind, index in marks):  # as in _toll
+        detours += [name for name, _ in _detours(trace, call, trace.values[source], trace.values[output])]
+    return Toll(call.index, price, marks, tuple(detours))
 
 
 class _Places:
@@ -256,13 +325,19 @@ def _toll(
 
 def _detour(trace: Trace, call: Call, u: Value, w: Value) -> float:
     """What a way costs besides its cuts, where it may not be meant to be differentiated."""
-    cost = _INDEX_COST if not u.floating and not u.python and call.name in _INDEXED else 0.0
+    return sum(price for _, price in _detours(trace, call, u, w))
+
+
+def _detours(trace: Trace, call: Call, u: Value, w: Value) -> list[tuple[str, float]]:
+    found = []
+    if not u.floating and not u.python and call.name in _INDEXED:
+        found.append((INDEX, _INDEX_COST))
     if not u.parameter and math.prod(u.shape) == 1 < math.prod(w.shape) and not _array(trace, u):
-        cost += _SPREAD_COST
+        found.append((SPREAD, _SPREAD_COST))
     term = call.name in _SUMS and math.prod(w.shape) == 1
     if w.requires_grad and not w.leaf and not u.requires_grad and not term:
-        cost += _JOIN_COST
-    return cost
+        found.append((JOIN, _JOIN_COST))
+    return found
 
 
 def _kept(call: Call, source: int) -> bool:

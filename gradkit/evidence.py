@@ -8,77 +8,78 @@ from functools import cached_property
 
 from gradkit import frames
 from gradkit.cuts import Verdict
+from gradkit.experiments import Open, Shown
+from gradkit.first_run import FirstRun
 from gradkit.handing import Built
-from gradkit.inventory import Adapter, Hidden
-from gradkit.mending import Mended
 from gradkit.mishaps import Mishap
-from gradkit.optimizers import Gap
+from gradkit.model_facts import ModelFacts
 from gradkit.ran import Ran
-from gradkit.reach import Dropped, Reached
+from gradkit.reach import Reached
 from gradkit.records import Finding, Note, Parameter
-from gradkit.scalers import Misuse
-from gradkit.stale import Kept
 from gradkit.traces import Call, Chain, Trace
-from gradkit.unhooked import Silencer
 from gradkit.vanishing import Vanishing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a diagnosis knows before it is put into words.
+    """What a diagnosis knows before it is put into words. What rules ask for most has a name of its own.
 
     Attributes:
-        unregistered: tensors that should train and are no parameters of the model.
-        gap: parameters that the optimizers do not hold.
-        no_op_flags: a module carries a plain attribute ``requires_grad``, which does nothing.
-        not_finite: parameters whose gradient holds nan or inf.
-        spoiler: index of the call whose derivative made it so, -1 if not known.
-        revived: parameters that came alive in the rerun, None if there was none.
-        rerun_error: what the step raised in the rerun, ``""`` if nothing.
-        reruns: how many reruns there were.
-        files: the user's source files that take part.
-        callers: the user's frames around the call of ``diagnose``, innermost first.
-        classes: class of every module of the model, by path.
-        settings: plain attributes of every module of the model, by path.
-        mishap: an error of autograd's that the step or the backward raised.
-        mended: what a rerun without it showed.
-        misuses: what the step did with a gradient scaler out of order.
-        dropped: custom Functions whose backward let the gradient end.
-        vanishing: calls that hand on a gradient of exactly zero.
-        nan_loss: the loss is nan.
-        silencers: hooks that keep parameters from learning.
-        explicit: what should train was named by the user.
-        kept: what holds values without history that were there before the step, and what comes of a step without it.
-        crossing: the calls that used a history which is freed, and the value that brought it.
+        first: the first run.
+        facts: the model.
+        verdict: what cuts.
+        shown: what the experiments showed.
+        open: what neither cuts nor hooks explain.
     """
 
-    trace: Trace
+    first: FirstRun
+    facts: ModelFacts
     verdict: Verdict
-    rows: tuple[Parameter, ...]
-    reached: Reached
-    adapters: tuple[Adapter, ...] = ()
-    unregistered: tuple[Hidden, ...] = ()
-    gap: Gap = field(default_factory=Gap)
-    no_op_flags: bool = False
-    not_finite: tuple[str, ...] = ()
-    spoiler: int = -1
-    revived: frozenset[str] | None = None
-    rerun_error: str = ""
-    reruns: int = 0
-    files: tuple[str, ...] = ()
-    callers: Chain = ()
-    classes: dict[str, type] = field(default_factory=dict)
-    settings: dict[str, dict[str, object]] = field(default_factory=dict)
-    mishap: Mishap | None = None
-    mended: Mended = field(default_factory=Mended)
-    misuses: tuple[Misuse, ...] = ()
-    dropped: tuple[Dropped, ...] = ()
-    vanishing: tuple[Vanishing, ...] = ()
-    nan_loss: bool = False
-    silencers: tuple[Silencer, ...] = ()
-    explicit: bool = False
-    crossing: tuple[tuple[Call, int], ...] = ()
-    kept: tuple[Kept, ...] = ()
+    shown: Shown = field(default_factory=Shown)
+    open: Open = field(default_factory=Open)
+
+    @property
+    def trace(self) -> Trace:
+        """The calls of the first run."""
+        return self.first.trace
+
+    @property
+    def reached(self) -> Reached:
+        """What its backward reached."""
+        return self.first.reached
+
+    @property
+    def mishap(self) -> Mishap | None:
+        """An error of autograd's that the step or the backward raised."""
+        return self.first.mishap
+
+    @property
+    def rows(self) -> tuple[Parameter, ...]:
+        """One for each parameter of the model."""
+        return self.facts.rows
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The user's source files that take part."""
+        return self.facts.files
+
+    @property
+    def revived(self) -> frozenset[str] | None:
+        """Parameters that came alive in the run with the cuts undone, None if there was none."""
+        return self.shown.rerun.revived
+
+    @property
+    def reruns(self) -> int:
+        """How many reruns there were."""
+        return self.shown.reruns
+
+    @cached_property
+    def vanishing(self) -> tuple[Vanishing, ...]:
+        """Calls that hand on a gradient of exactly zero."""
+        known = {(call.index, call.key): call for call in self.trace.calls}
+        again = [(kind, known.get((call.index, call.key))) for kind, call in self.shown.gradients.swallowed]
+        asked = tuple(Vanishing(kind, call, self.open.zero) for kind, call in again if call is not None)
+        return self.open.vanishing + asked
 
     def numel(self, names: Sequence[str]) -> int:
         """How many elements the named parameters hold."""
@@ -105,31 +106,34 @@ class Evidence:
     def near(self) -> tuple[str, ...]:
         """The qualified names of the functions that ran, and of those that called for the diagnosis."""
         codes = dict.fromkeys(code for call in self.trace.calls for code, _ in call.chain)
-        return tuple(frames.qualified_name(code) for code in (*codes, *(code for code, _ in self.callers)))
+        return tuple(frames.qualified_name(code) for code in (*codes, *(code for code, _ in self.facts.callers)))
 
     @property
     def wanted(self) -> tuple[str, ...]:
         """Parameters that should train."""
-        return tuple(row.name for row in self.rows if row.should_train)
+        return self.facts.wanted
 
     @property
     def starved(self) -> tuple[str, ...]:
         """Parameters that should train and that backward does not reach."""
-        return tuple(row.name for row in self.rows if row.should_train and not row.reached)
+        return self.facts.starved
 
     def way_to(self, parameter: str) -> list[tuple[type, str]]:
         """The class of each module on the way to a parameter, and the attribute taken from it."""
-        return [(self.classes[path], part) for path, part in self._way(parameter)]
+        return [(self.facts.classes[path], part) for path, part in self._way(parameter)]
 
     def built_on(self, parameter: str) -> list[Built]:
         """What each module on the way to a parameter is now."""
         trains = any(row.requires_grad for row in self.rows if row.name == parameter)
-        return [Built(self.classes[path], self.settings.get(path, {}), trains) for path, _ in self._way(parameter)]
+        return [
+            Built(self.facts.classes[path], self.facts.settings.get(path, {}), trains)
+            for path, _ in self._way(parameter)
+        ]
 
     def _way(self, parameter: str) -> list[tuple[str, str]]:
         parts = parameter.split(".")
         ways = ((".".join(parts[:i]), part) for i, part in enumerate(parts))
-        return [(path, part) for path, part in ways if path in self.classes]
+        return [(path, part) for path, part in ways if path in self.facts.classes]
 
     def flow_from(self, names: Iterable[str]) -> list[Call]:
         """Every call that used something computed from the named parameters, in order."""

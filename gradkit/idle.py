@@ -30,7 +30,7 @@ class Reason:
 def reason(e: Evidence, parameter: str) -> Reason | None:
     """Why a parameter is idle; None if its definition is all that can be named."""
     way = [(cls, attribute) for cls, attribute in reversed(e.way_to(parameter)) if any(classes.bodies(cls))]
-    owners = dict.fromkeys(e.classes.values())
+    owners = dict.fromkeys(e.facts.classes.values())
     asked = (guards.of(owners, attribute, e.ran) for _, attribute in way)
     for guard in next((found for found in asked if found is not None), ()):
         spot = arguments.ought(guard, e.ran, e.files)

@@ -16,7 +16,7 @@ _COMMON = frozenset(("weight", "bias"))
 def name(e: Evidence, names: Sequence[str]) -> list[Finding]:
     """A finding for each line that stored such values: proven, or read off the source where no run could tell."""
     left, found = list(names), []
-    for kept in e.kept:
+    for kept in e.shown.caches.kept:
         if kept.connected:
             mine = tuple(n for n in names if n in kept.connected)
             proof = PROVEN if kept.revived.issuperset(mine) else LIKELY
@@ -24,7 +24,7 @@ def name(e: Evidence, names: Sequence[str]) -> list[Finding]:
                 revived = tuple(n for n in mine if n in kept.revived)
                 found.append(_finding(e, kept, spot, proof, mine, revived))
             left = [n for n in left if n not in kept.connected]
-    for kept in e.kept:
+    for kept in e.shown.caches.kept:
         if left and not kept.connected and not kept.idle:
             told = _read(e, kept, left)
             found += [_finding(e, kept, spot, LIKELY, mine) for spot, mine in told]

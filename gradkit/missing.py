@@ -28,7 +28,7 @@ def name(e: Evidence, told: set[str]) -> list[Finding]:
 def _in_a_script(e: Evidence, name: str) -> bool:
     """Whether a parameter belongs to a module that torch compiled from its script or its trace."""
     parts = name.split(".")
-    owners = (e.classes.get(".".join(parts[:count])) for count in range(len(parts)))
+    owners = (e.facts.classes.get(".".join(parts[:count])) for count in range(len(parts)))
     return any(issubclass(owner, torch.jit.ScriptModule) for owner in owners if owner is not None)
 
 
@@ -199,7 +199,7 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
     why = idle.reason(e, names[0])
     notes = [Note("not_run", why.use, {"attribute": attribute})] if why is not None and why.use is not None else []
     if not notes and attribute:
-        notes = ways.passed_by(dict.fromkeys(e.classes.values()), attribute, spot, e.ran)
+        notes = ways.passed_by(dict.fromkeys(e.facts.classes.values()), attribute, spot, e.ran)
     if why is None:
         return Finding("trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts)
     notes += [Note("defined", spot, {"attribute": attribute})] if spot is not None else []

@@ -38,9 +38,17 @@ def _finding(
     beside = spot is None or there is None or (spot.file, spot.function) == (there.file, there.function)
     notes = called_by(chain) if beside else []
     told = {"error": mishap.message.splitlines()[0].split(". ")[0], **facts}
-    revived = tuple(n for n in e.wanted if n in (e.mended.revived or ())) if proof == PROVEN else ()
+    revived = tuple(n for n in e.wanted if n in (e.shown.mended.revived or ())) if proof == PROVEN else ()
     return Finding(
-        cause, spot, tuple(notes), proof, tuple(names), call=call, revived=revived, reruns=e.mended.runs, facts=told
+        cause,
+        spot,
+        tuple(notes),
+        proof,
+        tuple(names),
+        call=call,
+        revived=revived,
+        reruns=e.shown.mended.runs,
+        facts=told,
     )
 
 
@@ -54,8 +62,8 @@ def _twice(e: Evidence, mishap: Mishap) -> list[Finding]:
         found = _finding("double_backward", e, mishap, innermost(freeing), call="backward", chain=freeing)
         again = Note("again", frames.locate(mishap.chain[0]), {}) if mishap.chain else None
         return [replace(found, notes=(*found.notes, *([again] if again else [])), variant="frees")]
-    proof = PROVEN if e.mended.revived else LIKELY
-    calls = [call for call, _ in e.crossing]
+    proof = PROVEN if e.shown.mended.revived else LIKELY
+    calls = [call for call, _ in e.first.crossing]
     places = _dropped(e) or _kept(e) or [(innermost(c.chain), c) for c in calls]
     return by_line(
         _finding("double_backward", e, mishap, spot, call=call.name, proof=proof, chain=call.chain)
@@ -65,13 +73,13 @@ def _twice(e: Evidence, mishap: Mishap) -> list[Finding]:
 
 def _frees(e: Evidence, calls: frozenset[int]) -> bool:
     """Whether these calls are among what is needed again; where nothing else is known, they are."""
-    needed = {e.trace.values[number].maker for _, number in e.crossing}
+    needed = {e.trace.values[number].maker for _, number in e.first.crossing}
     return bool(needed & calls) or not needed
 
 
 def _dropped(e: Evidence) -> list[tuple[Location | None, Call]]:
     """Calls of ``detach()`` on what comes from the past, whose result nobody uses: a ``detach_()`` was meant."""
-    past = {number for _, number in e.crossing}
+    past = {number for _, number in e.first.crossing}
     used = {number for call in e.trace.calls for number in call.inputs}
     return [
         (frames.locate(call.chain[0]), call)
@@ -83,22 +91,22 @@ def _dropped(e: Evidence) -> list[tuple[Location | None, Call]]:
 def _kept(e: Evidence) -> list[tuple[Location | None, Call]]:
     """Where a module stores the value that is used again in the next step."""
     found: list[tuple[Location | None, Call]] = []
-    for call, number in e.crossing:
+    for call, number in e.first.crossing:
         path, _, attribute = e.trace.values[number].attribute.rpartition(".")
-        spot = classes.stored(e.classes[path], attribute) if attribute and path in e.classes else None
+        spot = classes.stored(e.facts.classes[path], attribute) if attribute and path in e.facts.classes else None
         if spot is not None:
             found.append((spot, call))
-    return found if len(found) == len(e.crossing) else []
+    return found if len(found) == len(e.first.crossing) else []
 
 
 # -- overwritten ----------------------------------------------------------------------------------------------------
 
 
 def _overwritten(e: Evidence, mishap: Mishap) -> list[Finding]:
-    proof = PROVEN if e.mended.revived else LIKELY
+    proof = PROVEN if e.shown.mended.revived else LIKELY
     return by_line(
         _finding("inplace_modified", e, mishap, innermost(chain), call=call, proof=proof, chain=chain)
-        for call, chain in e.mended.calls
+        for call, chain in e.shown.mended.calls
     ) or [_finding("inplace_modified", e, mishap, None, proof=LIKELY)]
 
 
@@ -202,8 +210,9 @@ def _bad_gradient(e: Evidence, mishap: Mishap) -> list[Finding]:
 def _hook_result(e: Evidence, mishap: Mishap) -> list[Finding]:
     """A hook returns what is no gradient: torch says so from outside of any line of the user's."""
     found = []
-    for one in e.silencers:
+    for one in e.shown.silencers:
         blamed = _refused(e, mishap, silenced.location(one))
+
         found.append(replace(blamed, proof=PROVEN, revived=one.parameters, reruns=1) if one.parameters else blamed)
     return by_line(found) or [_refused(e, mishap, None)]
 
@@ -230,7 +239,7 @@ def misused(e: Evidence) -> list[Finding]:
             OBSERVED,
             variant=one.kind,
         )
-        for one in e.misuses
+        for one in e.first.misuses
     ]
 
 

@@ -156,7 +156,7 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     doubt = _doubt(cut, e) if proof == LIKELY else ""
     return Finding(
         cause, spot, notes, proof, cut.parameters, module=module, call=call, revived=revived, reruns=e.reruns,
-        facts={"raised": e.rerun_error.splitlines()[0]} if doubt == RAISED else {}, doubt=doubt,
+        facts={"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}, doubt=doubt,
         library=region.via if region is not None else "",
     )  # fmt: skip
 
@@ -165,7 +165,7 @@ def _doubt(cut: Cut, e: Evidence) -> str:
     """Why a cut is no more than likely."""
     if not replay.can_undo(cut):
         return STORED
-    if e.rerun_error:
+    if e.shown.rerun.error:
         return RAISED
     return NOT_RUN if e.revived is None else NOT_REVIVED
 
@@ -213,7 +213,7 @@ def _location(cut: Cut, region: Region | None, call: Call | None, e: Evidence) -
     if region is None:
         return frames.innermost(call.chain) if call is not None else None
     if region.kind == PRESET:
-        outside = (scopes.around(point) for point in e.callers)
+        outside = (scopes.around(point) for point in e.facts.callers)
         return next((spot for spot in outside if spot is not None), None) or sources.switching_off(e.files, e.near)
     if region.kind == FUNCTION and call is not None:
         return frames.innermost(cuts.inside(e.trace, call, cut.region))
@@ -228,7 +228,7 @@ def _location(cut: Cut, region: Region | None, call: Call | None, e: Evidence) -
 
 def _in_a_module(region: Region, e: Evidence) -> bool:
     """Whether a region was entered in a method of one of the model's own classes."""
-    names = {cls.__name__ for cls in e.classes.values()}
+    names = {cls.__name__ for cls in e.facts.classes.values()}
     return bool(region.chain) and not names.isdisjoint(frames.qualified_name(region.chain[0][0]).split("."))
 
 

@@ -14,12 +14,12 @@ from gradkit.unhooked import Silencer
 
 def name(e: Evidence) -> list[Finding]:
     """One finding for each hook that starves what should learn, in the order of the backward."""
-    return [_finding(e, one) for one in e.silencers if not _is_meant(e, one)]
+    return [_finding(e, one) for one in e.shown.silencers if not _is_meant(e, one)]
 
 
 def meant(e: Evidence) -> list[Harmless]:
     """Hooks of a parameter that silence that parameter alone: a way to freeze it."""
-    found = ((one, location(one)) for one in e.silencers if _is_meant(e, one))
+    found = ((one, location(one)) for one in e.shown.silencers if _is_meant(e, one))
     return [Harmless("hook", spot, "own_hook") for _, spot in found if spot is not None]
 
 
@@ -32,9 +32,9 @@ def _is_meant(e: Evidence, one: Silencer) -> bool:
         return False
     if all(call.partial for call in one.calls):
         return True
-    silent = {name for other in e.silencers for name in other.parameters}
+    silent = {name for other in e.shown.silencers for name in other.parameters}
     alive = [name for name in e.wanted if name not in silent and e.reached.norms.get(name)]
-    return bool(alive) and not e.explicit
+    return bool(alive) and not e.facts.explicit
 
 
 def _finding(e: Evidence, one: Silencer) -> Finding:

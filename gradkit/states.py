@@ -14,7 +14,7 @@ from gradkit.records import LIKELY, OBSERVED, SEVERAL, Finding, Location, Note
 
 def name(e: Evidence) -> list[Finding]:
     """Adapters loaded for inference or not in use, frozen and unregistered parameters, a missing optimizer entry."""
-    idle = [a for a in e.adapters if not a.active and not a.inference_mode]
+    idle = [a for a in e.facts.adapters if not a.active and not a.inference_mode]
     found = [_inactive(e, a) for a in idle if set(a.parameters) & set(e.starved)] or _disabled(e)
     told = {n for f in found for n in f.parameters}
     return [*found, *_frozen(e, told), *_unregistered(e), *_optimizer(e)]
@@ -22,7 +22,7 @@ def name(e: Evidence) -> list[Finding]:
 
 def _inactive(e: Evidence, adapter: Adapter) -> Finding:
     mine = tuple(n for n in e.starved if n in adapter.parameters)
-    facts = {"adapter": adapter.name, "active": ", ".join(a.name for a in e.adapters if a.active) or "–"}
+    facts = {"adapter": adapter.name, "active": ", ".join(a.name for a in e.facts.adapters if a.active) or "–"}
     return Finding("adapter_inactive", sources.adding(e.files, adapter.name), (), OBSERVED, mine, facts=facts)
 
 
@@ -33,7 +33,7 @@ def _disabled(e: Evidence) -> list[Finding]:
     """An adapter that was switched off while the loss was computed, by a ``with`` or for good."""
     trainable = {row.name for row in e.rows if row.requires_grad}
     mine = tuple(n for n in e.starved if n in trainable and any(n.startswith(f"{path}.") for path in e.trace.disabled))
-    adapter = next((a for a in e.adapters if set(a.parameters) & set(mine)), None)
+    adapter = next((a for a in e.facts.adapters if set(a.parameters) & set(mine)), None)
     if adapter is None:
         return []
     inside = tuple(f"{path}." for path in e.trace.disabled)
@@ -47,7 +47,7 @@ def _disabled(e: Evidence) -> list[Finding]:
 def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
     left = [n for n in e.frozen if n not in told]
     found = []
-    for adapter in e.adapters:
+    for adapter in e.facts.adapters:
         mine = [n for n in left if n in adapter.parameters]
         if mine and adapter.inference_mode and not (told and adapter.active):
             facts = {"adapter": adapter.name, "kind": adapter.kind}
@@ -63,17 +63,18 @@ def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
         if adapter.inference_mode:
             left = [n for n in left if n not in mine]
     if left and not told:
-        flag = sources.flag_on_module(e.files) if e.no_op_flags else None
+        flag = sources.flag_on_module(e.files) if e.facts.no_op_flags else None
         variant = "module_flag" if flag is not None else ""
         found.append(Finding("frozen_all", flag or _freezer(e, left), (), OBSERVED, tuple(left), variant=variant))
+
     return found
 
 
 def _freezer(e: Evidence, names: Sequence[str]) -> Location | None:
-    adapted = {n for a in e.adapters for n in a.parameters}
-    spot = sources.freezing(e.files, names, e.classes.values(), wrapped=not adapted.intersection(names))
+    adapted = {n for a in e.facts.adapters for n in a.parameters}
+    spot = sources.freezing(e.files, names, e.facts.classes.values(), wrapped=not adapted.intersection(names))
     if spot is not None and spot.function and not any(row.requires_grad for row in e.rows):
-        told = [*e.classes, *(row.name for row in e.rows)]
+        told = [*e.facts.classes, *(row.name for row in e.rows)]
         return setups.matching_nothing(e.files, spot.function.rpartition(".")[2], told) or spot
     return spot
 
@@ -89,7 +90,7 @@ def _unregistered(e: Evidence) -> list[Finding]:
 def _hidden(e: Evidence) -> Iterator[tuple[str, Hidden, Location | None]]:
     """What is no parameter of the model, each with the line that made it: the n-th of a list by the n-th line."""
     seen: dict[object, dict[str, None]] = {}
-    for hidden in e.unregistered:
+    for hidden in e.facts.unregistered:
         way = hidden.way[: hidden.broken]
         cls, attribute = way[-1]
         lines = creation.created(cls, attribute, hidden.kind, e.files) if not hidden.history else ()
@@ -105,7 +106,7 @@ def _hidden(e: Evidence) -> Iterator[tuple[str, Hidden, Location | None]]:
 
 
 def _optimizer(e: Evidence) -> list[Finding]:
-    wanted, gap = set(e.wanted), e.gap
+    wanted, gap = set(e.wanted), e.first.gap
     names = gap.missing if gap.reason == NEW else tuple(n for n in gap.missing if n in wanted)
     if not names:
         return []

@@ -18,7 +18,7 @@ def name(e: Evidence) -> list[Finding]:
     for one in e.vanishing:
         if one.call.key in drawn:  # a Distribution.sample() is a cut, and in the rerun only what is drawn is left of it
             continue
-        if one.kind in (IGNORED, EMPTY) and not e.nan_loss:
+        if one.kind in (IGNORED, EMPTY) and not e.open.nan_loss:
             continue
         if one.kind == TIMES_ZERO and (_is_one_number(e, one) or not _by_a_constant(e, one)):
             continue

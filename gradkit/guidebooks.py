@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from gradkit import casefiles, i18n
-from gradkit.guide import STEPS, Guide, outline
+from gradkit.guide import DIRECTIVE, STEPS, Guide, outline
 from gradkit.guidecode import Program, flat
 from gradkit.i18n import words
 from gradkit.pages import Page, stamp
@@ -53,7 +53,7 @@ class _Binder:
 
     def _step(self, number: int) -> Iterator[Page]:
         """The text of a step, cut where it calls for code, in both languages at once."""
-        parts = {code: guide.DIRECTIVE.split(_titled(one, number)) for code, one in self._guides()}
+        parts = {code: DIRECTIVE.split(_titled(one, number)) for code, one in self._guides()}
         texts = {code: [part.strip() for part in split[::3]] for code, split in parts.items()}
         kinds, facts = parts["en"][1::3], parts["en"][2::3]
         for place, (kind, fact) in enumerate(itertools.zip_longest(kinds, facts, fillvalue="")):

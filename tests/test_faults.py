@@ -18,7 +18,7 @@ from gradkit.interventions import Intervention, Moment, Together
 from gradkit.ledger import Ledger
 from gradkit.outcome import Run, Session
 from gradkit.preserve import Preserved
-from tests.sound_programs import batch, pair
+from tests.programs.shared import batch, pair
 
 Step = Callable[[], Any]
 

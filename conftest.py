@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradkit import attempts, handouts, i18n, settings
+from gradkit.core import attempts, i18n, settings
+from gradkit.teaching import book
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,10 +38,10 @@ def _settings_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 def notebooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where every notebook lies in both languages, written as ``gradkit notebooks`` writes them.
 
-    The repository holds those of ``gradkit/books`` only; the guides' own are always built.
+    The repository holds those of ``gradkit/teaching/books`` only; the guides' own are always built.
     """
     folder = tmp_path_factory.mktemp("notebooks")
-    handouts.hand_out(folder, languages=i18n.LANGUAGES)
+    book.hand_out(folder, languages=i18n.LANGUAGES)
     return folder
 
 

@@ -68,7 +68,7 @@ print(panel.report.verdict("en"))
 
 def stages(cut: bool) -> dict[str, float]:
     """Seconds of each stage of one diagnosis of GPT-2 small by the panel, in this process."""
-    from gradkit.widgets.panel import Panel
+    from gradkit.notebook.panel import Panel
 
     folder = _folder(cut)
     panel = Panel(language="en")
@@ -141,7 +141,7 @@ def session(run: Callable[[Watch, Any], None]) -> None:
     """A Jupyter server with one kernel in an empty folder that holds GPT-2's ``train.py``."""
     from jupyter_client.blocking import BlockingKernelClient
 
-    from gradkit.lab import lab_command, lab_environment
+    from gradkit.notebook.lab import lab_command, lab_environment
 
     folder, token = _folder(cut=True), secrets.token_hex(8)
     with socket.socket() as listener:

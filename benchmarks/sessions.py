@@ -27,7 +27,7 @@ import psutil
 import requests
 from jupyter_client import BlockingKernelClient
 
-from gradkit import lab
+from gradkit.notebook import lab
 
 REPO = Path(__file__).parents[1]
 NOTEBOOKS = REPO / "notebooks" / "en"

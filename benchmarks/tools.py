@@ -13,7 +13,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import gradkit
-from gradkit.trace import Tracer
+from gradkit.tracing.tracer import Tracer
 
 Inputs = tuple[torch.Tensor, ...]
 PEERS = ("torchlens", "torchview", "torchvista")

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gradkit.beliefs import claim as claim
-from gradkit.beliefs import claims as claims
-from gradkit.diagnose import diagnose as diagnose
-from gradkit.errors import GradkitError as GradkitError
-from gradkit.guide import guide as guide
-from gradkit.i18n import language as language
-from gradkit.scan import scan as scan
-from gradkit.trial import judge as judge
-from gradkit.verify import verify as verify
+from gradkit.api.diagnose import diagnose as diagnose
+from gradkit.api.scan import scan as scan
+from gradkit.api.verify import verify as verify
+from gradkit.core.errors import GradkitError as GradkitError
+from gradkit.core.i18n import language as language
+from gradkit.core.package import VERSION
+from gradkit.teaching.claim import claim as claim
+from gradkit.teaching.claim import claims as claims
+from gradkit.teaching.experiment import judge as judge
+from gradkit.teaching.guide import guide as guide
 
 if TYPE_CHECKING:
-    from gradkit.widgets.panel import Panel
-    from gradkit.widgets.quiz import Quiz
+    from gradkit.notebook.panel import Panel
+    from gradkit.notebook.quiz import Quiz
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "GradkitError", "__version__", "causes", "claim", "claims", "diagnose", "guide", "judge", "language", "panel",
     "quiz", "scan", "verify",
@@ -32,7 +33,7 @@ def causes() -> tuple[str, ...]:
         >>> "detach" in causes()
         True
     """
-    from gradkit.cause_registry import causes
+    from gradkit.core.causes import causes
 
     return causes()
 
@@ -43,13 +44,13 @@ def panel(model: Any = None, batch: Any = None, **given: Any) -> Panel:
     Args:
         model: a module of yours to begin with; None to choose on the panel.
         batch: what to run it on.
-        **given: ``loss``, ``step``, ``optimizer`` or ``language``, as for :class:`gradkit.widgets.panel.Panel`.
+        **given: ``loss``, ``step``, ``optimizer`` or ``language``, as for :class:`gradkit.notebook.panel.Panel`.
 
     Example:
         >>> panel(language="zh").diagnose.description
         '开始诊断'
     """
-    from gradkit.widgets.panel import Panel
+    pass
 
     return Panel(model, batch, **given)
 
@@ -64,6 +65,6 @@ def quiz(language: str | None = None) -> Quiz:
         >>> quiz(language="en").next.description
         'Next'
     """
-    from gradkit.widgets.quiz import Quiz
+    pass
 
     return Quiz(language)

@@ -1,5 +1,7 @@
 """``python -m gradkit``: the same as the ``gradkit`` command."""
 
+from __future__ import annotations
+
 import sys
 
 from gradkit.cli import main

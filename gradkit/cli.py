@@ -14,14 +14,140 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradkit import checking, console, i18n, printable, processes
-from gradkit.console import program_output_aside, say
-from gradkit.errors import GradkitError
-from gradkit.i18n import words
-from gradkit.options import COULD_NOT_RUN, FINDINGS, HEALTHY, add_loading, command, load_step, say_json
+from gradkit.core import console, i18n, printable
+from gradkit.core.console import program_output_aside, say
+from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import words
+from gradkit.load.step import Step
+
+Commands = argparse._SubParsersAction  # noqa: SLF001  argparse gives what add_subparsers() returns no other name
+HEALTHY, FINDINGS, COULD_NOT_RUN = 0, 1, 2
+
+
+def say_json(data: object) -> None:
+    """Write data to stdout as JSON; where the encoding of stdout lacks letters, in ASCII, which means the same."""
+    text = printable.as_json(data)
+    console.say(text if printable.can_say(text) else printable.as_json(data, ascii_only=True))
+
+
+def command(
+    commands: Commands[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    language: str = "en|zh",
+) -> argparse.ArgumentParser:
+    """A command of this name; its sentences are ``cli.<name>.help`` and ``cli.<name>.about``.
+
+    ``language`` is what may stand after ``--language``.
+    """
+    made = commands.add_parser(
+        name,
+        help=words(f"cli.{name}.help"),
+        description=words(f"cli.{name}.about"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("--language", metavar=language, help=words("cli.language"))
+    made.set_defaults(run=run)
+    return made
+
+
+def add_loading(parser: argparse.ArgumentParser, *, step: str = "step") -> None:
+    """The words that name a step, or a model with its batch and loss.
+
+    Args:
+        step: ``"step"`` for a word of its own, ``"--step"`` for an option.
+    """
+    how = {"nargs": "?"} if step == "step" else {}
+    parser.add_argument(step, metavar="train.py:step", help=words("cli.diagnose.step"), **how)  # type: ignore[arg-type]
+    for name in ("model", "batch", "loss", "adapter", "weights"):
+        parser.add_argument(f"--{name}", help=words(f"cli.diagnose.{name}"))
+    parser.add_argument(
+        "--should-train", nargs="+", action="extend", metavar="GLOB", help=words("cli.diagnose.should_train")
+    )
+    parser.add_argument("--no-replay", action="store_true", help=words("cli.diagnose.no_replay"))
+    parser.add_argument("--run-it-all", action="store_true", help=words("cli.diagnose.run_it_all"))
+
+
+def load_step(options: argparse.Namespace) -> Step:
+    """The step that the words name: a built-in example, or the user's own.
+
+    Raises:
+        GradkitError: as ``load.from_spec`` does.
+    """
+    from gradkit.load import step
+    from gradkit.source import training_loops
+    from gradkit.teaching import examples
+
+    if options.step in examples.BUILTINS and not Path(options.step).exists():
+        return examples.from_builtin(options.step)
+    names = ("model", "batch", "loss", "adapter", "weights")
+    given = {name: getattr(options, name) for name in names}
+    if not options.run_it_all:
+        for text in filter(None, (options.step, options.model, options.batch, options.loss)):
+            training_loops.refuse(text)
+    return step.from_spec(options.step, **given)
+
+
+def add_verify(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Declare ``gradkit verify``."""
+    verify = command(commands, "verify", _verify)
+    add_loading(verify)
+    verify.add_argument("--frozen", nargs="+", action="extend", metavar="GLOB", help=words("cli.verify.frozen"))
+    verify.add_argument("--depth", type=int, default=1, metavar="N", help=words("cli.verify.depth"))
+    verify.add_argument("--json", action="store_true", help=words("cli.diagnose.json"))
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from gradkit.api.verify import verify
+
+    with program_output_aside():
+        found = verify(
+            load_step(options),
+            should_train=options.should_train,
+            frozen=options.frozen or (),
+            replay=not options.no_replay,
+        )
+    if options.json:
+        say_json(found.data(options.depth))
+    else:
+        say(found.text(depth=options.depth), end="")
+    return HEALTHY if found else FINDINGS
+
+
+def add_scan(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Declare ``gradkit scan``."""
+    scan = command(commands, "scan", _scan)
+    scan.add_argument("path", nargs="+", metavar="PATH", type=Path, help=words("cli.scan.path"))
+    add_loading(scan, step="--step")
+    form = scan.add_mutually_exclusive_group()
+    for name in ("json", "github", "sarif"):
+        form.add_argument(f"--{name}", action="store_true", help=words(f"cli.scan.{name}"))
+
+
+def _scan(options: argparse.Namespace) -> int:
+    from gradkit.api.scan import judged, listed
+    from gradkit.api.scanning import result
+    from gradkit.core.package import VERSION
+
+    with program_output_aside():
+        if options.step or options.model:
+            given = {"should_train": options.should_train, "replay": not options.no_replay}
+            found = judged(options.path, lambda: load_step(options), **given)
+        else:
+            found = listed(options.path)
+    if options.github:
+        say(result.github_annotations(found), end="")
+    elif options.json or options.sarif:
+        say_json(found.data() if options.json else result.sarif_log(found, VERSION))
+    else:
+        say(found.text(), end="")
+    unread = len({one.file for one in found.skipped if not one.cell}) == found.files > 0
+    return COULD_NOT_RUN if unread else FINDINGS if found.report is not None and not found.report.healthy else HEALTHY
+
 
 BOTH = "both"
-
 
 Parse = Callable[[list[str]], argparse.Namespace]
 
@@ -44,7 +170,7 @@ def main(arguments: Sequence[str] | None = None, *, parse: Parse | None = None) 
     with console.streams(), console.signals():
         status = _status(given, parse or _parse)
     if arguments is None:
-        processes.settle(status)
+        console.settle_exit(status)
     return status
 
 
@@ -136,8 +262,8 @@ def _parse(given: list[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(metavar=words("cli.command"), required=True)
     _add_lab(commands)
     _add_diagnose(commands)
-    checking.add_verify(commands)
-    checking.add_scan(commands)
+    add_verify(commands)
+    add_scan(commands)
     _add_guides(commands)
     _add_claims(commands)
     _add_notebooks(commands)
@@ -196,7 +322,7 @@ def _add_claims(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _lab(options: argparse.Namespace) -> int:
-    from gradkit.lab import open_lab
+    from gradkit.notebook.lab import open_lab
 
     return open_lab(
         options.dir,
@@ -209,7 +335,7 @@ def _lab(options: argparse.Namespace) -> int:
 
 
 def _diagnose(options: argparse.Namespace) -> int:
-    from gradkit.diagnose import diagnose
+    from gradkit.api.diagnose import diagnose
 
     with program_output_aside():
         report = diagnose(load_step(options), should_train=options.should_train, replay=not options.no_replay)
@@ -228,17 +354,17 @@ def _diagnose(options: argparse.Namespace) -> int:
 
 
 def _guide(options: argparse.Namespace) -> int:
-    from gradkit.guide import guide, markdown
+    from gradkit.teaching.guide import guide, markdown
 
     say(markdown(guide(options.cause)), end="")
     return HEALTHY
 
 
 def _guides(_: argparse.Namespace) -> int:
-    from gradkit import cause_registry
-    from gradkit.guide import guide
+    from gradkit.core import causes
+    from gradkit.teaching.guide import guide
 
-    for family, causes in cause_registry.families().items():
+    for family, causes in causes.families().items():
         say(words(f"guide.family.{family}"))
         for cause in causes:
             say(f"  {cause:26}{guide(cause).title}")
@@ -246,27 +372,27 @@ def _guides(_: argparse.Namespace) -> int:
 
 
 def _claims(options: argparse.Namespace) -> int:
-    from gradkit import beliefs
+    from gradkit.teaching import claim
 
     if options.claim is None:
-        for one in beliefs.claims():
+        for one in claim.claims():
             say(f"{one.id:38}{words(f'claims.verdict.{one.verdict}')}: {one.belief}")
         return HEALTHY
-    claim = beliefs.claim(options.claim)
+    claim = claim.claim(options.claim)
     seen = claim.run()
-    say(beliefs.markdown(claim, seen), end="")
+    say(claim.markdown(claim, seen), end="")
     return HEALTHY if seen.verdict == claim.verdict else FINDINGS
 
 
 def _notebooks(options: argparse.Namespace) -> int:
-    from gradkit import bookshelf, handouts
+    from gradkit.teaching import book
 
     if options.folder is None:
-        for name in bookshelf.names():
-            say(f"{name:36}{bookshelf.title(name, i18n.language())}")
+        for name in book.book_names():
+            say(f"{name:36}{book.book_title(name, i18n.language())}")
         return HEALTHY
     languages = i18n.LANGUAGES if options.language == BOTH else (i18n.language(),)
-    for path in handouts.hand_out(
+    for path in book.hand_out(
         options.folder, options.names, languages=languages, form=options.form, force=options.force
     ):
         say(printable.inert(printable.name(str(path), printable.FACT)))

@@ -17,15 +17,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradkit import errorfilters, exercises, i18n, inventory, judging, logbook, verdicts
-from gradkit.diagnose import diagnose
-from gradkit.errors import GradkitError, letting_go
-from gradkit.outcome import Session
-from gradkit.preserve import Preserved, grad_of
-from gradkit.report import Report
-from gradkit.verdicts import NotYet, Verdict
-
-__all__ = ["NotYet", "Progress", "Verdict", "assert_learns", "check", "judged", "progress"]
+from gradkit.api.diagnose import diagnose
+from gradkit.core import attempts, i18n
+from gradkit.core.errors import GradkitError, letting_go
+from gradkit.diagnosis.facts import inventory
+from gradkit.report.report import Report
+from gradkit.state.preserve import Preserved, grad_of
+from gradkit.tracing.run import Session
 
 
 @letting_go
@@ -91,7 +89,7 @@ def _unmoved(
             loss = getattr(value := step(), "loss", value)
             if _same(preserved, before):  # else the step has trained already
                 if all(grad_of(parameter) is None for parameter in preserved.parameters.values()):
-                    with errorfilters.lifted():
+                    with attempts.lifted():
                         loss.backward()
                 optimizer.step()
 
@@ -100,75 +98,3 @@ def _unmoved(
 
 def _same(preserved: Preserved, before: dict[str, torch.Tensor]) -> list[str]:
     return [name for name, old in before.items() if torch.equal(preserved.parameters[name].detach(), old)]
-
-
-def check(name: str, **answers: Callable[..., Any]) -> Verdict:
-    """Check the answer to an exercise of the workshop by running it, and note the try.
-
-    Args:
-        name: the exercise, for example ``"forgotten_no_grad"``.
-        **answers: the functions of the learner's program, for example ``build=build, loss_of=loss_of``.
-
-    Returns:
-        The verdict of an answer that is right.
-
-    Raises:
-        NotYet: it is not right yet; says which points are, and which are not. An ``AssertionError``.
-        GradkitError: no such exercise (``no_such_exercise``), or other functions than it asks for (``other_answers``).
-    """
-    verdict = judged(name, **answers)
-    logbook.note(name, solved=verdict.passed)
-    if not verdict.passed:
-        raise NotYet(verdict)
-    return verdict
-
-
-def judged(name: str, **answers: Callable[..., Any]) -> Verdict:
-    """As :func:`check`, but it notes nothing, and hands out the verdict in either case."""
-    exercise = exercises.find(name)
-    if sorted(answers) != sorted(exercise.functions) or not all(map(callable, answers.values())):
-        raise GradkitError("other_answers", name=name, functions=", ".join(exercise.functions))
-    return Verdict(name, judging.judge(exercise, answers))
-
-
-class Progress:
-    """The exercises, and which of them were solved: a table that a notebook displays.
-
-    Attributes:
-        solved: the names of those that were.
-    """
-
-    def __init__(self) -> None:
-        self._entries = logbook.entries()
-        self.solved = tuple(name for name in exercises.EXERCISES if self._entry(name).solved)
-
-    def _entry(self, name: str) -> logbook.Entry:
-        return self._entries.get(name, logbook.Entry())
-
-    def text(self, language: str | None = None) -> str:
-        """The table in ``language``; None for the one in use."""
-        lines = [i18n.words("progress.head", language, n=len(self.solved), all=len(exercises.EXERCISES))]
-        for name, exercise in exercises.EXERCISES.items():
-            entry = self._entry(name)
-            state = "solved" if entry.solved else "tried" if entry.tries else "not_begun"
-            title = i18n.words(f"workshop.{name}", language)
-            said = i18n.words(f"progress.{state}", language, tries=entry.tries, day=entry.solved)
-            mark = verdicts.MARKS[verdicts.RIGHT if entry.solved else verdicts.ASIDE]
-            line = i18n.words("progress.line", language, number=exercise.book[:2], title=title, said=said)
-            lines.append(f"{mark} {line}")
-        return "\n".join(lines)
-
-    def __repr__(self) -> str:
-        return self.text()
-
-
-def progress(*, forget: bool = False) -> Progress:
-    """What was solved so far, kept in a small file in your configuration folder; ``forget=True`` begins anew.
-
-    Example:
-        >>> isinstance(progress().solved, tuple)
-        True
-    """
-    if forget:
-        logbook.forget()
-    return Progress()

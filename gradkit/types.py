@@ -7,18 +7,18 @@ Example:
 
 from __future__ import annotations
 
-from gradkit.beliefs import Claim
-from gradkit.breakdown import Share
-from gradkit.checklist import Check
-from gradkit.guide import Guide, GuideStep
-from gradkit.judgements import Judgement
-from gradkit.records import Finding, Harmless, Location, Note, Parameter, Untried
-from gradkit.report import Report
-from gradkit.scanned import Scan
-from gradkit.sites import Site
-from gradkit.texts import Skipped
-from gradkit.trial import Trial
-from gradkit.verification import Verification
+from gradkit.api.scanning.result import Scan
+from gradkit.api.scanning.sites import Site
+from gradkit.api.scanning.verdicts import Judgement
+from gradkit.api.verify import Verification
+from gradkit.core.records import Finding, Harmless, Location, Note, Parameter, Untried
+from gradkit.report.breakdown import Share
+from gradkit.report.checklist import Check
+from gradkit.report.report import Report
+from gradkit.source.files import Skipped
+from gradkit.teaching.claim import Claim
+from gradkit.teaching.experiment import Trial
+from gradkit.teaching.guide import Guide, GuideStep
 
 __all__ = [
     "Check", "Claim", "Finding", "Guide", "GuideStep", "Harmless", "Judgement", "Location", "Note", "Parameter",

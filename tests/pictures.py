@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradkit.records import Edge, Finding, Location, ModuleInfo, Node, Note, Picture
+from gradkit.core.records import Edge, Finding, Location, ModuleInfo, Node, Note, Picture
 
 
 class Sketch:

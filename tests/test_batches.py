@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import BatchEncoding
 
-from gradkit.batches import Row, describe, load_batch, shown
-from gradkit.errors import GradkitError
+from gradkit.core.errors import GradkitError
+from gradkit.load.batches import Row, describe, load_batch, shown
 
 
 class Trap:

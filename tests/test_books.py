@@ -9,13 +9,14 @@ import nbformat
 import pytest
 from markdown_it import MarkdownIt
 
-from gradkit import bookshelf, pages
-from gradkit.errors import GradkitError
+from gradkit.core.errors import GradkitError
+from gradkit.teaching import book as teaching_book
+from gradkit.teaching import pages
 from tools import books
 
 REPO = Path(__file__).parents[1]
 
-each_book = pytest.mark.parametrize("name", bookshelf.names())
+each_book = pytest.mark.parametrize("name", teaching_book.book_names())
 
 PAGE = """\
 # %% [markdown] lang="en"
@@ -40,12 +41,12 @@ def faults(source: str) -> list[str]:
 
 @each_book
 def test_every_text_is_there_in_both_languages_and_fresh(name: str) -> None:
-    assert list(books.faults(bookshelf.read(name))) == []
+    assert list(books.faults(teaching_book.read_book(name))) == []
 
 
 @each_book
 def test_the_code_of_a_book_is_python(name: str) -> None:
-    for cell in bookshelf.read(name):
+    for cell in teaching_book.read_book(name):
         if cell.kind == "code":
             compile(cell.says("en"), name, "exec")
 
@@ -133,4 +134,4 @@ def test_a_cell_keeps_its_metadata_and_its_id_does_not_depend_on_its_place() -> 
 
 def test_an_unknown_notebook_is_named() -> None:
     with pytest.raises(GradkitError, match="begin"):
-        bookshelf.read("begin")
+        teaching_book.read_book("begin")

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 import gradkit
-from gradkit import breakdown
-from gradkit.breakdown import Share
-from gradkit.report import Report
+from gradkit.report import breakdown
+from gradkit.report.breakdown import Share
+from gradkit.report.report import Report
 
 
 class Memory(nn.Module):
@@ -123,7 +123,7 @@ def test_a_model_without_parameters_has_nothing_to_count() -> None:
 def test_thousands_of_parameters_are_counted_at_once() -> None:
     row = report_on(Memory(cut=False)).parameters[0]
     rows = [
-        gradkit.records.Parameter(f"layers.{at // 10}.experts.{at % 10}.weight", *list(vars(row).values())[1:])
+        gradkit.core.records.Parameter(f"layers.{at // 10}.experts.{at % 10}.weight", *list(vars(row).values())[1:])
         for at in range(20_000)
     ]
     assert len(breakdown.shares(rows, depth=3)) == 1 + 2000 * 2 + 20_000

@@ -10,17 +10,17 @@ import pytest
 import torch
 
 import gradkit
-from gradkit import load
 from gradkit.cases import resume_lora
 from gradkit.cases.vision_memory import programs as vision_memory
-from gradkit.i18n import words
+from gradkit.core.i18n import words
+from gradkit.teaching import examples
 
 FAULTY = ("resume_lora", "vision_memory_never_called", "vision_memory_detached", "multitask_epoch_6")
 SILENT = ("multitask_keypoints_only",)
 NO_GRADIENT = "element 0 of tensors does not require grad"
 
 
-@pytest.mark.parametrize("name", load.BUILTINS)
+@pytest.mark.parametrize("name", examples.BUILTINS)
 def test_every_example_has_a_title_and_a_text_in_both_languages(name: str) -> None:
     for part in ("title", "about"):
         english, chinese = words(f"builtin.{name}.{part}", "en"), words(f"builtin.{name}.{part}", "zh")
@@ -28,9 +28,9 @@ def test_every_example_has_a_title_and_a_text_in_both_languages(name: str) -> No
         assert re.search(r"[\u4e00-\u9fff]", chinese)
 
 
-@pytest.mark.parametrize("name", load.BUILTINS)
+@pytest.mark.parametrize("name", examples.BUILTINS)
 def test_an_example_loads_as_a_step_that_runs_again_and_again(name: str) -> None:
-    step = load.from_builtin(name)
+    step = examples.from_builtin(name)
     losses = [step.run() for _ in range(2)]
     assert all(isinstance(loss, torch.Tensor) and loss.isfinite() for loss in losses)
     assert step.label == name
@@ -40,7 +40,7 @@ def test_an_example_loads_as_a_step_that_runs_again_and_again(name: str) -> None
 
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_faulty_example_fails_in_backward_as_peoples_programs_do(name: str) -> None:
-    loss = load.from_builtin(name).run()
+    loss = examples.from_builtin(name).run()
     assert isinstance(loss, torch.Tensor)
     with pytest.raises(RuntimeError, match=NO_GRADIENT):
         loss.backward()
@@ -61,8 +61,8 @@ def test_a_cure_reaches_every_parameter_that_requires_grad(
 
 def test_making_an_example_does_not_touch_the_random_state() -> None:
     before = torch.get_rng_state()
-    for name in load.BUILTINS:
-        load.from_builtin(name)
+    for name in examples.BUILTINS:
+        examples.from_builtin(name)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -77,13 +77,13 @@ def test_making_an_example_does_not_touch_the_random_state() -> None:
     ],
 )
 def test_a_diagnosis_names_the_cause_and_the_line(name: str, cause: str, line: str, starved: int) -> None:
-    (finding,) = gradkit.diagnose(load.from_builtin(name)).findings
+    (finding,) = gradkit.diagnose(examples.from_builtin(name)).findings
     assert finding.location is not None
     assert (finding.cause, finding.location.text.strip(), len(finding.parameters)) == (cause, line, starved)
 
 
-@pytest.mark.parametrize("name", sorted({*load.BUILTINS} - {*FAULTY, *SILENT}))
+@pytest.mark.parametrize("name", sorted({*examples.BUILTINS} - {*FAULTY, *SILENT}))
 def test_the_harmless_look_alikes_are_not_accused(name: str) -> None:
-    report = gradkit.diagnose(load.from_builtin(name))
+    report = gradkit.diagnose(examples.from_builtin(name))
     assert report.healthy
     assert report.findings == ()

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import gradkit
-from gradkit import load
 from gradkit.cases.multitask import __main__ as program
 from gradkit.cases.multitask import attempts, price, programs, ranks, train_multitask
 from gradkit.cases.multitask.clips import make_loaders, normalize
 from gradkit.cases.multitask.train_multitask import build, compute_loss, parse
+from gradkit.teaching import examples
 
 NO_GRADIENT = "element 0 of tensors does not require grad and does not have a grad_fn"
 CONSTANT = "action_loss = torch.tensor(0.0, device=device)"
@@ -176,9 +176,9 @@ def test_a_step_that_skips_has_no_loss_to_diagnose() -> None:
         gradkit.diagnose(step, model=model)
 
 
-@pytest.mark.parametrize("name", [name for name in load.BUILTINS if name.startswith("multitask")])
+@pytest.mark.parametrize("name", [name for name in examples.BUILTINS if name.startswith("multitask")])
 def test_the_examples_of_the_panel_are_these_programs(name: str) -> None:
-    assert gradkit.diagnose(load.from_builtin(name)).healthy is name.endswith(("fixed", "times_zero"))
+    assert gradkit.diagnose(examples.from_builtin(name)).healthy is name.endswith(("fixed", "times_zero"))
 
 
 # the prices

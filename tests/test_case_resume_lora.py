@@ -15,10 +15,10 @@ import pytest
 import torch
 
 import gradkit
-from gradkit import load
 from gradkit.cases import resume_lora, resume_lora_optimizer
-from gradkit.errors import GradkitError
-from gradkit.report import Report
+from gradkit.core.errors import GradkitError
+from gradkit.load import step as load_step
+from gradkit.report.report import Report
 
 NO_GRADIENT = "element 0 of tensors does not require grad"
 WRONG_LOAD = "model = PeftModel.from_pretrained(model, adapter)"
@@ -106,7 +106,7 @@ def test_the_related_errors_are_there_with_the_adapter_loaded_to_be_trained(
 def test_the_temporary_run_is_gone_when_the_program_ends(tmp_path: Path) -> None:
     child = subprocess.run(
         [sys.executable, "-m", "gradkit.cases.resume_lora", "--fixed"],
-        cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(load.__file__).parents[1])},
+        cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(load_step.__file__).parents[1])},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert f"Resuming from {tmp_path}" in child.stdout
@@ -233,8 +233,10 @@ def test_the_saved_run_can_be_loaded_from_its_folders_too() -> None:
     folder = Path(model.peft_config["default"].base_model_name_or_path).parent
     batch = resume_lora.load_blocks()[0]
     for trainable in (None, True):
-        step = load.from_spec(adapter=folder / "adapter", batch=batch, is_trainable=trainable)
-        on_base = load.from_spec(model=folder / "base", adapter=folder / "adapter", batch=batch, is_trainable=trainable)
+        step = load_step.from_spec(adapter=folder / "adapter", batch=batch, is_trainable=trainable)
+        on_base = load_step.from_spec(
+            model=folder / "base", adapter=folder / "adapter", batch=batch, is_trainable=trainable
+        )
         step.model.eval(), on_base.model.eval()
         assert torch.equal(step.run(), on_base.run())  # type: ignore[arg-type]
         assert any(p.requires_grad for p in step.model.parameters()) is bool(trainable)
@@ -244,7 +246,7 @@ def test_an_adapter_on_a_model_that_it_does_not_fit_is_named() -> None:
     model, _ = resume_lora.make()
     adapter = Path(model.peft_config["default"].base_model_name_or_path).parent / "adapter"
     with pytest.raises(GradkitError) as caught:
-        load.from_spec(model=torch.nn.Sequential(torch.nn.Linear(1, 1)), adapter=adapter, batch=torch.ones(1))
+        load_step.from_spec(model=torch.nn.Sequential(torch.nn.Linear(1, 1)), adapter=adapter, batch=torch.ones(1))
     assert caught.value.key == "adapter_failed"
     for language in ("en", "zh"):
         assert str(adapter) in caught.value.text(language)

@@ -21,7 +21,7 @@ from gradkit.cases.vision_memory.adapter_only_trainer import NOTES, batches, tok
 from gradkit.cases.vision_memory.attempts import ATTEMPTS
 from gradkit.cases.vision_memory.mem_adapter_only import MEMConfig, MEMModel, PageStore, render
 from gradkit.cases.vision_memory.verify_gradient_flow import verify_gradient_flow
-from gradkit.report import Report
+from gradkit.report.report import Report
 
 NO_GRADIENT = "element 0 of tensors does not require grad and does not have a grad_fn"
 NEVER_REACHED = ("never_called", "attempt_1", "attempt_2", "attempt_3")

@@ -21,7 +21,7 @@ import torch
 from packaging.version import Version
 
 import gradkit
-from gradkit.report import Report
+from gradkit.report.report import Report
 
 FOLDER = Path(__file__).parent / "cases"
 FAULTY = sorted(path.stem for path in (FOLDER / "faulty").glob("*.py"))

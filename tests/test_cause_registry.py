@@ -12,9 +12,13 @@ from torch import nn
 
 import gradkit
 import gradkit.types
-from gradkit import casefiles, cause_registry, fixes, i18n, verification
-from gradkit.cause_registry import cause, causes
-from gradkit.errors import GradkitError
+from gradkit.api import verify
+from gradkit.core import causes as core_causes
+from gradkit.core import i18n
+from gradkit.core.causes import cause, causes
+from gradkit.core.errors import GradkitError
+from gradkit.report import fix
+from gradkit.teaching import guide
 
 PACKAGE = Path(gradkit.__file__).parent
 RULES = "causes keeping missing raised severed silenced states zeros".split()
@@ -54,7 +58,7 @@ def variants(name: str, language: str) -> set[str]:
 
 @each_cause
 def test_a_cause_has_a_folder_with_its_guide(name: str) -> None:
-    assert {path.name for path in casefiles.folder(name).iterdir()} >= {"case.py", "en.md", "zh.md"}
+    assert {path.name for path in guide.guides_folder(name).iterdir()} >= {"case.py", "en.md", "zh.md"}
 
 
 @each_language
@@ -100,8 +104,8 @@ def test_a_cause_that_no_one_knows_is_named_with_those_that_there_are() -> None:
 
 
 def test_every_cause_is_in_one_family_and_every_family_has_some() -> None:
-    grouped = cause_registry.families()
-    assert tuple(grouped) == cause_registry.FAMILIES
+    grouped = core_causes.families()
+    assert tuple(grouped) == core_causes.FAMILIES
     assert all(grouped.values())
     assert sorted(name for names in grouped.values() for name in names) == list(causes())
 
@@ -109,20 +113,20 @@ def test_every_cause_is_in_one_family_and_every_family_has_some() -> None:
 @each_language
 def test_a_family_has_a_title(language: str) -> None:
     titles = {key for key in i18n.catalogue(language) if key.startswith("guide.family.")}
-    assert titles == {f"guide.family.{family}" for family in cause_registry.FAMILIES}
+    assert titles == {f"guide.family.{family}" for family in core_causes.FAMILIES}
 
 
 def test_every_way_to_derive_a_cure_is_one_that_there_is() -> None:
     ways = {cause(name).change for name in causes()} - {""}
-    assert ways == {"word", *fixes.RULES}
+    assert ways == {"word", *fix.RULES}
     assert all(bool(cause(name).word) == (cause(name).change == "word") for name in causes())
 
 
 def test_a_check_that_a_cause_fails_is_a_point_of_the_verification() -> None:
-    points = {key for keys in verification.GROUPS.values() for key in keys}
+    points = {key for keys in verify.GROUPS.values() for key in keys}
     assert {cause(name).check for name in causes()} - {""} <= points
-    assert cause_registry.failing("nonzero") == ("zero_gradient",)
-    assert cause_registry.failing("no such point") == ()
+    assert core_causes.failing("nonzero") == ("zero_gradient",)
+    assert core_causes.failing("no such point") == ()
 
 
 def test_the_package_hands_out_the_causes_and_their_guides() -> None:

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gradkit import bookshelf, cause_registry, i18n
 from gradkit.cli import COULD_NOT_RUN, FINDINGS, HEALTHY, main
-from gradkit.errors import GradkitError
-from gradkit.guide import guide, markdown
-from gradkit.lab import build_guides, lab_command, lab_environment, start_notebook
+from gradkit.core import causes as core_causes
+from gradkit.core import i18n
+from gradkit.core.errors import GradkitError
+from gradkit.notebook.lab import build_guides, lab_command, lab_environment, start_notebook
+from gradkit.teaching import book
+from gradkit.teaching.guide import guide, markdown
 
 TRAIN = """\
 import torch
@@ -164,7 +166,7 @@ def test_an_unknown_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_fault_of_our_own_is_not_taken_for_a_finding(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cause_registry, "families", lambda: 1 / 0)
+    monkeypatch.setattr(core_causes, "families", lambda: 1 / 0)
     assert main(["guides"]) == COULD_NOT_RUN
     assert "ZeroDivisionError" in capsys.readouterr().err
 
@@ -173,8 +175,8 @@ def test_every_cause_is_listed_with_its_title_below_its_family(capsys: pytest.Ca
     assert main(["guides"]) == HEALTHY
     lines = capsys.readouterr().out.splitlines()
     listed = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
-    assert sorted(listed) == [[cause, guide(cause, "en").title] for cause in cause_registry.causes()]
-    families = cause_registry.families()
+    assert sorted(listed) == [[cause, guide(cause, "en").title] for cause in core_causes.causes()]
+    families = core_causes.families()
     assert [line for line in lines if not line.startswith("  ")] == [
         i18n.words(f"guide.family.{family}", "en") for family in families
     ]
@@ -223,7 +225,7 @@ def test_a_start_notebook_that_is_there_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("language", "name"), [("en", "gradkit-start.ipynb"), ("zh", "gradkit-start.zh.ipynb")])
 def test_the_start_notebook_is_written_in_the_language_of_its_reader(tmp_path: Path, language: str, name: str) -> None:
     assert start_notebook(tmp_path, language) == Path(name)
-    assert (tmp_path / name).read_text(encoding="utf-8") == bookshelf.written("start", language)
+    assert (tmp_path / name).read_text(encoding="utf-8") == book.write_books("start", language)
 
 
 @pytest.mark.parametrize("language", i18n.LANGUAGES)
@@ -237,7 +239,7 @@ def test_in_a_clone_the_notebooks_of_the_guides_are_built_beside_the_others(tmp_
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
     build_guides(tmp_path)
-    assert {path.stem for path in mine.parent.iterdir()} == set(cause_registry.causes())
+    assert {path.stem for path in mine.parent.iterdir()} == set(core_causes.causes())
     assert mine.read_text() == "mine"
     assert not (tmp_path / "notebooks" / "zh").exists()
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import gradkit
-from gradkit.trace import Tracer
+from gradkit.tracing.tracer import Tracer
 
 
 def _chain(length: int) -> tuple[nn.Module, Callable[[], torch.Tensor]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradkit import cuts
-from gradkit.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, UNDECLARED, Verdict
-from gradkit.traces import BLOCK, CHECKPOINT, FUNCTION, SAMPLE, Call, Region, Trace, Value, spot
+from gradkit.core.trace import BLOCK, CHECKPOINT, FUNCTION, SAMPLE, Call, Region, Trace, Value, spot
+from gradkit.diagnosis.facts import cuts
+from gradkit.diagnosis.facts.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, UNDECLARED, Verdict
 
 
 class Recorder:

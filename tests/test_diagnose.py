@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import gradkit
-from gradkit.errors import GradkitError
+from gradkit.core.errors import GradkitError
 from tests import snapshots
 from tests.programs import cut as cut_programs
 from tests.programs import sound as sound_programs

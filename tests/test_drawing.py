@@ -15,16 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gradkit.lettering import columns
 
-from gradkit.cards import cards
-from gradkit.drawing import dot
-from gradkit.errors import GradkitError
-from gradkit.folding import FIRST_GRAPH, chart
-from gradkit.lettering import columns, frame, wide
-from gradkit.outline import MOST
-from gradkit.phrases import Phrases
-from gradkit.records import Edge, Finding, Location, ModuleInfo, Node, Picture
-from gradkit.render import size, svg
+from gradkit.core.errors import GradkitError
+from gradkit.core.records import Edge, Finding, Location, ModuleInfo, Node, Picture
+from gradkit.report.picture.cards import cards
+from gradkit.report.picture.dot import dot
+from gradkit.report.picture.fold import FIRST_GRAPH, chart_of
+from gradkit.report.picture.outline import MOST
+from gradkit.report.picture.render import size, svg
+from gradkit.report.picture.style import framed, is_wide
+from gradkit.report.picture.words import Phrases
 from tests import pictures
 
 GOLDEN = Path(__file__).parent / "goldens" / "drawing"
@@ -169,8 +170,8 @@ def test_a_recurrent_weight_is_linked_once_and_its_further_uses_counted():
 
 def test_auto_is_the_graph_up_to_24_nodes_and_the_map_above():
     assert len(pictures.mlp().nodes) <= FIRST_GRAPH < len(pictures.gpt().nodes)
-    assert chart(pictures.mlp()).view == "graph"
-    assert chart(pictures.gpt()).view == "map"
+    assert chart_of(pictures.mlp()).view == "graph"
+    assert chart_of(pictures.gpt()).view == "map"
 
 
 def test_another_view_is_refused_by_name():
@@ -242,23 +243,23 @@ def test_the_carets_stand_under_the_very_call():
 def test_carets_keep_their_place_behind_chinese():
     text = "    数据 = 网络(输入).detach()"
     column = text.index(".detach") + 1
-    code, carets = frame(Location("拟合.py", 3, column, column + len(".detach()"), "f", text))
+    code, carets = framed(Location("拟合.py", 3, column, column + len(".detach()"), "f", text))
     before = carets.rstrip("^")
-    assert [wide(char) for char in before] == [wide(char) for char in code[: code.index(".detach")]]
+    assert [is_wide(char) for char in before] == [is_wide(char) for char in code[: code.index(".detach")]]
     assert carets.count("^") == len(".detach()")
 
 
 def test_a_long_line_is_shortened_around_the_call():
     text = "    result = " + "first_part(a, b, c) + " * 6 + "kept.detach()" + " + last_part(d, e, f)" * 6
     column = text.index(".detach") + 1
-    code, carets = frame(Location("a.py", 1, column, column + len(".detach()"), "f", text))
+    code, carets = framed(Location("a.py", 1, column, column + len(".detach()"), "f", text))
     assert columns(code) <= 64
     assert (code[0], code[-1]) == ("…", "…")
     assert code[carets.index("^") : carets.rindex("^") + 1] == ".detach()"
 
 
 def test_a_line_without_a_known_expression_has_no_carets():
-    assert frame(Location("a.py", 1, 5, 5, "f", "    x = y")) == ("x = y", "")
+    assert framed(Location("a.py", 1, 5, 5, "f", "    x = y")) == ("x = y", "")
 
 
 @pytest.mark.parametrize(
@@ -422,7 +423,7 @@ def test_a_map_of_random_parts_keeps_every_parameter_and_every_link_between_its_
     links.append(Edge(119, 120, "live"))
     paths = {".".join(node.module.split(".")[:end]) for node in made for end in range(1, 4)} - {""}
     modules = tuple(ModuleInfo(path, "Part", 1, 1, 1, True) for path in sorted(paths))
-    shown = chart(Picture(tuple(made), tuple(links), modules, ()), "map")
+    shown = chart_of(Picture(tuple(made), tuple(links), modules, ()), "map")
     held = [node.number for box in shown.boxes for node in box.members]
     assert len(held) == len(set(held))
     assert {node.number for node in made if node.kind == "parameter"} <= set(held)

@@ -15,10 +15,11 @@ import pytest
 import torch
 
 import gradkit
-from gradkit import compiled, edits, fixes, frames, imported, provenance
-from gradkit.errors import GradkitError
-from gradkit.records import Finding
-from gradkit.report import Report
+from gradkit.core.errors import GradkitError
+from gradkit.core.records import Finding
+from gradkit.report import fix
+from gradkit.report.report import Report
+from gradkit.source import imported, locations, provenance
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"
 CLASS = """class {name}(nn.Module):
@@ -73,7 +74,7 @@ def test_of_a_file_that_was_not_edited_the_line_is_shown_and_its_change_offered(
     report, finding = place.diagnose(place.load(HEAD + NET).Net())
     assert finding.location is not None
     assert "y = self.a(x).detach()" in report.text("en")
-    assert fixes.derive(finding)
+    assert fix.derive_change(finding)
     assert not finding.location.changed
     assert not says_so(report)
 
@@ -88,7 +89,7 @@ def test_another_class_on_the_line_is_neither_shown_nor_changed(place: Workplace
     assert says_so(report)
     assert "^" not in report.text("en")
     assert "self.a(x)" not in report.text("en") + report.html("en")
-    assert fixes.derive(finding) == ()
+    assert fix.derive_change(finding) == ()
 
 
 def test_the_data_for_scripts_say_that_the_file_changed(place: Workplace, tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_an_edit_of_the_code_that_ran_is_seen(place: Workplace, edit: Callable[[
     place.write(edit(HEAD + NET))
     report, finding = place.diagnose(net)
     assert says_so(report)
-    assert fixes.derive(finding) == ()
+    assert fix.derive_change(finding) == ()
 
 
 def test_a_file_that_stopped_being_text_is_seen(place: Workplace) -> None:
@@ -129,7 +130,7 @@ def test_a_file_that_stopped_being_text_is_seen(place: Workplace) -> None:
     place.file.write_bytes(b"# \xff\xfe\n" + place.file.read_bytes())
     report, finding = place.diagnose(net)
     assert says_so(report)
-    assert fixes.derive(finding) == ()
+    assert fix.derive_change(finding) == ()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_what_was_read_before_the_edit_is_still_shown_and_no_change_offered(plac
     assert (finding.location.line, finding.location.text.strip()) == (11, "y = self.a(x).detach()")
     assert says_so(report)
     assert "^^^" in report.text("en")
-    assert fixes.derive(finding) == ()
+    assert fix.derive_change(finding) == ()
 
 
 def test_a_report_from_before_the_edit_still_shows_the_lines_around_as_they_were(place: Workplace) -> None:
@@ -169,7 +170,7 @@ def test_a_report_from_before_the_edit_still_shows_the_lines_around_as_they_were
     before = report.text("en")
     place.write((HEAD + NET).replace("return self.b(y).sum()", "return torch.zeros(())"))
     assert "return self.b(y).sum()" in report.text("en")
-    assert fixes.derive(finding) == ()
+    assert fix.derive_change(finding) == ()
     assert before.count("detach()") > report.text("en").count("detach()")  # the change is no longer offered
 
 
@@ -180,7 +181,7 @@ def test_after_a_reload_the_new_line_is_shown(place: Workplace) -> None:
     report, finding = place.diagnose(importlib.reload(module).Net())
     assert finding.location is not None
     assert finding.location.line == 21
-    assert fixes.derive(finding)
+    assert fix.derive_change(finding)
     assert not says_so(report)
 
 
@@ -191,16 +192,16 @@ def test_after_a_reload_an_old_model_is_still_told_as_changed(place: Workplace) 
     importlib.reload(module)
     report, finding = place.diagnose(net)
     assert says_so(report)
-    assert fixes.derive(finding) == ()
+    assert fix.derive_change(finding) == ()
 
 
 def test_a_change_is_not_written_into_a_file_that_was_edited_meanwhile(place: Workplace) -> None:
     _, finding = place.diagnose(place.load(HEAD + NET).Net())
-    made = fixes.derive(finding)
+    made = fix.derive_change(finding)
     assert finding.location is not None
     place.write(HEAD + TEACHER + "\n\n" + NET)
     with pytest.raises(GradkitError) as caught:
-        edits.apply(place.file, made, finding.location.digest)
+        fix.apply_edit(place.file, made, finding.location.digest)
     assert caught.value.key == "edit_changed"
     assert place.file.read_text() == HEAD + TEACHER + "\n\n" + NET
 
@@ -208,10 +209,10 @@ def test_a_change_is_not_written_into_a_file_that_was_edited_meanwhile(place: Wo
 def test_what_gradkit_itself_wrote_and_nobody_imported_yet_counts_as_changed(place: Workplace) -> None:
     net = place.load(HEAD + NET).Net()
     _, finding = place.diagnose(net)
-    edits.apply(place.file, fixes.derive(finding))
+    fix.apply_edit(place.file, fix.derive_change(finding))
     report, again = place.diagnose(net)
     assert says_so(report)
-    assert fixes.derive(again) == ()
+    assert fix.derive_change(again) == ()
 
 
 def test_a_deleted_file_is_not_called_edited(place: Workplace) -> None:
@@ -220,7 +221,7 @@ def test_a_deleted_file_is_not_called_edited(place: Workplace) -> None:
     report, finding = place.diagnose(net)
     assert finding.location is not None
     assert (finding.location.line, finding.location.text) == (11, "")
-    assert fixes.derive(finding) == ()
+    assert fix.derive_change(finding) == ()
     assert not says_so(report)
 
 
@@ -283,8 +284,8 @@ def test_every_kind_of_function_belongs_to_its_own_text() -> None:
     made = compile(ALL_KINDS, "kinds.py", "exec", dont_inherit=True)
     codes = [code for code in made.co_consts if hasattr(code, "co_code")]
     assert len(codes) >= 7
-    assert all(compiled.holds(ALL_KINDS, code) for code in (made, *codes))
-    assert not any(compiled.holds("\n" + ALL_KINDS, code) for code in (made, *codes))
+    assert all(provenance.compiles_to(ALL_KINDS, code) for code in (made, *codes))
+    assert not any(provenance.compiles_to("\n" + ALL_KINDS, code) for code in (made, *codes))
 
 
 @pytest.mark.parametrize(("was", "now"), [("2.0", "2"), ("{1, 2, 3}", "{1, 2, 4}"), ("x * 2", "x + 2")])
@@ -292,7 +293,7 @@ def test_another_constant_or_operator_is_another_function(was: str, now: str) ->
     code = functions(ALL_KINDS, Path("kinds.py"))["comprehension"].__code__
     inner = [one for one in code.co_consts if hasattr(one, "co_code")]  # before Python 3.12
     changed = ALL_KINDS.replace(was, now)
-    assert not all(compiled.holds(changed, one) for one in (code, *inner))
+    assert not all(provenance.compiles_to(changed, one) for one in (code, *inner))
 
 
 def test_code_compiled_with_a_future_that_its_file_does_not_name_belongs_to_it(tmp_path: Path) -> None:
@@ -314,7 +315,7 @@ def test_asserts_that_pytest_has_rewritten_are_no_edit(tmp_path: Path, monkeypat
     space: dict[str, Any] = {}
     exec(compile(tree, str(file), "exec", dont_inherit=True), space)
     code = space["test_f"].__code__
-    assert not compiled.holds(text, code)
+    assert not provenance.compiles_to(text, code)
     assert not read(code, file, text).changed
     assert read(code, file, text.replace("y = x + 1", "z = y = x + 1")).changed
 
@@ -341,7 +342,7 @@ def test_what_an_import_hook_made_of_a_file_is_no_edit(tmp_path: Path, monkeypat
     module = module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "hooked_module", module)
     spec.loader.exec_module(module)
-    assert not compiled.holds(text, module.f.__code__)
+    assert not provenance.compiles_to(text, module.f.__code__)
     assert not imported.read(str(file), module.f.__code__).changed
     assert read(module.f.__code__, file, text.replace("x.detach()", "x.clone()")).changed
 
@@ -378,13 +379,13 @@ def test_a_function_left_over_by_a_reload_does_not_silence_the_search(place: Wor
     place.write(FROZEN.format(line=FREEZES))
     importlib.reload(module)
     assert hasattr(module, "old")
-    assert frames.tree_of(str(place.file)) is not None
+    assert locations.tree_of(str(place.file)) is not None
 
 
 def test_an_edit_of_module_level_code_silences_the_search(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     text = HEAD + NET + "\nnet = Net()\n"
     place.load(text + "net.a.requires_grad_(False)\n")
-    assert frames.tree_of(str(place.file)) is not None
+    assert locations.tree_of(str(place.file)) is not None
     place.write(text + "net.b.requires_grad_(False)  # now\n")
-    assert frames.tree_of(str(place.file)) is None
+    assert locations.tree_of(str(place.file)) is None

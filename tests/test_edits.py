@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gradkit import edits, fixes
-from gradkit.errors import GradkitError
-from gradkit.fixes import Change
-from gradkit.records import Finding, Location
+from gradkit.core.errors import GradkitError
+from gradkit.core.records import Finding, Location
+from gradkit.report import fix
+from gradkit.report.fix import Change
 
 TEXT = "import torch\n\n\ndef f(x):\n    y = x.detach()\n    return y\n"
 
@@ -24,18 +24,18 @@ def file(tmp_path: Path) -> Path:
 
 
 def change(path: Path) -> tuple[Change, ...]:
-    return fixes.derive(Finding("detach", Location(str(path), 5, 10, 19, "f", "    y = x.detach()", 5)))
+    return fix.derive_change(Finding("detach", Location(str(path), 5, 10, 19, "f", "    y = x.detach()", 5)))
 
 
 def test_a_change_is_written_and_the_file_as_it_was_is_kept_beside_it(file: Path) -> None:
-    edit = edits.apply(file, change(file))
+    edit = fix.apply_edit(file, change(file))
     assert file.read_text() == TEXT.replace(".detach()", "")
     assert edit.copy.read_text() == TEXT
     assert edit.copy.parent == file.parent
 
 
 def test_undo_brings_back_every_byte_and_leaves_no_copy(file: Path) -> None:
-    edits.undo(edits.apply(file, change(file)))
+    fix.undo_edit(fix.apply_edit(file, change(file)))
     assert file.read_bytes() == TEXT.encode()
     assert [path.name for path in file.parent.iterdir()] == ["train.py"]
 
@@ -44,7 +44,7 @@ def test_line_ends_byte_order_mark_and_mode_stay(file: Path) -> None:
     before = b"\xef\xbb\xbf" + TEXT.replace("\n", "\r\n").encode()
     file.write_bytes(before)
     file.chmod(0o754)
-    edits.apply(file, change(file))
+    fix.apply_edit(file, change(file))
     assert file.read_bytes() == before.replace(b".detach()", b"")
     assert stat.S_IMODE(file.stat().st_mode) == 0o754
 
@@ -52,7 +52,7 @@ def test_line_ends_byte_order_mark_and_mode_stay(file: Path) -> None:
 def test_a_file_in_another_encoding_keeps_it(file: Path) -> None:
     before = ("# -*- coding: latin-1 -*-\n# caf\xe9" + TEXT[len("import torch\n") :]).encode("latin-1")
     file.write_bytes(before)
-    edits.apply(file, [Change("-", 5, "    y = x.detach()"), Change("+", 5, "    y = x")])
+    fix.apply_edit(file, [Change("-", 5, "    y = x.detach()"), Change("+", 5, "    y = x")])
     assert file.read_bytes() == before.replace(b".detach()", b"")
 
 
@@ -61,14 +61,14 @@ def test_a_block_is_taken_away_and_its_body_pulled_out(file: Path) -> None:
         "import torch\n\n\ndef f(x):\n    with torch.no_grad():\n        y = x + 1\n        y = y * 2\n    return y\n"
     )
     spot = Location(str(file), 5, 10, 25, "f", "    with torch.no_grad():", 5)
-    edits.apply(file, fixes.derive(Finding("no_grad_block", spot)))
+    fix.apply_edit(file, fix.derive_change(Finding("no_grad_block", spot)))
     assert file.read_text() == "import torch\n\n\ndef f(x):\n    y = x + 1\n    y = y * 2\n    return y\n"
 
 
 def test_a_second_change_keeps_a_second_copy(file: Path) -> None:
-    first = edits.apply(file, change(file))
+    first = fix.apply_edit(file, change(file))
     file.write_text(TEXT)
-    second = edits.apply(file, change(file))
+    second = fix.apply_edit(file, change(file))
     assert first.copy != second.copy
     assert first.copy.exists()
 
@@ -77,23 +77,23 @@ def test_a_line_that_is_not_what_it_was_is_left_alone(file: Path) -> None:
     made = change(file)
     file.write_text(TEXT.replace("y = x.detach()", "y = x.detach() * 2"))
     with pytest.raises(GradkitError, match=r"train\.py.*5|5.*train\.py"):
-        edits.apply(file, made)
+        fix.apply_edit(file, made)
     assert "* 2" in file.read_text()
     assert len(list(file.parent.iterdir())) == 1
 
 
 def test_what_would_be_no_python_any_more_is_not_written(file: Path) -> None:
     with pytest.raises(GradkitError) as caught:
-        edits.apply(file, [Change("-", 5, "    y = x.detach()"), Change("+", 5, "    y = (x")])
+        fix.apply_edit(file, [Change("-", 5, "    y = x.detach()"), Change("+", 5, "    y = (x")])
     assert caught.value.key == "edit_breaks"
     assert file.read_text() == TEXT
 
 
 def test_what_a_person_wrote_after_the_change_is_not_undone(file: Path) -> None:
-    edit = edits.apply(file, change(file))
+    edit = fix.apply_edit(file, change(file))
     file.write_text(file.read_text() + "# mine\n")
     with pytest.raises(GradkitError) as caught:
-        edits.undo(edit)
+        fix.undo_edit(edit)
     assert caught.value.key == "edit_changed_since"
     assert file.read_text().endswith("# mine\n")
     assert edit.copy.read_text() == TEXT
@@ -105,7 +105,7 @@ def test_a_failure_in_the_middle_leaves_the_file_and_no_litter(file: Path, monke
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(GradkitError, match="No space left"):
-        edits.apply(file, change(file))
+        fix.apply_edit(file, change(file))
     assert file.read_text() == TEXT
     assert [path.name for path in file.parent.iterdir()] == ["train.py"]
 
@@ -113,10 +113,10 @@ def test_a_failure_in_the_middle_leaves_the_file_and_no_litter(file: Path, monke
 def test_a_link_stays_a_link(file: Path) -> None:
     link = file.with_name("link.py")
     link.symlink_to(file)
-    edits.apply(link, change(link))
+    fix.apply_edit(link, change(link))
     assert link.is_symlink()
     assert ".detach()" not in file.read_text()
 
 
 def test_a_cell_of_a_notebook_is_no_file_to_write() -> None:
-    assert not edits.possible("/tmp/ipykernel_1/123.py", [Change("-", 1, "x")])
+    assert not fix.edit_possible("/tmp/ipykernel_1/123.py", [Change("-", 1, "x")])

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from gradkit import GradkitError, specs, trainings
+from gradkit import GradkitError
 from gradkit.cli import COULD_NOT_RUN, FINDINGS, HEALTHY, main
-from gradkit.widgets import namespace, request, suggest
+from gradkit.load import specs
+from gradkit.notebook import request
+from gradkit.source import training_loops
 
 REPO = Path(__file__).parents[1]
 PROGRAM = """\
@@ -323,28 +325,28 @@ ONLY_NAMED = {
 @pytest.mark.parametrize("source", WHOLE.values(), ids=WHOLE)
 def test_a_whole_training_is_told_and_not_proposed(source: str) -> None:
     tree = ast.parse(source)
-    assert trainings.training(tree, "main")
-    assert "main" not in trainings.proposed(tree)
+    assert training_loops.training(tree, "main")
+    assert "main" not in training_loops.proposed(tree)
 
 
 @pytest.mark.parametrize("source", A_STEP.values(), ids=A_STEP)
 def test_a_step_is_proposed(source: str) -> None:
     tree = ast.parse(source)
-    assert not trainings.training(tree, "step")
-    assert trainings.proposed(tree) == ["step"]
+    assert not training_loops.training(tree, "step")
+    assert training_loops.proposed(tree) == ["step"]
 
 
 @pytest.mark.parametrize("source", ONLY_NAMED.values(), ids=ONLY_NAMED)
 def test_a_step_with_a_loop_of_its_own_is_run_if_named_and_not_proposed(source: str) -> None:
     tree = ast.parse(source)
     name = next(one.name for one in tree.body if isinstance(one, ast.FunctionDef))
-    assert not trainings.training(tree, name)
-    assert trainings.proposed(tree) == []
+    assert not training_loops.training(tree, name)
+    assert training_loops.proposed(tree) == []
 
 
 def test_the_panel_proposes_no_whole_training(tmp_path: Path) -> None:
     program(top=LOOP)
-    assert suggest.specs(tmp_path) == ("train.py:step",)
+    assert request.suggested_specs(tmp_path) == ("train.py:step",)
 
 
 def test_the_panel_runs_no_whole_training() -> None:
@@ -358,4 +360,4 @@ def test_the_panel_runs_no_whole_training() -> None:
 def test_the_panel_picks_no_whole_training_of_a_notebook() -> None:
     program(top=LOOP)
     made = specs.load_file(Path("train.py"))
-    assert namespace.steps({"main": made.main, "step": made.step}) == ["step"]
+    assert request.notebook_steps({"main": made.main, "step": made.step}) == ["step"]

@@ -13,11 +13,16 @@ from torch import nn
 from torch.nn import functional as F
 
 import gradkit
-from gradkit import attempts, emptying, faults, interventions, mending, questions, reach, replay, standins, vanishing
-from gradkit.interventions import Intervention, Moment, Together
-from gradkit.ledger import Ledger
-from gradkit.outcome import Run, Session
-from gradkit.preserve import Preserved
+from gradkit.core import attempts
+from gradkit.diagnosis.experiments import gradients, hook_probe, undo_cuts, undo_errors
+from gradkit.source import faults
+from gradkit.state import holders
+from gradkit.state.preserve import Preserved
+from gradkit.tracing import backward as tracing_backward
+from gradkit.tracing import interventions as tracing_interventions
+from gradkit.tracing.interventions import Intervention, Moment, Together
+from gradkit.tracing.ledger import Ledger
+from gradkit.tracing.run import Run, Session
 from tests.programs.shared import batch, pair
 
 Step = Callable[[], Any]
@@ -30,7 +35,7 @@ class PlantedError(Exception):
 def _in_gradkit(source: str) -> Any:
     """A function as if it were written in gradkit: a file of the tests is a user's."""
     names = {"PlantedError": PlantedError}
-    exec(compile(source, interventions.__file__, "exec"), names)
+    exec(compile(source, tracing_interventions.__file__, "exec"), names)
     return names["broken"]
 
 
@@ -132,7 +137,7 @@ RAISING = (
 
 
 @pytest.mark.parametrize("raising", RAISING)
-@pytest.mark.parametrize("intervention", [Intervention, mending.SaveCopies, questions.WatchNan])
+@pytest.mark.parametrize("intervention", [Intervention, undo_errors.SaveCopies, gradients.WatchNan])
 def test_the_step_is_told_to_have_raised_an_error(raising: Step, intervention: Callable[[], Intervention]) -> None:
     model = pair()
 
@@ -331,15 +336,15 @@ def a_kept_value() -> tuple[nn.Module, Step]:
 
 
 PLACES = (
-    (a_cut, replay.UndoCuts, "_kind", "replay"),
-    (an_overwrite, mending.SaveCopies, "_hand_out", "mend"),
-    (an_overwrite, mending.SaveCopies, "before_write", "mend"),
-    (a_past, mending.LetGo, "_let_go", "mend"),
-    (a_hook, standins.Hook, "_say", "hooks"),
-    (nan, questions.WatchNan, "after_call", "questions"),
-    (nan, reach, "_finite", "questions"),
-    (all_zero, vanishing, "_why", "questions"),
-    (a_kept_value, emptying, "empty", "stale"),
+    (a_cut, undo_cuts.UndoCuts, "_kind", "replay"),
+    (an_overwrite, undo_errors.SaveCopies, "_hand_out", "mend"),
+    (an_overwrite, undo_errors.SaveCopies, "before_write", "mend"),
+    (a_past, undo_errors.LetGo, "_let_go", "mend"),
+    (a_hook, hook_probe.Hook, "_say", "hooks"),
+    (nan, gradients.WatchNan, "after_call", "questions"),
+    (nan, tracing_backward, "_finite", "questions"),
+    (all_zero, gradients, "_why", "questions"),
+    (a_kept_value, holders, "empty", "stale"),
 )
 
 

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 import gradkit
-from gradkit import frames
-from gradkit.records import Location
-from gradkit.report import Report
+from gradkit.core.records import Location
+from gradkit.report.report import Report
+from gradkit.source import frames, locations
 
 PROGRAM = """\
 import torch
@@ -160,7 +160,7 @@ def caught(source: str) -> Location:
     filename = f"/home/ann/{abs(hash(source))}.py"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     exec(compile(source, filename, "exec"), {"here": here, "x": Thing(), "__name__": "__main__"})
-    return frames.locate(points[-1])
+    return locations.locate(points[-1])
 
 
 def pointed_at(spot: Location) -> str:
@@ -233,7 +233,7 @@ def test_a_tab_is_one_column() -> None:
 def test_a_line_that_cannot_be_parsed_is_taken_whole() -> None:
     filename = "/home/ann/broken.py"
     linecache.cache[filename] = (9, None, ["def f(:\n", "    x = 1  # one\n"], filename)
-    spot = frames.whole_line(compile("", filename, "exec"), 2)
+    spot = locations.whole_line(compile("", filename, "exec"), 2)
     assert (pointed_at(spot), spot.column) == ("x = 1", 5)
 
 
@@ -253,13 +253,13 @@ class Outer:
 
 
 def test_a_function_is_called_by_its_classes_and_functions() -> None:
-    assert frames.qualified_name(code_of(Outer.Inner.method)) == "Outer.Inner.method"
-    assert frames.qualified_name(code_of(Outer.Inner().method())) == "Outer.Inner.method.local"
+    assert locations.qualified_name(code_of(Outer.Inner.method)) == "Outer.Inner.method"
+    assert locations.qualified_name(code_of(Outer.Inner().method())) == "Outer.Inner.method.local"
 
 
 def test_before_python_3_11_the_name_is_found_in_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames.sys, "version_info", (3, 10, 0))
-    assert frames.qualified_name(code_of(Outer.Inner.method)) == "Outer.Inner.method"
+    assert locations.qualified_name(code_of(Outer.Inner.method)) == "Outer.Inner.method"
 
 
 # -- the way out ------------------------------------------------------------------------------------------------------

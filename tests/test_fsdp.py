@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 import gradkit
-from gradkit import ranks
-from gradkit.errors import GradkitError
+from gradkit.core.errors import GradkitError
+from gradkit.tracing import ranks
 
 REPO = Path(__file__).parents[1]
 SHORT, LONG = 0.3, 20.0

@@ -13,11 +13,12 @@ import traitlets
 from torch import nn
 
 import gradkit
-from gradkit import cards, drawing, i18n, render, torchviz_view
-from gradkit.errors import GradkitError
-from gradkit.folding import chart
-from gradkit.torchviz_kept import Kept
-from gradkit.widgets.graph_view import GraphView, PictureView
+from gradkit.core import i18n
+from gradkit.core.errors import GradkitError
+from gradkit.notebook.graph_view import GraphView, PictureView
+from gradkit.report.picture import cards, dot, render, torchviz_view
+from gradkit.report.picture.fold import chart_of
+from gradkit.report.picture.torchviz_kept import Kept
 from tests import pictures
 
 
@@ -31,7 +32,7 @@ def test_drawing_and_cards_travel_gzipped_together():
 
 
 def test_the_parcel_of_a_large_drawing_is_small():
-    svg = render.svg(drawing.dot(pictures.gpt(), "graph", "en"))
+    svg = render.svg(dot.dot(pictures.gpt(), "graph", "en"))
     assert len(GraphView(svg=svg, node_info=cards.cards(pictures.gpt(), "graph", "en")).packed) < 0.2 * len(svg)
 
 
@@ -70,7 +71,7 @@ def test_the_view_can_be_switched_and_modules_unfolded():
     titles = {card["title"] for card in parcel(view)["info"].values()}
     assert "transformer.h.7" in titles
     view.view = "graph"
-    assert parcel(view)["info"].keys() == {str(box.number) for box in chart(pictures.gpt(), "near").boxes}
+    assert parcel(view)["info"].keys() == {str(box.number) for box in chart_of(pictures.gpt(), "near").boxes}
 
 
 def test_a_new_picture_replaces_the_old_one():
@@ -114,7 +115,7 @@ def test_a_view_without_a_picture_is_empty_until_it_gets_one():
     view = PictureView(language="en")
     assert view.packed == b""
     view.picture = pictures.mlp()
-    assert parcel(view)["svg"] == render.svg(drawing.dot(pictures.mlp(), view.view, "en"))
+    assert parcel(view)["svg"] == render.svg(dot.dot(pictures.mlp(), view.view, "en"))
 
 
 def test_what_can_be_saved_is_named_after_the_model_the_cause_and_the_view():

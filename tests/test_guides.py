@@ -15,13 +15,15 @@ import pytest
 import torch
 
 import gradkit
-from gradkit import beliefs, casefiles, cause_registry
-from gradkit.errors import GradkitError
-from gradkit.guide import STEPS, guide, markdown
-from gradkit.report import Report
+from gradkit.core import causes
+from gradkit.core.errors import GradkitError
+from gradkit.report.report import Report
+from gradkit.teaching import claim as teaching_claim
+from gradkit.teaching import guide
+from gradkit.teaching.guide import STEPS, guide, markdown
 
-CAUSES = cause_registry.causes()
-FOLDER = casefiles.folder("detach").parent
+CAUSES = causes.causes()
+FOLDER = guide.guides_folder("detach").parent
 NO_GUIDES = ("__init__.py", "__pycache__")
 DIRECTIVE = re.compile(r"^\{\{.*\}\}$", re.MULTILINE)
 HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
@@ -46,13 +48,13 @@ def page(cause: str, language: str) -> str:
 
 
 def experiments(cause: str) -> dict[str, Callable[[], None]]:
-    found = vars(casefiles.load_case(cause)).items()
+    found = vars(guide.load_case(cause)).items()
     return {name.removeprefix("experiment_"): run for name, run in found if name.startswith("experiment_")}
 
 
 def program(cause: str, maker: str) -> tuple[torch.nn.Module, Any, dict[str, torch.Tensor]]:
     """A guide's program, and what should train in it, as it is before the first step (which may replace it)."""
-    module = casefiles.load_case(cause)
+    module = guide.load_case(cause)
     model, step = getattr(module, maker)()
     wanted = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if maker == "make" and hasattr(module, "SHOULD_TRAIN"):
@@ -107,7 +109,7 @@ def leaves(loss: torch.Tensor) -> set[int]:
 
 
 def diagnosed(cause: str, maker: str) -> Report:
-    module = casefiles.load_case(cause)
+    module = guide.load_case(cause)
     model, step = getattr(module, maker)()
     should_train, optimizer = getattr(module, "SHOULD_TRAIN", None), getattr(step, "optimizer", None)
     return gradkit.diagnose(step, model=model, should_train=should_train, optimizer=optimizer)
@@ -132,7 +134,7 @@ def test_an_unknown_language_is_named() -> None:
 
 def test_a_part_that_the_program_has_not_is_named() -> None:
     with pytest.raises(GradkitError, match="nowhere"):
-        casefiles.region("detach", "nowhere")
+        guide.region("detach", "nowhere")
 
 
 @each_language
@@ -161,10 +163,10 @@ def test_the_text_holds_no_code_of_its_own(cause: str, language: str) -> None:
 @each_language
 def test_the_last_step_names_the_beliefs_that_have_to_do_with_the_cause(language: str) -> None:
     last = guide("detach", language).steps[-1].markdown
-    for claim in beliefs.about("detach", language):
+    for claim in teaching_claim.claims_about("detach", language):
         assert claim.belief in last
         assert f"gradkit claims {claim.id}" in last
-    assert len(beliefs.about("detach", language)) >= 3
+    assert len(teaching_claim.claims_about("detach", language)) >= 3
 
 
 @each_cause
@@ -274,7 +276,7 @@ FAILURES: dict[str, Callable[[str, str], None]] = {
 
 @each_cause
 def test_the_wrong_program_fails_as_its_guide_says(cause: str) -> None:
-    kind, _, message = casefiles.load_case(cause).FAILS.partition(": ")
+    kind, _, message = guide.load_case(cause).FAILS.partition(": ")
     FAILURES[kind](cause, message)
 
 
@@ -289,14 +291,14 @@ def test_every_way_to_fail_is_told_to_contributors(language: str) -> None:
 def test_the_cured_program_gives_every_trainable_parameter_a_gradient(cause: str) -> None:
     _, step, wanted = program(cause, "make_fixed")
     loss = step()
-    if casefiles.load_case(cause).FAILS != "hardly moved":
+    if guide.load_case(cause).FAILS != "hardly moved":
         loss.backward()
-    assert wanted.keys() >= set(getattr(casefiles.load_case(cause), "SHOULD_TRAIN", ()))
+    assert wanted.keys() >= set(getattr(guide.load_case(cause), "SHOULD_TRAIN", ()))
     assert wanted
     assert starved(wanted) == []
 
 
-@pytest.mark.parametrize("cause", [cause for cause in CAUSES if "step.optimizer = " in casefiles.source(cause)])
+@pytest.mark.parametrize("cause", [cause for cause in CAUSES if "step.optimizer = " in guide.case_source(cause)])
 def test_the_optimizer_of_the_cured_program_moves_every_trainable_parameter(cause: str) -> None:
     _, step, wanted = program(cause, "make_fixed")
     step().backward()
@@ -305,11 +307,11 @@ def test_the_optimizer_of_the_cured_program_moves_every_trainable_parameter(caus
 
 @each_cause
 def test_the_wrong_part_holds_the_line_to_change(cause: str) -> None:
-    lines = casefiles.source(cause).splitlines()
+    lines = guide.case_source(cause).splitlines()
     part = "layers" if any(line.strip() == "# [layers]" for line in lines) else "wrong"
-    for number in casefiles.cut_lines(cause):
-        assert lines[number - 1].removesuffix("# CUT").strip() in casefiles.region(cause, part)
-    assert casefiles.cut_lines(cause)
+    for number in guide.cut_lines(cause):
+        assert lines[number - 1].removesuffix("# CUT").strip() in guide.region(cause, part)
+    assert guide.cut_lines(cause)
 
 
 @pytest.mark.parametrize("cause", [cause for cause in CAUSES if cause != "unknown"])
@@ -318,14 +320,14 @@ def test_the_engine_names_cause_and_line_of_the_wrong_program(cause: str) -> Non
     found = [(finding.cause, finding.location and finding.location.line) for finding in report.findings]
     assert not report.healthy
     assert found[0][0] == cause, found
-    assert found[0][1] in casefiles.cut_lines(cause), found
+    assert found[0][1] in guide.cut_lines(cause), found
     assert Path(report.findings[0].location.file) == FOLDER / cause / "case.py"
 
 
 def test_the_engine_says_what_it_saw_of_the_program_that_it_does_not_know() -> None:
     (finding,) = diagnosed("unknown", "make").findings
     assert (finding.cause, finding.location) == ("unknown", None)
-    assert casefiles.load_case("unknown").FAILS.partition(": ")[2] in finding.facts["error"]
+    assert guide.load_case("unknown").FAILS.partition(": ")[2] in finding.facts["error"]
 
 
 @each_cause

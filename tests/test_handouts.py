@@ -10,8 +10,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from gradkit import bookshelf, i18n
 from gradkit.cli import COULD_NOT_RUN, HEALTHY, main
+from gradkit.core import i18n
+from gradkit.teaching import book
 
 REPO = Path(__file__).parents[1]
 
@@ -23,7 +24,7 @@ def test_a_notebook_is_written_as_the_repository_has_it_and_as_its_book_says(
     written = [tmp_path / "mine" / "en" / "start.ipynb", tmp_path / "mine" / "en" / "guides" / "detach.ipynb"]
     assert capsys.readouterr().out.splitlines() == [str(path) for path in written]
     assert written[0].read_bytes() == (REPO / "notebooks" / "en" / "start.ipynb").read_bytes()
-    assert written[1].read_bytes() == bookshelf.written("guides/detach", "en").encode()
+    assert written[1].read_bytes() == book.write_books("guides/detach", "en").encode()
     assert not list(tmp_path.rglob(i18n.MARKER))
 
 
@@ -38,14 +39,14 @@ def test_both_languages_lie_side_by_side_and_the_chinese_ones_speak_chinese(tmp_
 
 def test_without_names_all_are_written(tmp_path: Path) -> None:
     assert main(["notebooks", str(tmp_path), "--language", "zh"]) == HEALTHY
-    assert len(list(tmp_path.rglob("*.ipynb"))) == len(bookshelf.names())
+    assert len(list(tmp_path.rglob("*.ipynb"))) == len(book.book_names())
 
 
 def test_as_a_script_it_has_cells_and_runs(tmp_path: Path) -> None:
     assert main(["notebooks", str(tmp_path), "guides/detach", "--as", "py"]) == HEALTHY
     script = tmp_path / "en" / "guides" / "detach.py"
     text = script.read_text(encoding="utf-8")
-    code = [cell for cell in bookshelf.notebook("guides/detach", "en").cells if cell.cell_type == "code"]
+    code = [cell for cell in book.notebook("guides/detach", "en").cells if cell.cell_type == "code"]
     assert text.startswith("# %% [markdown]\n# # detach() stands")
     assert text.count("\n# %%\n") == len(code)
     ran = subprocess.run(
@@ -95,7 +96,7 @@ def test_without_a_folder_they_are_listed_with_their_titles(capsys: pytest.Captu
     assert main(["notebooks", "--language", "zh"]) == HEALTHY
     listed = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     assert ["guides/detach", "detach() 挡在了通往损失的路上"] in listed
-    assert len(listed) == len(bookshelf.names())
+    assert len(listed) == len(book.book_names())
 
 
 def test_a_look_of_the_slides_that_was_changed_is_not_written_over(tmp_path: Path) -> None:

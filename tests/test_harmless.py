@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import gradkit
-from gradkit.report import Report
+from gradkit.report.report import Report
 from tests.programs import cut as cut_programs
 from tests.programs import sound as sound_programs
 from tests.programs.shared import Built, batch, pair, small

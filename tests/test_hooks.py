@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import gradkit
-from gradkit import hooks
-from gradkit.hooks import Transparent
-from gradkit.tampering import FINE, ZERO, Watch, state
+from gradkit.diagnosis.experiments.hook_probe import FINE, ZERO, GradientWatch, gradient_state
+from gradkit.diagnosis.experiments.hooks import Transparent
+from gradkit.diagnosis.facts import hooks
 from tests.programs import cut as cut_programs
 from tests.programs.shared import batch, pair
 
@@ -47,14 +47,14 @@ def leaf() -> torch.Tensor:
     ids=["function", "lambda", "object", "method", "partial", "decorated"],
 )
 def test_a_hook_of_the_users_is_known_in_any_form(hook: Callable[..., Any]) -> None:
-    code = hooks.of_user(hook)
+    code = hooks.users_hooks(hook)
     assert code is not None
     assert code.co_filename == __file__
 
 
 @pytest.mark.parametrize("hook", [torch.zeros_like, nn.Linear(1, 1), [].append, functools.partial(print, 1)])
 def test_what_a_library_wrote_is_no_hook_of_the_users(hook: Callable[..., Any]) -> None:
-    assert hooks.of_user(hook) is None
+    assert hooks.users_hooks(hook) is None
 
 
 def test_a_hook_of_a_librarys_acts_as_ever() -> None:
@@ -114,9 +114,9 @@ def test_hooks_that_are_to_act_do_so() -> None:
 # -- what a hook does with the gradient -------------------------------------------------------------------------------
 
 
-def watched(hook: Callable[[torch.Tensor], Any]) -> Watch:
+def watched(hook: Callable[[torch.Tensor], Any]) -> GradientWatch:
     grad = torch.ones(3)
-    with Watch([grad], hook.__code__) as watch:
+    with GradientWatch([grad], hook.__code__) as watch:
         hook(grad)
     del grad
     return watch
@@ -141,7 +141,7 @@ def test_a_gradient_that_an_optimizer_steps_by_is_used() -> None:
     weight = leaf()
     weight.grad = torch.ones(3)
     optimizer = torch.optim.SGD([weight], lr=0.1)
-    with Watch([weight.grad], None) as watch:
+    with GradientWatch([weight.grad], None) as watch:
         optimizer.step()
         optimizer.zero_grad()
     assert watch.kept()
@@ -154,15 +154,15 @@ def test_the_line_is_the_one_where_it_became_zero() -> None:
         return gone.reshape(3).contiguous()
 
     grad = torch.ones(3)
-    with Watch([grad], hook.__code__) as watch:
+    with GradientWatch([grad], hook.__code__) as watch:
         made = hook(grad)
     point = watch.point_of(made)
     assert point is not None
-    assert gradkit.frames.line_of(point) == hook.__code__.co_firstlineno + 2
+    assert gradkit.source.frames.line_of(point) == hook.__code__.co_firstlineno + 2
 
 
 def test_no_gradient_counts_as_zero_and_an_empty_one_as_fine() -> None:
-    assert (state(None), state(torch.zeros(0))) == (ZERO, FINE)
+    assert (gradient_state(None), gradient_state(torch.zeros(0))) == (ZERO, FINE)
 
 
 # -- the findings -----------------------------------------------------------------------------------------------------

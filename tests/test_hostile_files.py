@@ -20,12 +20,15 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from gradkit import handouts, i18n, lab, load, logbook, memory, reading, regular, settings, texts
-from gradkit.batches import load_batch, shown
-from gradkit.errors import GradkitError
-from gradkit.records import Picture
-from gradkit.report import Report
-from gradkit.widgets import suggest
+from gradkit.core import i18n, regular_files, settings
+from gradkit.core.errors import GradkitError
+from gradkit.core.records import Picture
+from gradkit.load import reading, step
+from gradkit.load.batches import load_batch, shown
+from gradkit.notebook import lab, request
+from gradkit.report.report import Report
+from gradkit.source import files
+from gradkit.teaching import book, exercises
 
 POSIX = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 KINDS = (".pt", ".pth", ".bin", ".safetensors", ".npz", ".npy", ".json", ".pkl")
@@ -73,15 +76,15 @@ def test_a_folder_is_no_batch(ending: str) -> None:
 @POSIX
 def test_a_pipe_called_train_py_is_never_waited_for() -> None:
     os.mkfifo("train.py")
-    assert _refused(lambda: load.from_spec("train.py:step")).key == "no_regular_file"
+    assert _refused(lambda: step.from_spec("train.py:step")).key == "no_regular_file"
 
 
 @POSIX
 @pytest.mark.parametrize("name", ["train.py", "train.ipynb"])
 def test_a_scan_leaves_a_pipe_out(name: str) -> None:
     os.mkfifo(name)
-    [skipped] = [one for file in texts.files(["."]) for one in texts.read(file)]
-    assert isinstance(skipped, texts.Skipped)
+    [skipped] = [one for file in files.source_files(["."]) for one in files.read_sources(file)]
+    assert isinstance(skipped, files.Skipped)
     assert (skipped.file, skipped.reason) == (name, "unreadable")
 
 
@@ -93,7 +96,7 @@ def test_a_pipe_in_an_adapters_folder_is_never_waited_for(name: str) -> None:
     os.mkfifo(name)
     if name == "adapter_config.json":
         save_file({"x": torch.ones(2, 2)}, "adapter_model.safetensors")
-    assert _refused(lambda: load.from_spec(model=nn.Linear(2, 2), adapter=".")).key == "no_regular_file"
+    assert _refused(lambda: step.from_spec(model=nn.Linear(2, 2), adapter=".")).key == "no_regular_file"
 
 
 @POSIX
@@ -105,7 +108,7 @@ def test_a_pipe_in_a_models_folder_is_never_waited_for(name: str) -> None:
     Path("model", "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
     Path("model", name).unlink(missing_ok=True)
     os.mkfifo(Path("model", name))
-    assert _refused(lambda: load.from_spec(model="model")).key == "no_regular_file"
+    assert _refused(lambda: step.from_spec(model="model")).key == "no_regular_file"
 
 
 @POSIX
@@ -123,16 +126,16 @@ def test_a_pipe_in_the_place_of_the_settings_counts_as_nothing(
     monkeypatch.setenv(settings.FOLDER, str(tmp_path))
     os.mkfifo(name)
     settings.remember("language", "zh")
-    logbook.note("first", solved=True)
+    exercises.note_try("first", solved=True)
     assert settings.remembered("language") == ("" if name == "settings.json" else "zh")
-    assert list(logbook.entries()) == ([] if name == "workshop.json" else ["first"])
+    assert list(exercises.logbook_entries()) == ([] if name == "workshop.json" else ["first"])
 
 
 @POSIX
 def test_a_notebook_is_not_written_into_a_pipe_even_by_force() -> None:
     Path("en").mkdir()
     os.mkfifo(Path("en", "start.ipynb"))
-    hand_out = lambda force: handouts.hand_out(Path(), ["start"], languages=["en"], force=force)  # noqa: E731
+    hand_out = lambda force: book.hand_out(Path(), ["start"], languages=["en"], force=force)  # noqa: E731
     assert _refused(lambda: hand_out(False)).key == "notebook_there"
     assert _refused(lambda: hand_out(True)).key == "notebook_not_writable"
 
@@ -154,7 +157,7 @@ def test_a_report_is_not_written_into_a_pipe() -> None:
 def test_the_panel_proposes_nothing_from_a_pipe(tmp_path: Path) -> None:
     os.mkfifo("train.py")
     os.mkfifo("batch.pt")
-    assert (suggest.specs(tmp_path), suggest.data_files(tmp_path)) == ((), ())
+    assert (request.suggested_specs(tmp_path), request.suggested_data_files(tmp_path)) == ((), ())
 
 
 # -- names and rights -------------------------------------------------------------------------------------------------
@@ -162,7 +165,7 @@ def test_the_panel_proposes_nothing_from_a_pipe(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", [*KINDS, ".py:step"])
 def test_a_name_that_is_too_long_is_told_in_a_short_sentence(ending: str) -> None:
-    call = load.from_spec if ending == ".py:step" else load_batch
+    call = step.from_spec if ending == ".py:step" else load_batch
     assert _refused(lambda: call("a" * 5000 + ending)).key == "cannot_open"
 
 
@@ -175,14 +178,14 @@ def test_a_name_that_no_file_can_have_is_told(name: str) -> None:
 def test_a_folder_whose_name_is_too_long_is_told_in_a_short_sentence(what: str) -> None:
     folder = "a/" * 3000
     model = {} if what == "model" else {"model": nn.Linear(1, 1)}
-    assert _refused(lambda: load.from_spec(**{what: folder}, **model)).key == "cannot_open"
+    assert _refused(lambda: step.from_spec(**{what: folder}, **model)).key == "cannot_open"
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read anything")
 def test_a_folder_that_may_not_be_read_is_not_called_an_empty_one() -> None:
     Path("closed").mkdir(mode=0o000)
-    assert _refused(lambda: load.from_spec(model=nn.Linear(1, 1), adapter="closed")).key == "cannot_open"
-    assert _refused(lambda: list(texts.files(["closed"]))).key == "cannot_open"
+    assert _refused(lambda: step.from_spec(model=nn.Linear(1, 1), adapter="closed")).key == "cannot_open"
+    assert _refused(lambda: list(files.source_files(["closed"]))).key == "cannot_open"
 
 
 @POSIX
@@ -195,7 +198,7 @@ def test_a_link_to_itself_is_told() -> None:
 @pytest.mark.parametrize("name", ["gone.pt", "gone.py:step", "~/gone.pt", "gone.json"])
 def test_a_link_to_nowhere_is_no_file(name: str) -> None:
     Path(name.removesuffix(":step").removeprefix("~/")).symlink_to("nowhere")
-    call = load.from_spec if name.endswith(":step") else load_batch
+    call = step.from_spec if name.endswith(":step") else load_batch
     assert _refused(lambda: call(name)).key == "no_such_file"
 
 
@@ -208,7 +211,7 @@ def test_a_file_below_a_file_is_no_file() -> None:
 @pytest.mark.parametrize("name", ["batch.pt", "batch.json", "train.py"])
 def test_a_file_that_may_not_be_read_is_told(name: str) -> None:
     Path(name).touch(mode=0o000)
-    error = _refused(lambda: load.from_spec("train.py:step") if name == "train.py" else load_batch(name))
+    error = _refused(lambda: step.from_spec("train.py:step") if name == "train.py" else load_batch(name))
     assert error.key == "cannot_open"
 
 
@@ -266,15 +269,15 @@ def test_a_long_text_where_numbers_belong_is_told_in_short() -> None:
 
 def test_a_text_file_that_is_far_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("batch.json").open("wb") as stream:
-        stream.truncate(regular.MOST + 1)
+        stream.truncate(regular_files.MOST + 1)
     assert _refused(lambda: load_batch("batch.json")).key == "file_too_large"
 
 
 def test_a_python_file_that_is_far_too_large_is_not_parsed() -> None:
     with Path("train.py").open("wb") as stream:
-        stream.truncate(regular.SOURCE + 1)
-    assert _refused(lambda: load.from_spec("train.py:step")).key == "file_too_large"
-    assert isinstance(texts.read("train.py")[0], texts.Skipped)
+        stream.truncate(regular_files.SOURCE + 1)
+    assert _refused(lambda: step.from_spec("train.py:step")).key == "file_too_large"
+    assert isinstance(files.read_sources("train.py")[0], files.Skipped)
 
 
 def _bomb() -> None:
@@ -288,14 +291,14 @@ def _bomb() -> None:
 
 def test_an_archive_that_unpacks_to_more_than_the_memory_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     _bomb()
-    monkeypatch.setattr(memory, "free", lambda: 2**27)
+    monkeypatch.setattr(regular_files, "free_memory", lambda: 2**27)
     error = _refused(lambda: load_batch("batch.npz"))
     assert (error.key, error.facts["size"]) == ("does_not_fit", "256.0 MB")
 
 
 def test_a_file_larger_than_the_memory_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     np.save("batch.npy", np.zeros(1000))
-    monkeypatch.setattr(memory, "free", lambda: 1000)
+    monkeypatch.setattr(regular_files, "free_memory", lambda: 1000)
     assert _refused(lambda: load_batch("batch.npy")).key == "does_not_fit"
 
 
@@ -329,12 +332,12 @@ def test_a_pickle_that_holds_itself_is_told() -> None:
 
 def test_weights_without_data_are_told() -> None:
     torch.save(nn.Linear(3, 1, device="meta").state_dict(), "weights.pt")
-    assert _refused(lambda: load.from_spec(model=nn.Linear(3, 1), weights="weights.pt")).key == "unreadable_file"
+    assert _refused(lambda: step.from_spec(model=nn.Linear(3, 1), weights="weights.pt")).key == "unreadable_file"
 
 
 def test_weights_whose_names_are_numbers_are_told() -> None:
     torch.save({1: torch.ones(1)}, "weights.pt")
-    assert _refused(lambda: load.from_spec(model=nn.Linear(3, 1), weights="weights.pt")).key == "weights_keys"
+    assert _refused(lambda: step.from_spec(model=nn.Linear(3, 1), weights="weights.pt")).key == "weights_keys"
 
 
 # -- a batch in one line ----------------------------------------------------------------------------------------------
@@ -379,7 +382,7 @@ def test_the_largest_numbers_of_a_dtype_can_be_drawn(line: str) -> None:
 def test_a_config_of_another_shape_is_told(name: str, config: str) -> None:
     Path(name).write_text(config, encoding="latin-1")
     what: dict[str, Any] = {"model": "."} if name == "config.json" else {"adapter": ".", "model": nn.Linear(2, 2)}
-    error = _refused(lambda: load.from_spec(**what))
+    error = _refused(lambda: step.from_spec(**what))
     assert error.key in ("config_no_object", "unreadable_file")
     assert name in error.facts["path"]
 
@@ -405,13 +408,13 @@ def test_an_adapters_config_with_wrong_values_is_told(changes: dict[str, object]
     }
     save_file(weights, "adapter_model.safetensors")
     model = nn.Sequential(nn.Linear(4, 4))
-    assert _refused(lambda: load.from_spec(model=model, adapter=".")).key in ("adapter_failed", "config_value")
+    assert _refused(lambda: step.from_spec(model=model, adapter=".")).key in ("adapter_failed", "config_value")
 
 
 def test_an_adapter_larger_than_its_weights_is_not_built() -> None:
     Path("adapter_config.json").write_text('{"peft_type": "LORA", "r": 1000000000, "target_modules": ["0"]}')
     save_file({"x": torch.ones(2, 4)}, "adapter_model.safetensors")
-    error = _refused(lambda: load.from_spec(model=nn.Sequential(nn.Linear(4, 4)), adapter="."))
+    error = _refused(lambda: step.from_spec(model=nn.Sequential(nn.Linear(4, 4)), adapter="."))
     assert (error.key, error.facts["name"], error.facts["value"]) == ("config_value", "r", "1000000000")
 
 
@@ -421,13 +424,13 @@ def test_an_adapter_larger_than_its_weights_is_not_built() -> None:
 )
 def test_a_model_of_an_impossible_size_is_not_built(name: str, value: float) -> None:
     Path("config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "text_config": {name: value}}))
-    assert _refused(lambda: load.from_spec(model=".")).key == "config_value"
+    assert _refused(lambda: step.from_spec(model=".")).key == "config_value"
 
 
 @pytest.mark.parametrize("names", [None, {}, {"a": 1}, 5, [5], [], "x", [None], ["pipeline"], ["PreTrainedModel"]])
 def test_an_architecture_that_is_none_is_told(names: object) -> None:
     Path("config.json").write_text(json.dumps({"architectures": names}))
-    assert _refused(lambda: load.from_spec(model=".")).key in ("no_architecture", "pretrained_failed")
+    assert _refused(lambda: step.from_spec(model=".")).key in ("no_architecture", "pretrained_failed")
 
 
 # -- Python and notebooks ---------------------------------------------------------------------------------------------
@@ -448,7 +451,7 @@ def test_an_architecture_that_is_none_is_told(names: object) -> None:
 def test_python_that_cannot_be_compiled_is_told_by_its_file(source: bytes, key: str) -> None:
     Path("train.py").write_bytes(source)
     with pytest.raises(GradkitError) as caught:
-        load.from_spec("train.py:step")
+        step.from_spec("train.py:step")
     assert caught.value.key == key
     assert "userfiles.py" not in str(caught.value)
     assert "train.py" in str(caught.value)
@@ -472,15 +475,15 @@ def test_python_with_a_byte_order_mark_is_imported() -> None:
 )  # fmt: skip
 def test_a_notebook_of_another_shape_is_left_out_of_a_scan(text: str) -> None:
     Path("a.ipynb").write_text(text)
-    [skipped] = texts.read("a.ipynb")
-    assert isinstance(skipped, texts.Skipped)
+    [skipped] = files.read_sources("a.ipynb")
+    assert isinstance(skipped, files.Skipped)
     assert skipped.reason == "notebook"
 
 
 def test_the_panel_passes_over_python_that_is_nested_too_deep(tmp_path: Path) -> None:
     Path("deep.py").write_text("x = " + "-" * 10**5 + "1\n")
     Path("train.py").write_text("def step(): ...\n")
-    assert suggest.specs(tmp_path) == ("train.py:step",)
+    assert request.suggested_specs(tmp_path) == ("train.py:step",)
 
 
 # -- what is kept for a person ----------------------------------------------------------------------------------------
@@ -497,8 +500,8 @@ def test_an_entry_of_another_shape_is_not_believed_and_the_others_are(
 ) -> None:
     monkeypatch.setenv(settings.FOLDER, str(tmp_path))
     Path("workshop.json").write_text(f'{{"a": {entry}, "b": {{"tries": 2, "solved": "2026-01-02"}}}}')
-    assert logbook.entries() == {"b": logbook.Entry(2, "2026-01-02")}
-    assert logbook.note("a", solved=False) == logbook.Entry(1)
+    assert exercises.logbook_entries() == {"b": exercises.Entry(2, "2026-01-02")}
+    assert exercises.note_try("a", solved=False) == exercises.Entry(1)
 
 
 @pytest.mark.parametrize("text", ["[" * 10**5, "5", "[]", '{"language": 5}', "", "\xff", '{"language": {"a": 1}}'])
@@ -506,7 +509,7 @@ def test_settings_of_another_shape_count_as_nothing(text: str, tmp_path: Path, m
     monkeypatch.setenv(settings.FOLDER, str(tmp_path))
     Path("settings.json").write_text(text, encoding="latin-1")
     Path("workshop.json").write_text(text, encoding="latin-1")
-    assert (settings.remembered("language"), logbook.entries()) == ("", {})
+    assert (settings.remembered("language"), exercises.logbook_entries()) == ("", {})
 
 
 @POSIX
@@ -524,7 +527,7 @@ def test_a_notebook_by_force_takes_the_place_of_a_link_not_of_what_it_leads_to()
     Path("precious").write_text("mine")
     Path("en").mkdir()
     Path("en", "start.ipynb").symlink_to(Path("precious").resolve())
-    handouts.hand_out(Path(), ["start"], languages=["en"], force=True)
+    book.hand_out(Path(), ["start"], languages=["en"], force=True)
     assert Path("precious").read_text() == "mine"
     assert json.loads(Path("en", "start.ipynb").read_text(encoding="utf-8"))
 
@@ -533,7 +536,7 @@ def test_a_notebook_by_force_takes_the_place_of_a_link_not_of_what_it_leads_to()
 def test_a_link_to_nowhere_is_not_written_through() -> None:
     Path("en").mkdir()
     Path("en", "start.ipynb").symlink_to(Path("elsewhere").resolve())
-    assert _refused(lambda: handouts.hand_out(Path(), ["start"], languages=["en"])).key == "notebook_there"
+    assert _refused(lambda: book.hand_out(Path(), ["start"], languages=["en"])).key == "notebook_there"
     assert not Path("elsewhere").exists()
 
 

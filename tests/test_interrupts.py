@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import gradkit
-from gradkit import interrupts, patches, turns
+from gradkit.core import patches, turns
 from tests import snapshots
 
 Step = Callable[[], Any]
@@ -177,8 +177,8 @@ def check(make: Callable[[], tuple[Net, Step]], last: bool, share: int, done: se
             return [f"{place}: the interrupt was lost"]
         if left := snapshots.differences(before, snapshots.take(net)):
             return [f"{place}: {one}" for one in left[:3]]  # what is left spoils all that follows
-        if not turns.is_free() or patches.depth() or interrupts.are_held():
-            return [f"{place}: {turns.is_free()}, {patches.depth()}, {interrupts.are_held()}"]
+        if not turns.is_free() or patches.depth() or patches.are_held():
+            return [f"{place}: {turns.is_free()}, {patches.depth()}, {patches.are_held()}"]
     return []
 
 
@@ -259,7 +259,7 @@ def test_an_interrupt_while_something_is_put_back_waits_until_that_is_done() -> 
         said.append("done")
 
     with pytest.raises(KeyboardInterrupt):
-        interrupts.insist(work)
+        patches.insist(work)
     assert said == ["done"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -268,7 +268,7 @@ def test_a_handler_of_the_users_own_hears_the_signal_afterwards() -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
     try:
-        interrupts.insist(lambda: signal.raise_signal(signal.SIGINT))
+        patches.insist(lambda: signal.raise_signal(signal.SIGINT))
         assert heard == [signal.SIGINT]
     finally:
         signal.signal(signal.SIGINT, before)

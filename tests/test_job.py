@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from gradkit.widgets.job import Cancelled, Job
+from gradkit.notebook.job import Cancelled, Job
 
 
 def _ended(work: object) -> Job:

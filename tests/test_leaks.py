@@ -13,7 +13,7 @@ from torch import nn
 
 import gradkit
 from gradkit import GradkitError
-from gradkit.owners import by_class
+from gradkit.state.reachable import by_class
 
 
 def test_a_model_that_a_class_closes_over_is_freed() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gradkit import i18n
+from gradkit.core import i18n
 
 if sys.version_info >= (3, 11):
     import tomllib

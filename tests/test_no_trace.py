@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import gradkit
-from gradkit.errors import GradkitError
-from gradkit.preserve import Preserved
+from gradkit.core.errors import GradkitError
+from gradkit.state.preserve import Preserved
 from tests import snapshots
 from tests.witness import told
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gradkit import bookshelf, casefiles
-from gradkit.i18n import LANGUAGES, words
+from gradkit.core.i18n import LANGUAGES, words
+from gradkit.teaching import book, guide
 from tests.forks import Forks, Run
 
 # Warnings of torch's own that belong to what a notebook shows:
@@ -39,7 +39,7 @@ def quiet(run: Run, name: str) -> list[str]:
     return [line for line in warned if not any(known in line for known in WARNS.get(name, ()))]
 
 
-@pytest.mark.parametrize("name", bookshelf.names())
+@pytest.mark.parametrize("name", book.book_names())
 @pytest.mark.parametrize("language", [pytest.param(code, marks=pytest.mark.xdist_group(code)) for code in LANGUAGES])
 def test_a_notebook_runs_from_top_to_bottom_without_a_word_on_standard_error(
     forks: Forks, notebooks: Path, name: str, language: str
@@ -47,8 +47,8 @@ def test_a_notebook_runs_from_top_to_bottom_without_a_word_on_standard_error(
     run = forks.run(notebooks / language / f"{name}.ipynb")
     assert [(cell.source, cell.error) for cell in run.cells if cell.error and not cell.may_raise] == []
     assert quiet(run, name) == []
-    if name.startswith(bookshelf.GUIDES):
-        shows_what_a_guide_promises(run, name.removeprefix(bookshelf.GUIDES), language)
+    if name.startswith(book.GUIDES):
+        shows_what_a_guide_promises(run, name.removeprefix(book.GUIDES), language)
 
 
 def shows_what_a_guide_promises(run: Run, cause: str, language: str) -> None:
@@ -60,5 +60,5 @@ def shows_what_a_guide_promises(run: Run, cause: str, language: str) -> None:
     assert all("<svg" in shown["text/html"] and f'lang="{language}' in shown["text/html"] for shown in (wrong, cured))
     if cause != "unknown":
         assert f"--> {words('report.cell', language)} [" in wrong["text/plain"]
-        lines = [casefiles.source(cause).splitlines()[number - 1] for number in casefiles.cut_lines(cause)]
+        lines = [guide.case_source(cause).splitlines()[number - 1] for number in guide.cut_lines(cause)]
         assert any(line.removesuffix("# CUT").strip() in wrong["text/plain"] for line in lines)

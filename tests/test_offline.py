@@ -19,9 +19,10 @@ from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from gradkit import beliefs, handouts, load
-from gradkit.errors import GradkitError
-from gradkit.offline import VARIABLES, offline
+from gradkit.core.errors import GradkitError
+from gradkit.load import step as load_step
+from gradkit.load.pretrained import VARIABLES, offline
+from gradkit.teaching import book, claim, examples
 
 BATCH = "input_ids=int64[2, 5]<50; labels=int64[2, 5]<50"
 
@@ -77,7 +78,7 @@ def _change(path: Path, **changes: object) -> None:
 
 def _refused(**what: Any) -> GradkitError:
     with pytest.raises(GradkitError) as caught:
-        load.from_spec(batch=BATCH, **what)
+        load_step.from_spec(batch=BATCH, **what)
     return caught.value
 
 
@@ -85,18 +86,18 @@ def _refused(**what: Any) -> GradkitError:
 
 
 def test_an_adapter_is_loaded_without_the_network(work: Path) -> None:
-    step = load.from_spec(adapter="org/lora", batch=BATCH)
+    step = load_step.from_spec(adapter="org/lora", batch=BATCH)
     assert any("lora_A" in name for name, _ in step.model.named_parameters())
 
 
 def test_a_model_folder_is_loaded_without_the_network(work: Path) -> None:
-    assert type(load.from_spec(model="base", batch=BATCH).model) is LlamaForCausalLM
+    assert type(load_step.from_spec(model="base", batch=BATCH).model) is LlamaForCausalLM
 
 
 def test_a_model_in_the_old_format_is_not_converted_by_the_hub_meanwhile(work: Path) -> None:
     (work / "base" / "model.safetensors").unlink()
     torch.save(_tiny().state_dict(), work / "base" / "pytorch_model.bin")
-    assert type(load.from_spec(model="base", batch=BATCH).model) is LlamaForCausalLM
+    assert type(load_step.from_spec(model="base", batch=BATCH).model) is LlamaForCausalLM
 
 
 @pytest.mark.parametrize("ending", [".pt", ".safetensors"])
@@ -104,20 +105,20 @@ def test_a_state_dict_is_loaded_without_the_network(ending: str, work: Path) -> 
     from safetensors.torch import save_file
 
     (torch.save if ending == ".pt" else save_file)(nn.Linear(3, 1).state_dict(), f"weights{ending}")
-    load.from_spec(model=nn.Linear(3, 1), weights=f"weights{ending}", batch="float32[2, 3]")
+    load_step.from_spec(model=nn.Linear(3, 1), weights=f"weights{ending}", batch="float32[2, 3]")
 
 
-@pytest.mark.parametrize("name", load.BUILTINS)
+@pytest.mark.parametrize("name", examples.BUILTINS)
 def test_a_built_in_example_is_made_and_run_without_the_network(name: str) -> None:
-    load.from_builtin(name).run()
+    examples.from_builtin(name).run()
 
 
 def test_the_experiment_about_adapters_runs_without_the_network() -> None:
-    assert beliefs.claim("adapter_loads_frozen").run().verdict == beliefs.claim("adapter_loads_frozen").verdict
+    assert claim.claim("adapter_loads_frozen").run().verdict == claim.claim("adapter_loads_frozen").verdict
 
 
 def test_notebooks_are_handed_out_without_the_network(tmp_path: Path) -> None:
-    assert handouts.hand_out(tmp_path, ["start"], languages=["en"])
+    assert book.hand_out(tmp_path, ["start"], languages=["en"])
 
 
 # -- incomplete folders -----------------------------------------------------------------------------------------------
@@ -204,7 +205,7 @@ def test_an_adapter_that_asks_for_code_from_elsewhere_is_refused(change: dict[st
 def test_custom_code_beside_a_model_is_not_run(work: Path) -> None:
     (work / "base" / "modeling_evil.py").write_text("open('ran', 'w').close()\nclass Evil: pass\n")
     _change(work / "base" / "config.json", auto_map={"AutoModelForCausalLM": "modeling_evil.Evil"})
-    load.from_spec(model="base", batch=BATCH)
+    load_step.from_spec(model="base", batch=BATCH)
     assert not Path("ran").exists()
 
 
@@ -232,7 +233,7 @@ def test_a_persons_own_choice_is_back_afterwards(wished: str | None, monkeypatch
 
 def test_what_is_imported_meanwhile_does_not_stay_offline() -> None:
     program = """
-from gradkit.offline import offline
+from gradkit.load.pretrained import offline
 with offline():
     import huggingface_hub, transformers.utils.hub as hub, peft
     assert huggingface_hub.is_offline_mode() if hasattr(huggingface_hub, "is_offline_mode") else True

@@ -13,9 +13,15 @@ import torch
 from torch import nn
 
 import gradkit
-from gradkit import attempts, autograd, harmless, mending, picture, questions, registered, replay, strays, unhooked
-from gradkit.errors import GradkitError
-from gradkit.report import Report
+from gradkit.core import attempts
+from gradkit.core.errors import GradkitError
+from gradkit.diagnosis.experiments import gradients, hooks, undo_cuts, undo_errors
+from gradkit.diagnosis.facts import optimizers
+from gradkit.diagnosis.rules import harmless
+from gradkit.report.picture import build
+from gradkit.report.report import Report
+from gradkit.state import modules as state_modules
+from gradkit.tracing import autograd_graph
 
 
 class Pair(nn.Module):
@@ -94,8 +100,8 @@ def test_a_node_is_a_leaf_by_its_type() -> None:
     weight = torch.ones(1, requires_grad=True)
     made = Keeps.apply(weight)
     node = made.grad_fn
-    assert autograd.leaf(node) is None
-    assert autograd.leaf(node.next_functions[0][0]) is weight
+    assert autograd_graph.leaf_of(node) is None
+    assert autograd_graph.leaf_of(node.next_functions[0][0]) is weight
 
 
 # -- objects of strangers' --------------------------------------------------------------------------------------------
@@ -326,8 +332,8 @@ def test_a_cut_is_found_in_a_model_of_a_class_that(kind: type[Pair]) -> None:
 def test_modules_and_parameters_come_in_the_order_of_torch(twice: bool) -> None:
     shared = nn.Linear(2, 2)
     model = nn.Sequential(shared, nn.Sequential(nn.BatchNorm1d(2), shared), nn.ModuleDict({"a": nn.Linear(2, 2)}))
-    assert list(registered.modules(model, twice=twice)) == list(model.named_modules(remove_duplicate=not twice))
-    names = [name for name, _ in registered.parameters(model, twice=twice)]
+    assert list(state_modules.modules(model, twice=twice)) == list(model.named_modules(remove_duplicate=not twice))
+    names = [name for name, _ in state_modules.parameters(model, twice=twice)]
     assert names == [name for name, _ in model.named_parameters(remove_duplicate=not twice)]
 
 
@@ -492,7 +498,7 @@ def told(report: Report) -> list[str]:
 
 
 def test_without_the_picture_the_text_stands(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(picture, "make", broken)
+    quiet.setattr(build, "make_picture", broken)
     report = diagnosed(Pair(cut=True))
     assert causes(report) == ["detach"]
     assert told(report) == ["picture"]
@@ -500,7 +506,7 @@ def test_without_the_picture_the_text_stands(quiet: pytest.MonkeyPatch) -> None:
 
 
 def test_without_the_graph_the_text_stands(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(autograd, "graph", broken)
+    quiet.setattr(autograd_graph, "graph_behind", broken)
     report = diagnosed(Pair(cut=True))
     assert causes(report) == ["detach"]
     assert report.findings[0].proof == "proven"
@@ -508,7 +514,7 @@ def test_without_the_graph_the_text_stands(quiet: pytest.MonkeyPatch) -> None:
 
 
 def test_without_the_rerun_the_findings_stand_unproven(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(replay, "rerun", broken)
+    quiet.setattr(undo_cuts, "rerun_without_cuts", broken)
     report = diagnosed(Pair(cut=True))
     assert causes(report) == ["detach"]
     assert report.findings[0].proof != "proven"
@@ -516,7 +522,7 @@ def test_without_the_rerun_the_findings_stand_unproven(quiet: pytest.MonkeyPatch
 
 
 def test_without_the_mending_the_findings_stand(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(mending, "mend", broken)
+    quiet.setattr(undo_errors, "rerun_without", broken)
     model = nn.Linear(3, 3)
 
     def step() -> torch.Tensor:
@@ -531,22 +537,22 @@ def test_without_the_mending_the_findings_stand(quiet: pytest.MonkeyPatch) -> No
 
 
 def test_without_the_hooks_tried_the_findings_stand(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(unhooked, "find", broken)
+    quiet.setattr(hooks, "find_silencing", broken)
     model = Pair()
     model.first.weight.register_hook(lambda grad: grad * 0)
     assert "hooks" in told(diagnosed(model))
 
 
 def test_without_further_questions_the_findings_stand(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(questions, "ask", broken)
+    quiet.setattr(gradients, "locate", broken)
     model = Pair()
     report = gradkit.diagnose(lambda: (model(torch.ones(2, 3)).sum() * 0).sqrt(), model=model)
     assert told(report) == ["questions"]
 
 
 def test_without_strays_and_harmless_the_report_stands(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(strays, "found", broken)
-    quiet.setattr(harmless, "seen", broken)
+    quiet.setattr(optimizers, "hidden_parameters", broken)
+    quiet.setattr(harmless, "harmless_stops", broken)
     report = diagnosed(Pair())
     assert report.healthy
     assert told(report) == ["strays", "harmless"]
@@ -567,7 +573,7 @@ def test_a_step_that_raises_when_it_is_run_again_leaves_the_findings(quiet: pyte
 
 
 def test_what_breaks_elsewhere_is_refused_as_a_fault_of_gradkits(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(sys.modules["gradkit.causes"], "name", broken)
+    quiet.setattr(sys.modules["gradkit.diagnosis.causes"], "name", broken)
     model = Pair()
     weight = model.first.weight.detach().clone()
     with pytest.raises(GradkitError) as refused:
@@ -580,7 +586,7 @@ def test_what_breaks_elsewhere_is_refused_as_a_fault_of_gradkits(quiet: pytest.M
 
 def test_in_our_own_tests_a_fault_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     assert attempts.LOUD
-    monkeypatch.setattr(picture, "make", broken)
+    monkeypatch.setattr(build, "make_picture", broken)
     with pytest.raises(ZeroDivisionError):
         diagnosed(Pair())
 

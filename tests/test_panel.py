@@ -18,15 +18,15 @@ import pytest
 import torch
 from torch import nn
 
-from gradkit import i18n
-from gradkit.records import Parameter
-from gradkit.widgets import namespace, work
-from gradkit.widgets.graph_view import GraphView
-from gradkit.widgets.manners import Manners
-from gradkit.widgets.panel import Panel
-from gradkit.widgets.parts import shown
-from gradkit.widgets.sheet import Sheet
-from gradkit.widgets.table import Table
+from gradkit.core import i18n
+from gradkit.core.records import Parameter
+from gradkit.notebook import panel_run
+from gradkit.notebook import request as notebook_request
+from gradkit.notebook.accessibility import Accessibility
+from gradkit.notebook.graph_view import GraphView
+from gradkit.notebook.panel import Panel
+from gradkit.notebook.parameters import Table
+from gradkit.notebook.parts import Sheet, shown
 
 CJK = re.compile(r"[\u4e00-\u9fff]")
 PROSE = re.compile(r"\b[A-Za-z]{2,} [a-z]{2,} [a-z]{2,}\b")
@@ -90,7 +90,7 @@ def square(output: torch.Tensor, batch: Any) -> torch.Tensor:
 def notebook(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The variables of the notebook that the panel is in."""
     variables: dict[str, Any] = {}
-    monkeypatch.setattr(namespace, "variables", lambda: variables)
+    monkeypatch.setattr(notebook_request, "notebook_variables", lambda: variables)
     return variables
 
 
@@ -149,7 +149,7 @@ def text_of(html: str) -> str:
 
 def visible(widget: Any) -> Iterator[str]:
     """Every string that can be read on a widget and what is in it, tooltips and names for screen readers included."""
-    if isinstance(widget, Manners):
+    if isinstance(widget, Accessibility):
         yield from (widget.label, widget.said)
     if not shown(widget):
         return
@@ -411,7 +411,7 @@ def test_what_nobody_foresaw_is_one_sentence_and_a_folded_traceback(monkeypatch:
     def fail(*_: object) -> None:
         raise ZeroDivisionError("<b>boom</b>")
 
-    monkeypatch.setattr(work, "diagnosed", fail)
+    monkeypatch.setattr(panel_run, "diagnose_asked", fail)
     panel = by_example("vision_memory_fixed")
     assert "did not foresee" in problems(panel)["run"]
     assert "&lt;b&gt;boom&lt;/b&gt;" in panel.problem.value
@@ -829,7 +829,7 @@ def test_every_word_of_the_results_changes_with_the_language(tab: str) -> None:
 
 
 def test_what_nobody_foresaw_is_told_in_the_language_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "diagnosed", lambda *_: 1 / 0)
+    monkeypatch.setattr(panel_run, "diagnose_asked", lambda *_: 1 / 0)
     panel = by_example("vision_memory_fixed")
     assert not_english(panel) == []
     panel.languages.buttons["zh"].click()

@@ -19,13 +19,13 @@ from IPython.core.interactiveshell import InteractiveShell
 from jupyter_client.manager import start_new_kernel
 from torch import nn
 
-from gradkit import cells
-from gradkit.widgets import job as job_module
-from gradkit.widgets import turns
-from gradkit.widgets.job import Cancelled, Job
-from gradkit.widgets.panel import Panel
-from gradkit.widgets.parts import shown
-from gradkit.widgets.quiz import Quiz
+from gradkit.notebook import job as notebook_job
+from gradkit.notebook import turns
+from gradkit.notebook.job import Cancelled, Job
+from gradkit.notebook.panel import Panel
+from gradkit.notebook.parts import shown
+from gradkit.notebook.quiz import Quiz
+from gradkit.source import frames
 from tests.test_panel import read
 
 
@@ -34,7 +34,7 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
     """An IPython in this process, as ``get_ipython`` finds it."""
     running = InteractiveShell()
     running.history_manager.enabled = False
-    monkeypatch.setattr(cells, "shell", lambda: running)
+    monkeypatch.setattr(frames, "notebook_shell", lambda: running)
     monkeypatch.setattr(turns, "_NOT_WORTH_A_WORD", 0)
     yield running
     running.restore_sys_module_state()
@@ -473,7 +473,7 @@ def test_a_panel_that_is_closed_while_it_works_ends_its_work() -> None:
 def test_a_cancel_that_is_on_its_way_when_the_step_ends_hits_nothing_that_comes_after(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    send = job_module._raise_in
+    send = notebook_job._raise_in
 
     def late(thread: int, kind: type[BaseException] | None) -> None:
         if kind is not None:
@@ -487,7 +487,7 @@ def test_a_cancel_that_is_on_its_way_when_the_step_ends_hits_nothing_that_comes_
             for number in range(300):
                 tidied.append(number)  # noqa: PERF402  # many instructions, each of which could be interrupted
 
-    monkeypatch.setattr(job_module, "_raise_in", late)
+    monkeypatch.setattr(notebook_job, "_raise_in", late)
     for _ in range(20):
         tidied: list[int] = []
         job = Job(work, lambda job: None)
@@ -616,7 +616,7 @@ def test_in_a_kernel_a_click_is_heard_while_the_job_runs(kernel: Kernel) -> None
 
 AFTERWARDS = """
     import signal, sys, threading, time
-    from gradkit.widgets.job import Cancelled, Job
+    from gradkit.notebook.job import Cancelled, Job
     def loop():
         while True:
             time.sleep(0.001)

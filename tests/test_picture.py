@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import gradkit
-from gradkit import picture as pictures
+from gradkit.report.picture import build
 
 
 class Frugal(nn.Module):
@@ -80,14 +80,14 @@ def test_the_batch_is_called_what_the_step_calls_it():
 def test_further_tensors_of_the_batch_are_counted():
     model, parts = nn.Linear(4, 1), [torch.ones(1, 4) for _ in range(11)]
     picture = drawn(model, lambda: sum(model(part) for part in parts).sum())
-    assert sum(node.kind == "input" for node in picture.nodes) == pictures.MOST_INPUTS
+    assert sum(node.kind == "input" for node in picture.nodes) == build.MOST_INPUTS
     assert picture.more_inputs == 3
 
 
 @pytest.fixture
 def short(monkeypatch):
     """A picture of a long chain, where only a few nodes may be drawn one by one."""
-    monkeypatch.setattr(pictures, "MOST_NODES", 20)
+    monkeypatch.setattr(build, "MOST_NODES", 20)
     first, last = nn.Linear(2, 2), nn.Linear(2, 1)
     model, x = nn.ModuleList([first, last]), torch.ones(1, 2)
 

@@ -9,11 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 import gradkit
-from gradkit import charts, folding, render
-from gradkit.cards import cards
-from gradkit.drawing import dot
-from gradkit.outline import MOST
-from gradkit.widgets.graph_view import PictureView
+from gradkit.notebook.graph_view import PictureView
+from gradkit.report.picture import chart as picture_chart
+from gradkit.report.picture import fold, render
+from gradkit.report.picture.cards import cards
+from gradkit.report.picture.dot import dot
+from gradkit.report.picture.outline import MOST
 from tests.programs import picture as programs
 
 PROGRAMS = {
@@ -58,7 +59,7 @@ def test_the_first_picture_takes_less_than_two_seconds(shown):
 
 
 def test_the_graph_begins_with_few_boxes_too_and_is_drawn_in_time(shown):
-    assert 2 < len(folding.chart(shown.picture, "near").boxes) <= MOST
+    assert 2 < len(fold.chart_of(shown.picture, "near").boxes) <= MOST
     assert render.svg(dot(shown.picture, "near", "en"), timeout=10)
 
 
@@ -93,7 +94,7 @@ def test_a_large_transformer_is_drawn_node_by_node_in_its_graph():
 
 
 def test_the_arrow_into_the_experts_is_thicker_than_the_one_into_the_head():
-    chart = folding.chart(drawn("256 experts").picture, "map")
+    chart = fold.chart_of(drawn("256 experts").picture, "map")
     reach = chart.reach()
     title = {box.number: box for box in chart.boxes}
     sizes = {title[tail].part.paths[0]: size for (tail, _), size in reach.items() if title[tail].part}
@@ -101,6 +102,6 @@ def test_the_arrow_into_the_experts_is_thicker_than_the_one_into_the_head():
 
 
 def test_a_chart_with_very_many_arrows_is_not_weighed():
-    arrows = tuple(charts.Arrow(n, n + 1, "live") for n in range(charts.LARGEST_WEIGHED + 1))
-    boxes = tuple(charts.Box(n, "node", "live") for n in range(charts.LARGEST_WEIGHED + 2))
-    assert charts.Chart("graph", boxes, arrows).reach() == {}
+    arrows = tuple(picture_chart.Arrow(n, n + 1, "live") for n in range(picture_chart.LARGEST_WEIGHED + 1))
+    boxes = tuple(picture_chart.Box(n, "node", "live") for n in range(picture_chart.LARGEST_WEIGHED + 2))
+    assert picture_chart.Chart("graph", boxes, arrows).reach() == {}

@@ -9,10 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from gradkit import casefiles, experiments, load, pipeline
-from gradkit.diagnose import diagnose
-from gradkit.experiments import Caches, Known, Lab
-from gradkit.pipeline import Diagnosis, Options
+from gradkit.api.diagnose import diagnose
+from gradkit.diagnosis import pipeline
+from gradkit.diagnosis.experiments import plan
+from gradkit.diagnosis.experiments.plan import Caches, Known, Lab
+from gradkit.diagnosis.pipeline import Diagnosis, Options
+from gradkit.load import step as load_step
+from gradkit.teaching import guide
 
 
 class Twice(nn.Module):
@@ -24,11 +27,11 @@ class Twice(nn.Module):
         return self.second(self.first(x).detach())
 
 
-def _step(model: nn.Module) -> load.Step:
-    return load.from_step(lambda: model(torch.ones(3, 2)).sum(), model)
+def _step(model: nn.Module) -> load_step.Step:
+    return load_step.from_step(lambda: model(torch.ones(3, 2)).sum(), model)
 
 
-def _diagnosed(step: load.Step, **options: object) -> Diagnosis:
+def _diagnosed(step: load_step.Step, **options: object) -> Diagnosis:
     found, _ = pipeline.run(step, Options(**options), lambda diagnosis: diagnosis)  # type: ignore[arg-type]
     return found
 
@@ -83,7 +86,7 @@ def test_a_finding_knows_the_rule_that_made_it(cut: Diagnosis) -> None:
     ],
 )
 def test_findings_of_every_kind_have_their_rule(cause: str, rule: str) -> None:
-    model, step = casefiles.load_case(cause).make()
+    model, step = guide.load_case(cause).make()
     assert {one.rule for one in diagnose(step, model=model).findings if one.cause == cause} == {rule}
 
 
@@ -115,7 +118,7 @@ def test_a_further_experiment_is_a_further_line(monkeypatch: pytest.MonkeyPatch)
         asked.extend(known.shown.made)
         return Caches()
 
-    further = dataclasses.replace(experiments.EXPERIMENTS[2], applies=lambda _: True, ask=ask)
-    monkeypatch.setattr(experiments, "EXPERIMENTS", (*experiments.EXPERIMENTS[:2], further))
+    further = dataclasses.replace(plan.EXPERIMENTS[2], applies=lambda _: True, ask=ask)
+    monkeypatch.setattr(plan, "EXPERIMENTS", (*plan.EXPERIMENTS[:2], further))
     _diagnosed(_step(Twice()))
     assert asked == ["rerun"]

@@ -22,10 +22,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradkit
-from gradkit import surroundings, turns
-from gradkit.errors import GradkitError
-from gradkit.preserve import Preserved
-from gradkit.tapes import Tapes
+from gradkit.core import turns
+from gradkit.core.errors import GradkitError
+from gradkit.state import process
+from gradkit.state.iterators import ReplayedIterators
+from gradkit.state.preserve import Preserved
 from tests import snapshots
 from tests.witness import told
 
@@ -92,7 +93,7 @@ if snapshots.TOP_OF_HOOKS is None:
 @pytest.fixture(autouse=True)
 def _afterwards() -> Any:
     """Whatever fails here must not spoil the tests that follow."""
-    backs = surroundings.remember()
+    backs = process.remember_process()
     yield
     for back in backs:
         back()
@@ -104,7 +105,7 @@ def test_what_these_tests_switch_is_seen_by_the_snapshot() -> None:
     blind |= {"the arguments", "the garbage collector"}
     unseen = []
     for name, switch in SETTINGS.items():
-        backs, before = surroundings.remember(), snapshots.of_process()
+        backs, before = process.remember_process(), snapshots.of_process()
         switch()
         if before == snapshots.of_process() and name not in blind:
             unseen.append(name)
@@ -304,11 +305,11 @@ def test_the_turn_of_a_thread_that_is_gone_is_free() -> None:
 
 
 def test_a_block_that_could_not_begin_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: Tapes) -> None:
+    def broken(_: ReplayedIterators) -> None:
         torch.set_grad_enabled(False)
         raise MemoryError
 
-    monkeypatch.setattr(Tapes, "start", broken)
+    monkeypatch.setattr(ReplayedIterators, "start", broken)
     with pytest.raises(MemoryError), Preserved(nn.Linear(1, 1)):
         pass
     assert torch.is_grad_enabled()

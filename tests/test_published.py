@@ -7,7 +7,7 @@ import re
 import nbformat
 import pytest
 
-from gradkit import i18n
+from gradkit.core import i18n
 from tools import publish
 
 OF_A_MACHINE = re.compile(r"(?<![\w.])/(?:home|root|Users|usr)/")

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import gradkit
-from gradkit import beliefs, i18n, settings
-from gradkit.widgets import quiz_page
-from gradkit.widgets.quiz import PROGRESS, Quiz
+from gradkit.core import i18n, settings
+from gradkit.notebook import quiz as notebook_quiz
+from gradkit.notebook.quiz import PROGRESS, Quiz
+from gradkit.teaching import claim
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +161,7 @@ def test_every_belief_has_a_button_that_says_how_it_was_answered() -> None:
     quiz = at("clone_detaches")
     quiz.guess("false")
     board = quiz.board.html
-    assert board.count("data-press=") == len(beliefs.names())
+    assert board.count("data-press=") == len(claim.claim_names())
     number = quiz.number + 1
     assert f'aria-label="Belief {number}, guessed right" title="Belief {number}, guessed right" aria-current' in board
 
@@ -171,7 +172,7 @@ def test_a_library_that_is_missing_is_told_and_the_answer_is_there_all_the_same(
     def broken(self: object) -> None:
         raise ImportError("No module named 'peft'")
 
-    monkeypatch.setattr(beliefs.Claim, "run", broken)
+    monkeypatch.setattr(claim.Claim, "run", broken)
     quiz = at("adapter_loads_frozen")
     quiz.guess("true")
     assert "No module named" in quiz.answer.value
@@ -183,6 +184,6 @@ def test_a_page_without_widgets_shows_all_beliefs_with_the_answers_folded_away(l
     bundle = Quiz(language)._repr_mimebundle_()
     data = bundle[0] if isinstance(bundle, tuple) else bundle
     assert word in data["text/plain"]
-    assert data["text/html"] == quiz_page.still(language)
-    assert data["text/html"].count("<details>") == len(beliefs.names())
+    assert data["text/html"] == notebook_quiz.still_to_guess(language)
+    assert data["text/html"].count("<details>") == len(claim.claim_names())
     assert "application/vnd.jupyter.widget-view+json" in data

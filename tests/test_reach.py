@@ -9,14 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from gradkit import inventory, reach
-from gradkit.errors import GradkitError
-from gradkit.preserve import Preserved
+from gradkit.core.errors import GradkitError
+from gradkit.diagnosis.facts import inventory
+from gradkit.state.preserve import Preserved
+from gradkit.tracing import backward
 
 
-def reached(model: nn.Module, loss: torch.Tensor) -> reach.Reached:
+def reached(model: nn.Module, loss: torch.Tensor) -> backward.Reached:
     with Preserved(model) as preserved:
-        return reach.backward(loss, preserved)
+        return backward.backward(loss, preserved)
 
 
 def small() -> nn.Sequential:
@@ -70,7 +71,7 @@ def test_a_graph_from_before_the_step_is_not_freed() -> None:
     loss = model(X).sum()
     with Preserved(model) as preserved:
         since = torch._C._autograd._get_sequence_nr()
-        reach.backward(loss * 2, preserved, since)
+        backward.backward(loss * 2, preserved, since)
     loss.backward()
 
 
@@ -109,13 +110,13 @@ def test_a_parameter_that_is_reached_under_two_names_is_told_under_both() -> Non
 def test_the_norm_of_a_gradient(gradient: torch.Tensor, norm: float) -> None:
     parameter = nn.Parameter(torch.zeros(gradient.shape, dtype=gradient.dtype))
     parameter.grad = gradient
-    found = reach.norms({"p": parameter})["p"]
+    found = backward.norms({"p": parameter})["p"]
     assert found == pytest.approx(norm, rel=0.3 if norm > 1e100 else 1e-5)
-    assert reach.not_finite({"p": found}, ["p"]) == (("p",) if math.isinf(norm) else ())
+    assert backward.not_finite({"p": found}, ["p"]) == (("p",) if math.isinf(norm) else ())
 
 
 def test_a_gradient_with_nan_is_not_finite() -> None:
-    assert reach.not_finite({"a": math.nan, "b": 1.0, "c": None}, ["a", "b", "c", "d"]) == ("a",)
+    assert backward.not_finite({"a": math.nan, "b": 1.0, "c": None}, ["a", "b", "c", "d"]) == ("a",)
 
 
 def test_the_node_that_makes_a_gradient_nan_is_found_by_its_sequence_number() -> None:
@@ -124,13 +125,13 @@ def test_the_node_that_makes_a_gradient_nan_is_found_by_its_sequence_number() ->
         square = (model(X) - model(X)).pow(2).sum()
         before = torch._C._autograd._get_sequence_nr()
         root = square.sqrt()
-        assert reach.first_not_finite(root * 2, preserved) == before
+        assert backward.first_not_finite(root * 2, preserved) == before
 
 
 def test_where_all_is_finite_no_node_is_found() -> None:
     model = small()
     with Preserved(model) as preserved:
-        assert reach.first_not_finite(model(X).sum(), preserved) == -1
+        assert backward.first_not_finite(model(X).sum(), preserved) == -1
 
 
 def test_a_very_deep_graph_is_walked_without_recursion() -> None:
@@ -138,7 +139,7 @@ def test_a_very_deep_graph_is_walked_without_recursion() -> None:
     loss: Any = weight
     for _ in range(20_000):
         loss = loss + 1
-    assert reach.leaves_of(loss) == [weight]
+    assert backward.leaves_of(loss) == [weight]
 
 
 # -- what should train ------------------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ def test_the_table_has_a_row_for_every_name() -> None:
     model = small()
     model[1].eval()
     model[1].bias.requires_grad_(False)
-    rows = inventory.table(model, ["0.weight"], ["0.weight"], reach.Reached({"0.weight": 2.0}, True))
+    rows = inventory.table(model, ["0.weight"], ["0.weight"], backward.Reached({"0.weight": 2.0}, True))
     assert [row.name for row in rows] == ["0.weight", "0.bias", "1.weight", "1.bias"]
     first, last = rows[0], rows[-1]
     assert (first.shape, first.numel, first.dtype, first.grad_norm) == ((3, 4), 12, "float32", 2.0)

@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import nn
 
-from gradkit import belongings, holders, owners, undo
-from gradkit.owners import children
-from gradkit.preserve import Preserved
+from gradkit.state import holders, reachable, restore
+from gradkit.state.preserve import Preserved
+from gradkit.state.reachable import children
 
 
 def held(thing: Any) -> list[tuple[str, Any, Any]]:
@@ -82,7 +82,7 @@ def test_a_subclass_of_a_container_holds_its_attributes_too() -> None:
 def test_a_bound_method_of_a_container_holds_the_container() -> None:
     kept = {"code": torch.ones(2)}
     assert held(kept.get) == [("part", "", kept)]
-    found = holders.ways([kept.get], {id(kept["code"])})[id(kept["code"])]
+    found = holders.paths_to([kept.get], {id(kept["code"])})[id(kept["code"])]
     assert [(one.kind, one.key) for one in found[0].way()] == [("part", ""), ("item", "code")]
 
 
@@ -134,18 +134,18 @@ def of_nobody(**members: Any) -> type:
     ids=["method", "property", "classmethod", "staticmethod", "cached_property"],
 )
 def test_a_class_is_the_users_by_whichever_function_is_in_it(member: Any) -> None:
-    assert owners.is_users(of_nobody(member=member))
+    assert reachable.is_users(of_nobody(member=member))
 
 
 def test_a_class_without_a_function_of_the_users_that_was_written_nowhere_is_not_theirs() -> None:
-    assert not owners.is_users(of_nobody(method=random.Random.random, kept=3, made=property(None)))
+    assert not reachable.is_users(of_nobody(method=random.Random.random, kept=3, made=property(None)))
 
 
 def test_what_runs_as_main_is_the_users_whatever_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
     profiler = types.ModuleType("__main__")
     profiler.__file__ = random.__file__
     monkeypatch.setitem(sys.modules, "__main__", profiler)
-    assert owners.is_users(type("Typed", (), {"__module__": "__main__"}))
+    assert reachable.is_users(type("Typed", (), {"__module__": "__main__"}))
 
 
 def test_nothing_in_a_class_is_asked_whose_it_is() -> None:
@@ -153,7 +153,7 @@ def test_nothing_in_a_class_is_asked_whose_it_is() -> None:
         def __getattr__(self, name: str) -> Any:
             raise AssertionError(name)
 
-    assert not owners.is_users(of_nobody(kept=Loud()))
+    assert not reachable.is_users(of_nobody(kept=Loud()))
 
 
 # -- the walkers ------------------------------------------------------------------------------------------------------
@@ -163,18 +163,18 @@ def test_a_model_in_a_slot_of_a_trainer_is_the_model_of_the_step() -> None:
     net = nn.Linear(2, 1)
     trainer = Slotted()
     trainer.kept = net
-    assert owners.model_of(lambda: trainer.kept(torch.ones(2)).sum(), "step") is net
+    assert reachable.model_of(lambda: trainer.kept(torch.ones(2)).sum(), "step") is net
 
 
 def test_the_model_among_the_bound_arguments_of_a_partial_is_the_model_of_the_step() -> None:
     net = nn.Linear(2, 1)
     for bound in (functools.partial(len, net), functools.partial(len, [net]), functools.partial(len, x={"net": net})):
-        assert owners.model_of(bound, "step") is net
+        assert reachable.model_of(bound, "step") is net
 
 
 def test_a_slot_that_a_library_gave_to_a_class_of_the_users_is_put_back() -> None:
     half = Derived(1, 2)
-    back = undo.of(half, kept=True)
+    back = restore.restorer(half, kept=True)
     half._numerator = 5  # type: ignore[attr-defined]
     assert back is not None
     back()
@@ -184,19 +184,19 @@ def test_a_slot_that_a_library_gave_to_a_class_of_the_users_is_put_back() -> Non
 def test_what_a_cached_property_works_with_is_reached() -> None:
     seen: list[int] = []
     cls = types.new_class("Counted", (), {}, lambda space: space.update(hits=functools.cached_property(lambda _: seen)))
-    assert any(one is seen for one in belongings.of(cls()))
+    assert any(one is seen for one in reachable.everything_reachable(cls()))
 
 
 def test_an_attribute_is_reached_also_by_a_name_that_modules_use_for_themselves() -> None:
     plain, seen = Plain(), [1]
     plain._buffers = seen  # type: ignore[attr-defined]
-    assert any(one is seen for one in belongings.of(plain))
+    assert any(one is seen for one in reachable.everything_reachable(plain))
 
 
 def test_the_tables_of_a_module_are_no_matter_of_their_length_but_other_containers_are() -> None:
-    layers = nn.ModuleList(nn.Identity() for _ in range(belongings.MANY + 1))
-    kept = [Plain() for _ in range(belongings.MANY + 1)]
-    found = {id(one) for one in belongings.of(layers, kept)}
+    layers = nn.ModuleList(nn.Identity() for _ in range(reachable.MANY + 1))
+    kept = [Plain() for _ in range(reachable.MANY + 1)]
+    found = {id(one) for one in reachable.everything_reachable(layers, kept)}
     assert {id(one) for one in layers} <= found
     assert not found & {id(one) for one in kept}
 
@@ -205,8 +205,8 @@ def test_the_way_to_what_an_optimizer_and_a_hook_of_a_tensor_hold_is_no_way_that
     weight, seen = nn.Parameter(torch.ones(2)), torch.ones(2)
     weight.register_hook(lambda grad: grad * seen)
     optimizer = torch.optim.SGD([weight], lr=0.1)
-    assert holders.ways([weight, optimizer], {id(seen), id(optimizer.param_groups)}) == {}
-    assert any(one is seen for one in belongings.of(weight))
+    assert holders.paths_to([weight, optimizer], {id(seen), id(optimizer.param_groups)}) == {}
+    assert any(one is seen for one in reachable.everything_reachable(weight))
 
 
 # -- data under way ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gradkit.cause_registry import causes
+from gradkit.core.causes import causes
 from tools import readme
 
 both = pytest.mark.parametrize("language", readme.PAGES)
@@ -56,7 +56,7 @@ def test_its_first_screen_says_what_it_is_for_shows_the_picture_and_gives_the_co
 @both
 def test_it_names_every_cause_and_every_page_of_docs(language: str) -> None:
     page = _page(language)
-    assert [cause for cause in causes() if f"](gradkit/guides/{cause}/{language}.md)" not in page] == []
+    assert [cause for cause in causes() if f"](gradkit/teaching/guides/{cause}/{language}.md)" not in page] == []
     names = {path.name.split(".")[0] for path in (readme.REPO / "docs").glob("*.md")}
     elsewhere = {"teaching", "cost"}  # linked by the pages on notebooks and on where it runs
     assert {name for name in names if not re.search(rf"\]\(docs/{name}[.\w]*\.md", page)} <= elsewhere

@@ -11,9 +11,9 @@ import xml.etree.ElementTree as ET
 import graphviz
 import pytest
 
-from gradkit import render
-from gradkit.drawing import dot
-from gradkit.errors import GradkitError
+from gradkit.core.errors import GradkitError
+from gradkit.report.picture import render
+from gradkit.report.picture.dot import dot
 from tests import pictures
 
 SMALL = 'digraph { n1 [label="x", id=n1, tooltip="a < b"]; n2 [label="y"]; n1 -> n2 }'

@@ -15,11 +15,11 @@ from torch import nn
 from torch.utils import checkpoint as checkpoints
 
 import gradkit
-from gradkit import cuts
-from gradkit.outcome import Session
-from gradkit.preserve import Preserved
-from gradkit.replay import Rerun, UndoCuts, rerun
-from gradkit.trace import Tracer
+from gradkit.diagnosis.experiments.undo_cuts import Rerun, UndoCuts, rerun_without_cuts
+from gradkit.diagnosis.facts import cuts
+from gradkit.state.preserve import Preserved
+from gradkit.tracing.run import Session
+from gradkit.tracing.tracer import Tracer
 from tests.programs import cut as cut_programs
 from tests.programs.shared import batch, pair
 
@@ -37,7 +37,7 @@ def undone(model: nn.Module, step: Step, keep: Callable[[cuts.Cut], bool] = lamb
     """A rerun without the cuts that ``keep`` picks of those that starve the inner layer."""
     with Preserved(model) as preserved:
         chosen = [cut for cut in found(step, model, preserved, ("inner.weight",)) if keep(cut)]
-        return rerun(Session(step, model, preserved), chosen)
+        return rerun_without_cuts(Session(step, model, preserved), chosen)
 
 
 def losses(model: nn.Module, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
@@ -160,7 +160,7 @@ def test_random_numbers_are_drawn_again_as_they_were() -> None:
         return model["outer"](model["inner"](x).detach() * mask).sum()
 
     with Preserved(model) as preserved:
-        rerun(Session(step, model, preserved), found(step, model, preserved, ("inner.weight",)))
+        rerun_without_cuts(Session(step, model, preserved), found(step, model, preserved, ("inner.weight",)))
     assert drawn[0] == drawn[1]
 
 
@@ -175,7 +175,7 @@ def test_a_rerun_starts_from_the_same_weights_and_buffers() -> None:
         return model["outer"](model["norm"](model["inner"](x)).detach()).sum()
 
     with Preserved(model) as preserved:
-        rerun(Session(step, model, preserved), found(step, model, preserved, ("inner.weight",)))
+        rerun_without_cuts(Session(step, model, preserved), found(step, model, preserved, ("inner.weight",)))
     assert seen[0] == seen[1]
 
 

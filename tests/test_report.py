@@ -25,10 +25,13 @@ from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
 
 import gradkit
-from gradkit import casefiles, cause_registry, cells, i18n, layout, text
-from gradkit.errors import GradkitError
-from gradkit.records import Finding, Location, Picture
-from gradkit.report import Report
+from gradkit.core import causes, i18n
+from gradkit.core.errors import GradkitError
+from gradkit.core.records import Finding, Location, Picture
+from gradkit.report import layout
+from gradkit.report.report import Report
+from gradkit.source import frames
+from gradkit.teaching import guide
 from tests.programs import cut as cut_programs
 from tests.programs.shared import batch, pair, small
 
@@ -50,7 +53,7 @@ def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def of_guide(cause: str) -> Report:
-    module = casefiles.load_case(cause)
+    module = guide.load_case(cause)
     model, step = module.make()
     options = {"should_train": getattr(module, "SHOULD_TRAIN", None), "optimizer": getattr(step, "optimizer", None)}
     return gradkit.diagnose(step, model=model, **options)
@@ -99,7 +102,7 @@ def test_every_golden_file_belongs_to_a_test() -> None:
 
 
 @each_language
-@pytest.mark.parametrize("cause", cause_registry.causes())
+@pytest.mark.parametrize("cause", causes.causes())
 def test_a_report_on_every_cause_fills_all_of_its_sentences(cause: str, language: str) -> None:
     report = of_guide(cause)
     (first, *_) = report.sections(language)
@@ -168,7 +171,7 @@ def test_carets_stand_under_the_very_expression(source: str, part: str) -> None:
 
 
 def test_a_combining_accent_takes_no_column() -> None:
-    assert text.columns("e\u0301a") == 2
+    assert i18n.columns("e\u0301a") == 2
 
 
 def test_an_expression_without_an_end_gets_one_caret() -> None:
@@ -276,7 +279,7 @@ def test_a_notebook_cell_of_another_kernel_is_called_that(file: str) -> None:
 def test_a_notebook_cell_is_called_by_the_number_of_its_last_run() -> None:
     with pytest.MonkeyPatch.context() as patch:
         shell = InteractiveShell()
-        patch.setattr(cells, "shell", lambda: shell)
+        patch.setattr(frames, "notebook_shell", lambda: shell)
         shell.run_cell("x = 1\n", store_history=True)
         file = shell.compile.get_code_name("x = 1\n", "x = 1\n", 1)
         first = layout.shown_path(file, "en")
@@ -290,7 +293,7 @@ def test_a_notebook_cell_is_called_by_the_number_of_its_last_run() -> None:
 def test_code_of_a_cell_that_raises_is_told_by_the_cell_and_not_by_a_traceback() -> None:
     with pytest.MonkeyPatch.context() as patch:
         shell = InteractiveShell()
-        patch.setattr(cells, "shell", lambda: shell)
+        patch.setattr(frames, "notebook_shell", lambda: shell)
         shell.run_cell("import torch, gradkit\nmodel = torch.nn.Linear(3, 2)\ndef step():\n    return model(3)\n", True)
         failed = shell.run_cell("gradkit.diagnose(step, model=model)", True).error_in_exec
     assert "--> notebook cell [1]:4: return model(3)" in str(failed)
@@ -453,7 +456,7 @@ def test_json_is_the_same_in_every_language(tmp_path: Path) -> None:
     found = json.loads(english, parse_constant=refuse)
     assert found["healthy"] is False
     assert found["findings"][0]["cause"] == "trainable_unused"
-    assert found["findings"][0]["location"]["line"] in casefiles.cut_lines("trainable_unused")
+    assert found["findings"][0]["location"]["line"] in guide.cut_lines("trainable_unused")
     assert len(found["parameters"]) == len(report.parameters)
 
 

@@ -11,9 +11,11 @@ import torch
 from torch import nn
 
 import gradkit
-from gradkit import cuts, frames, holders
-from gradkit.trace import Tracer
-from gradkit.traces import Call, Chain, Trace, Value
+from gradkit.core.trace import Call, Chain, Trace, Value
+from gradkit.diagnosis.facts import cuts
+from gradkit.source import frames
+from gradkit.state import holders
+from gradkit.tracing.tracer import Tracer
 
 
 def _chain_of_cuts(count: int) -> Trace:
@@ -70,7 +72,7 @@ def test_the_way_into_ten_thousand_lists_is_followed() -> None:
     box: list[Any] = [tensor]
     for _ in range(10_000):
         box = [box]
-    [edge] = holders.ways([box], {id(tensor)})[id(tensor)]
+    [edge] = holders.paths_to([box], {id(tensor)})[id(tensor)]
     assert len(edge.way()) == 10_001
 
 

@@ -5,13 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
-from gradkit import breakdown, drawing
-from gradkit.cards import cards
-from gradkit.folding import chart
-from gradkit.outline import MOST, MOST_PLATES, Outline, lineage
-from gradkit.records import Edge, Finding, Location, ModuleInfo, Node, Parameter, Picture
-from gradkit.report import Report
-from gradkit.wiring import Wiring
+from gradkit.core.records import Edge, Finding, Location, ModuleInfo, Node, Parameter, Picture
+from gradkit.report import breakdown
+from gradkit.report.picture import dot
+from gradkit.report.picture.cards import cards
+from gradkit.report.picture.chart import Links
+from gradkit.report.picture.fold import chart_of
+from gradkit.report.picture.outline import MOST, MOST_PLATES, Outline, lineage
+from gradkit.report.report import Report
 
 
 def _calls(work: Callable[[], object]) -> int:
@@ -102,9 +103,9 @@ def _wide(n: int) -> Picture:
 @pytest.mark.parametrize("view", ["map", "graph", "near"])
 def test_twice_the_model_takes_about_twice_the_work(make, view):
     small, large = make(300), make(600)
-    drawing.dot(small, view, "en")
-    once = _calls(lambda: drawing.dot(small, view, "en"))
-    twice = _calls(lambda: drawing.dot(large, view, "en"))
+    dot.dot(small, view, "en")
+    once = _calls(lambda: dot.dot(small, view, "en"))
+    twice = _calls(lambda: dot.dot(large, view, "en"))
     assert twice < 2.7 * once + 20_000
 
 
@@ -121,12 +122,12 @@ def test_twice_the_findings_take_about_twice_the_work_to_write_down(what):
 
 
 def test_the_map_of_ten_thousand_summed_parameters_has_few_boxes():
-    assert len(chart(_sum_of(10_000), "map").boxes) <= MOST
+    assert len(chart_of(_sum_of(10_000), "map").boxes) <= MOST
 
 
 def test_a_thousand_findings_have_a_few_plates_and_the_rest_is_counted():
     report = _cuts(1_000)
-    boxes = chart(report.picture, "map").boxes
+    boxes = chart_of(report.picture, "map").boxes
     assert [box.finding for box in boxes if box.kind in ("cut", "plate")] == list(range(MOST_PLATES))
     left = f"{1_000 - MOST_PLATES} further findings"
     assert left in report.graph("map", "en").source.replace("\N{NO-BREAK SPACE}", " ")
@@ -134,14 +135,14 @@ def test_a_thousand_findings_have_a_few_plates_and_the_rest_is_counted():
 
 def test_few_findings_all_have_plates_and_nothing_is_said():
     report = _cuts(MOST_PLATES)
-    boxes = chart(report.picture, "map").boxes
+    boxes = chart_of(report.picture, "map").boxes
     assert sum(box.kind == "cut" for box in boxes) == MOST_PLATES
     assert "further" not in report.graph("map", "en").source
 
 
 @pytest.mark.parametrize("view", ["map", "graph", "near"])
 def test_modules_nested_a_thousand_deep_are_drawn(view):
-    assert "loss" in drawing.dot(_nested(1_000), view, "en").source
+    assert "loss" in dot.dot(_nested(1_000), view, "en").source
 
 
 def test_modules_nested_a_thousand_deep_are_counted():
@@ -172,7 +173,7 @@ def test_a_list_that_is_too_wide_to_unfold_is_looked_through_a_few_times_only():
 
 
 def test_what_lies_behind_a_chain_of_many_links_is_found_without_recursion():
-    wires = Wiring(((i,), (i + 1,), "live") for i in range(20_000))
+    wires = Links(((i,), (i + 1,), "live") for i in range(20_000))
     ranks = wires.ranks()
     assert wires.come_into([(0,)], (20_000,), ranks)
     assert not wires.come_into([(20_000,)], (0,), ranks)

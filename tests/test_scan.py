@@ -14,14 +14,16 @@ import pytest
 import torch
 
 import gradkit
-from gradkit import alerts, casefiles, cause_registry
+from gradkit.api.scanning import result
+from gradkit.api.scanning.result import Scan
+from gradkit.api.scanning.sites import Site
+from gradkit.api.scanning.stops import EVAL, KINDS
+from gradkit.api.scanning.verdicts import HARMFUL, HARMLESS, NOT_REACHED, UNACCUSED
 from gradkit.cli import COULD_NOT_RUN, FINDINGS, HEALTHY, main
-from gradkit.errors import GradkitError
-from gradkit.i18n import words
-from gradkit.judgements import HARMFUL, HARMLESS, NOT_REACHED, UNACCUSED
-from gradkit.scanned import Scan
-from gradkit.sites import Site
-from gradkit.stops import EVAL, KINDS
+from gradkit.core import causes
+from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import words
+from gradkit.teaching import guide
 
 
 def found(tmp_path: Path, text: str, name: str = "train.py") -> list[Site]:
@@ -390,7 +392,7 @@ def test_a_finding_elsewhere_on_the_line_accuses_no_bystander(tmp_path: Path) ->
 
 
 def test_a_block_in_which_a_value_is_written_unseen_is_harmful_and_not_cleared() -> None:
-    case = casefiles.load_case("inplace_under_no_grad")
+    case = guide.load_case("inplace_under_no_grad")
     model, step = case.make()
     scan = gradkit.scan(str(case.__file__), step, model=model)
     assert scan.report is not None
@@ -401,16 +403,16 @@ def test_a_block_in_which_a_value_is_written_unseen_is_harmful_and_not_cleared()
 
 @pytest.mark.parametrize("cause", ["detach", "data_attr", "no_grad_block", "no_grad_decorator", "numpy_roundtrip"])
 def test_the_marked_line_of_a_guide_is_harmful_and_no_other(cause: str) -> None:
-    case = casefiles.load_case(cause)
+    case = guide.load_case(cause)
     model, step = case.make()
     scan = gradkit.scan(str(case.__file__), step, model=model)
-    assert {one.site.location.line for one in scan.harmful} <= casefiles.cut_lines(cause)
+    assert {one.site.location.line for one in scan.harmful} <= guide.cut_lines(cause)
     assert scan.harmful
 
 
 @pytest.mark.parametrize("cause", ["detach", "no_grad_block"])
 def test_a_cured_program_of_a_guide_has_no_harmful_line(cause: str) -> None:
-    case = casefiles.load_case(cause)
+    case = guide.load_case(cause)
     model, step = case.make_fixed()
     assert gradkit.scan(str(case.__file__), step, model=model).harmful == ()
 
@@ -434,7 +436,7 @@ def test_a_step_that_raises_leaves_the_tracing_of_lines_as_it_was(tmp_path: Path
 
 
 def test_every_kind_of_site_may_be_accused_of_some_cause_but_the_mode_of_a_model() -> None:
-    accused = {kind for cause in cause_registry.causes() for kind in cause_registry.cause(cause).sites}
+    accused = {kind for cause in causes.causes() for kind in causes.cause(cause).sites}
     assert accused == set(KINDS) - {EVAL}
 
 
@@ -494,7 +496,7 @@ def test_github_annotates_the_harmful_line_and_leaves_the_cleared_alone(capsys: 
 
 
 def test_an_annotation_cannot_be_broken_by_what_it_says() -> None:
-    assert alerts._escaped("50%\n::error::x", ":,") == "50%25%0A%3A%3Aerror%3A%3Ax"
+    assert result._escaped("50%\n::error::x", ":,") == "50%25%0A%3A%3Aerror%3A%3Ax"
 
 
 @pytest.mark.usefixtures("_train")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gradkit import cli, i18n, settings
-from gradkit.widgets.panel import Panel
+from gradkit import cli
+from gradkit.core import i18n, settings
+from gradkit.notebook.panel import Panel
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gradkit import classes, creation, scopes, setups, sources
-from gradkit.records import Location
+from gradkit.core.records import Location
+from gradkit.source import attributes, freezing, locations, setup
 
 Write = Callable[..., tuple[str, dict[str, Any]]]
 
@@ -47,7 +47,7 @@ def pointed_at(spot: Location | None) -> str | None:
 
 def frozen(write: Write, text: str, *names: str, **options: Any) -> str | None:
     filename, _ = write(text)
-    return line(sources.freezing([filename], names, (), **options))
+    return line(freezing.freezing([filename], names, (), **options))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_wrapping_by_peft_freezes_only_if_asked(write: Write) -> None:
 )
 def test_an_adapter_is_loaded_for_inference(write: Write, call: str, found: bool) -> None:
     filename, _ = write(f"model = {call}")
-    assert bool(sources.loading([filename])) == found
+    assert bool(setup.loading([filename])) == found
 
 
 TWO_LOADERS = """
@@ -197,25 +197,25 @@ def test_of_two_lines_that_load_an_adapter_the_one_that_can_have_run_is_named(
     write: Write, loader: str, run: str, near: list[str]
 ) -> None:
     filename, _ = write(TWO_LOADERS.format(loader=loader, run=run))
-    assert [spot.function for spot in sources.loading([filename], near)] == [loader]
+    assert [spot.function for spot in setup.loading([filename], near)] == [loader]
 
 
 def test_two_lines_that_can_both_have_loaded_an_adapter_are_both_named(write: Write) -> None:
     filename, _ = write(TWO_LOADERS.format(loader="for_inference if fast else for_training", run="Trainer()"))
-    assert [spot.function for spot in sources.loading([filename])] == ["for_inference", "for_training"]
+    assert [spot.function for spot in setup.loading([filename])] == ["for_inference", "for_training"]
 
 
 def test_the_call_that_added_the_named_adapter_is_found(write: Write) -> None:
     filename, _ = write("model.add_adapter('a', one)\nmodel.add_adapter(adapter_name='b', config=two)")
-    assert line(sources.adding([filename], "b")) == "model.add_adapter(adapter_name='b', config=two)"
-    assert sources.adding([filename], "c") is None
+    assert line(setup.adding([filename], "b")) == "model.add_adapter(adapter_name='b', config=two)"
+    assert setup.adding([filename], "c") is None
 
 
 def test_an_adapter_whose_name_is_a_variable_was_added_by_the_only_such_call(write: Write) -> None:
     filename, _ = write("for task in tasks:\n    model.add_adapter(task, config)")
-    assert line(sources.adding([filename], "b")) == "model.add_adapter(task, config)"
+    assert line(setup.adding([filename], "b")) == "model.add_adapter(task, config)"
     filename, _ = write("model.add_adapter(first, config)\nmodel.add_adapter(second, config)")
-    assert sources.adding([filename], "b") is None
+    assert setup.adding([filename], "b") is None
 
 
 @pytest.mark.parametrize(
@@ -233,17 +233,17 @@ def test_an_optimizer_whose_class_is_looked_up_by_name_was_built_there(write: Wr
             self.optimizer_name = name.lower()
             return {call}
     """)
-    assert line(setups.optimizer([filename], "Adam", {})) == f"return {call}"
+    assert line(setup.optimizer_line([filename], "Adam", {})) == f"return {call}"
 
 
 def test_the_call_that_built_the_optimizer_is_found_and_its_import_is_not(write: Write) -> None:
     filename, _ = write("from torch.optim import AdamW\nx = AdamW\nopt = AdamW(model.parameters())")
-    assert line(setups.optimizer([filename], "AdamW", {})) == "opt = AdamW(model.parameters())"
+    assert line(setup.optimizer_line([filename], "AdamW", {})) == "opt = AdamW(model.parameters())"
 
 
 def test_of_several_calls_the_one_whose_settings_agree_built_the_optimizer(write: Write) -> None:
     filename, _ = write("slow = SGD(p, lr=0.1)\nfast = SGD(p, lr=0.5)")
-    assert line(setups.optimizer([filename], "SGD", {"lr": "0.5"})) == "fast = SGD(p, lr=0.5)"
+    assert line(setup.optimizer_line([filename], "SGD", {"lr": "0.5"})) == "fast = SGD(p, lr=0.5)"
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_of_several_calls_the_one_whose_settings_agree_built_the_optimizer(write
 )
 def test_parameters_that_are_picked_out_on_a_line_of_their_own(write: Write, picking: str, named: str) -> None:
     filename, _ = write(f"def build(net):\n    params = {picking}\n    opt = SGD(params)\n    return opt")
-    assert (line(setups.optimizer([filename], "SGD", {}, filtered=True)) or "").strip().startswith(named)
+    assert (line(setup.optimizer_line([filename], "SGD", {}, filtered=True)) or "").strip().startswith(named)
 
 
 @pytest.mark.parametrize(("part", "named"), [("decoder.block", True), ("head", False)])
@@ -269,7 +269,7 @@ def test_the_call_that_hands_over_a_name_that_matches_nothing_is_found(write: Wr
     only(net, {part!r})
     """
     filename, _ = write(text)
-    spot = setups.matching_nothing([filename], "only", ["body.weight", "head.weight"])
+    spot = setup.matches_no_name([filename], "only", ["body.weight", "head.weight"])
     assert (line(spot) or "").startswith("only(") is named
 
 
@@ -281,18 +281,18 @@ def test_switching_off_by_a_call_is_found_and_by_a_with_is_not(write: Write) -> 
     torch.set_grad_enabled(False)
     """
     filename, _ = write(text)
-    assert getattr(sources.switching_off([filename]), "line", None) == 4
+    assert getattr(setup.switching_off([filename]), "line", None) == 4
 
 
 def test_a_flag_set_on_a_module_is_found(write: Write) -> None:
     filename, _ = write("model.requires_grad = False\nmodel.head.requires_grad = True")
-    assert line(sources.flag_on_module([filename])) == "model.head.requires_grad = True"
+    assert line(freezing.flag_on_module([filename])) == "model.head.requires_grad = True"
 
 
 def test_files_that_cannot_be_read_or_parsed_are_passed_over(write: Write) -> None:
     broken, _ = write("def f(:")
     whole, _ = write("opt = SGD(p)")
-    assert line(setups.optimizer(["/home/ann/absent.py", broken, whole], "SGD", {})) == "opt = SGD(p)"
+    assert line(setup.optimizer_line(["/home/ann/absent.py", broken, whole], "SGD", {})) == "opt = SGD(p)"
 
 
 # -- classes ----------------------------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ class Model(Block):
 
 def test_a_parameter_is_defined_where_the_innermost_class_of_the_users_sets_it(write: Write) -> None:
     _, made = write(MODEL, run=True)
-    spot, attribute = classes.definition(
+    spot, attribute = attributes.definition(
         [(made["Model"], "blocks"), (list, "0"), (made["Block"], "proj"), (int, "weight")]
     )
     assert (line(spot), attribute) == ("self.proj = make(4)", "proj")
@@ -342,13 +342,13 @@ def test_a_parameter_is_defined_where_the_innermost_class_of_the_users_sets_it(w
 )
 def test_the_value_that_is_given_to_the_attribute_is_pointed_at(write: Write, attribute: str, text: str) -> None:
     _, made = write(MODEL, run=True)
-    spot, _ = classes.definition([(made["Model"], attribute)])
+    spot, _ = attributes.definition([(made["Model"], attribute)])
     assert (pointed_at(spot) or "").endswith(text)
 
 
 def test_an_attribute_that_no_class_of_the_users_sets_has_no_definition(write: Write) -> None:
     _, made = write(MODEL, run=True)
-    assert classes.definition([(made["Model"], "nowhere"), (int, "weight")]) == (None, "")
+    assert attributes.definition([(made["Model"], "nowhere"), (int, "weight")]) == (None, "")
 
 
 def test_of_two_classes_of_one_name_the_right_one_is_read(write: Write) -> None:
@@ -364,23 +364,23 @@ def test_of_two_classes_of_one_name_the_right_one_is_read(write: Write) -> None:
         return Model
     """
     _, made = write(text, run=True)
-    assert pointed_at(classes.definition([(made["second"](), "b")])[0]) == "2"
-    assert classes.definition([(made["second"](), "a")]) == (None, "")
+    assert pointed_at(attributes.definition([(made["second"](), "b")])[0]) == "2"
+    assert attributes.definition([(made["second"](), "a")]) == (None, "")
 
 
 def test_uses_are_reads_outside_of_init(write: Write) -> None:
     _, made = write(MODEL, run=True)
-    assert [line(spot) for spot in classes.uses([made["Model"]], "right")] == ["x = self.right(x)"]
-    assert [line(spot) for spot in classes.uses([made["Model"]], "proj")] == ["return self.proj(x)"]
+    assert [line(spot) for spot in attributes.uses([made["Model"]], "right")] == ["x = self.right(x)"]
+    assert [line(spot) for spot in attributes.uses([made["Model"]], "proj")] == ["return self.proj(x)"]
 
 
 def test_a_stored_value_is_found_where_it_is_stored_not_where_it_is_emptied(write: Write) -> None:
     _, made = write(MODEL, run=True)
-    assert line(classes.stored(made["Model"], "cache")) == "self.cache = x.detach()"
-    assert classes.stored(made["Model"], "left") is None
+    assert line(attributes.stored(made["Model"], "cache")) == "self.cache = x.detach()"
+    assert attributes.stored(made["Model"], "left") is None
 
 
-@pytest.mark.parametrize("method", sorted(creation.ADDING))
+@pytest.mark.parametrize("method", sorted(attributes.ADDING))
 def test_what_a_method_adds_to_a_container_is_created_where_it_is_added(write: Write, method: str) -> None:
     text = f"""
     class Model:
@@ -389,14 +389,14 @@ def test_what_a_method_adds_to_a_container_is_created_where_it_is_added(write: W
             self.blocks.{method}(Linear(2, 1))
     """
     _, made = write(text, run=True)
-    assert [line(one) for one in creation.created(made["Model"], "blocks", "Linear")] == [
+    assert [line(one) for one in attributes.created(made["Model"], "blocks", "Linear")] == [
         f"self.blocks.{method}(Linear(2, 1))"
     ]
 
 
 def test_the_files_of_classes_are_the_users_only(write: Write) -> None:
     filename, made = write(MODEL, run=True)
-    assert classes.class_files([made["Model"], dict, Location]) == (filename,)
+    assert attributes.class_files([made["Model"], dict, Location]) == (filename,)
 
 
 # -- decorators and blocks --------------------------------------------------------------------------------------------
@@ -444,7 +444,7 @@ def test_the_decorator_that_switches_gradients_off_is_found(write: Write, name: 
     function = made["Model"].five if name == "five" else made[name]
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
-    assert line(scopes.locate_code(function.__code__, made)) == text
+    assert line(locations.locate_code(function.__code__, made)) == text
 
 
 def test_a_function_wrapped_by_hand_in_another_scope_is_another_function(write: Write) -> None:
@@ -458,7 +458,7 @@ def test_a_function_wrapped_by_hand_in_another_scope_is_another_function(write: 
     def encode(): ...
     """
     _, made = write(text, run=True)
-    assert line(scopes.locate_code(made["encode"].__code__, made)) == "def encode(): ..."
+    assert line(locations.locate_code(made["encode"].__code__, made)) == "def encode(): ..."
 
 
 def test_the_innermost_block_around_a_line_is_found(write: Write) -> None:
@@ -472,6 +472,6 @@ def test_the_innermost_block_around_a_line_is_found(write: Write) -> None:
     outside = after.f_code, after.f_lasti
     """
     _, made = write(text, run=True)
-    around = scopes.around(made["point"])
+    around = locations.around(made["point"])
     assert around is not None
     assert (around.line, pointed_at(around)) == (3, ".inference_mode()")

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import gradkit
-from gradkit import emptying, holders
+from gradkit.state import holders
 from tests.programs import cut as cut_programs
 from tests.programs.shared import batch, pair
 
@@ -29,7 +29,7 @@ class Holder:
 
 
 def found(root: Any, thing: Any) -> list[list[tuple[str, Any]]]:
-    edges = holders.ways([root], {id(thing)}).get(id(thing), [])
+    edges = holders.paths_to([root], {id(thing)}).get(id(thing), [])
     return [[(one.kind, one.key) for one in edge.way()] for edge in edges]
 
 
@@ -90,9 +90,9 @@ def test_nothing_of_the_users_is_called_on_the_way() -> None:
 def test_an_entry_is_put_back_in_its_place(kind: Any, bare: bool) -> None:
     code, other = torch.ones(2), torch.zeros(2)
     kept = kind(a=code, b=other)
-    edges = holders.ways([[kept]], {id(code)})[id(code)]
-    with emptying.restored(edges):
-        emptying.empty(edges, bare)
+    edges = holders.paths_to([[kept]], {id(code)})[id(code)]
+    with holders.put_back(edges):
+        holders.remove(edges, bare)
         assert kept.get("a") is None
         kept["c"] = other
     assert list(kept.items()) == [("a", code), ("b", other)]
@@ -102,9 +102,9 @@ def test_an_entry_is_put_back_in_its_place(kind: Any, bare: bool) -> None:
 def test_an_attribute_and_what_stands_beside_it_are_put_back(bare: bool) -> None:
     holder, code = Holder(), torch.ones(2)
     holder.kept, holder.ready = code, True  # type: ignore[attr-defined]
-    edges = holders.ways([holder], {id(code)})[id(code)]
-    with emptying.restored(edges):
-        emptying.empty(edges, bare)
+    edges = holders.paths_to([holder], {id(code)})[id(code)]
+    with holders.put_back(edges):
+        holders.remove(edges, bare)
         assert holder.kept is None
         holder.ready = False  # type: ignore[attr-defined]
     assert (holder.kept, holder.ready) == (code, True)  # type: ignore[attr-defined]
@@ -118,10 +118,10 @@ def test_a_cache_of_functools_is_never_emptied_itself() -> None:
     holder = Holder()
     holder.kept = encode
     code = encode(1)
-    ways = holders.ways([holder], {id(code)})
-    edges = [one for edge in ways[id(code)] for one in emptying.steps(edge, ways)]
-    with emptying.restored(edges):
-        emptying.empty(edges, bare=True)
+    ways = holders.paths_to([holder], {id(code)})
+    edges = [one for edge in ways[id(code)] for one in holders.path_steps(edge, ways)]
+    with holders.put_back(edges):
+        holders.remove(edges, bare=True)
         assert holder.kept(1) is not code
     assert holder.kept is encode
     assert encode(1) is code

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import gradkit
-from gradkit import optimizers
+from gradkit.diagnosis.facts import optimizers
 from tests.programs import state as state_programs
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 import gradkit
 from gradkit import testing
-from gradkit.errors import GradkitError
+from gradkit.core.errors import GradkitError
 
 PROGRAM = """
 import sys

@@ -13,8 +13,8 @@ from torch import nn
 from torch.autograd import grad_mode
 from torch.utils.checkpoint import checkpoint
 
-from gradkit.trace import Tracer
-from gradkit.traces import BLOCK, CHECKPOINT, DECORATOR, FUNCTION, INFERENCE, PRESET, SAMPLE, SWITCH, Region, Trace
+from gradkit.core.trace import BLOCK, CHECKPOINT, DECORATOR, FUNCTION, INFERENCE, PRESET, SAMPLE, SWITCH, Region, Trace
+from gradkit.tracing.tracer import Tracer
 
 MODEL = nn.Linear(2, 2)
 X = torch.ones(1, 2)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from gradkit import i18n
-from gradkit.errors import GradkitError
+from gradkit.core import i18n
+from gradkit.core.errors import GradkitError
 from gradkit.testing import assert_learns
 from tests import snapshots
 

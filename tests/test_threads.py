@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from gradkit import frames, threads
-from gradkit.trace import Tracer
-from gradkit.traces import Trace
+from gradkit.core.trace import Trace
+from gradkit.source import locations
+from gradkit.tracing import patches
+from gradkit.tracing.tracer import Tracer
 
 MODEL, X = nn.Sequential(nn.Linear(4, 1)), torch.ones(2, 4)
 
@@ -38,7 +39,7 @@ def test_a_call_in_a_thread_is_recorded_with_its_module_and_the_lines_that_led_t
     trace = traced()
     (linear,) = [call for call in trace.calls if call.name == "linear"]
     assert trace.modules[linear.module] == "0"
-    names = [frames.qualified_name(code) for code, _ in linear.chain]
+    names = [locations.qualified_name(code) for code, _ in linear.chain]
     assert names == ["shout", "in_a_thread.<lambda>", "in_a_thread"]
 
 
@@ -91,6 +92,6 @@ def test_a_thread_that_cannot_start_is_as_it_was() -> None:
     started = threading.Thread(target=int)
     started.start()
     started.join()
-    with threads.heard(lambda frame: threading.Lock()), pytest.raises(RuntimeError, match="once"):  # type: ignore[arg-type,return-value]
+    with patches.hear_threads(lambda frame: threading.Lock()), pytest.raises(RuntimeError, match="once"):  # type: ignore[arg-type,return-value]
         threading.Thread.start(started)
     assert "run" not in vars(started)

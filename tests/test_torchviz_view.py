@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 import gradkit
-from gradkit import looks, torchviz_view
-from gradkit.autograd import AutogradNode
-from gradkit.errors import GradkitError
-from gradkit.torchviz_kept import Kept
-from gradkit.torchviz_view import dot
+from gradkit.core.errors import GradkitError
+from gradkit.report.picture import style, torchviz_view
+from gradkit.report.picture.torchviz_kept import Kept
+from gradkit.report.picture.torchviz_view import dot
+from gradkit.tracing.autograd_graph import AutogradNode
 
 
 def pair() -> nn.ModuleDict:
@@ -81,7 +81,7 @@ def test_starved_parameters_are_framed_in_red_and_no_others() -> None:
     model = pair()
     drawing = gradkit.diagnose(torn(model), model=model).graph(view="torchviz")
     names = dict(re.findall(r"(n\d+) \[label=\"([\w.]+)\n", "".join(drawing.body)))
-    red = re.findall(rf"(n\d+) \[.*{looks.RED}.*peripheries=2", "".join(drawing.body))
+    red = re.findall(rf"(n\d+) \[.*{style.RED}.*peripheries=2", "".join(drawing.body))
     assert {names[one] for one in red} == {"inner.weight", "inner.bias"}
 
 
@@ -195,7 +195,7 @@ def test_what_has_its_gradient_is_green_as_in_the_other_drawings() -> None:
     model = pair()
     source = gradkit.diagnose(torn(model), model=model).graph(view="torchviz").source
     named = dict(re.findall(r'^\t(n\d+) \[label="([\w.]+)\n', source, re.MULTILINE))
-    green = re.findall(rf'^\t(n\d+) \[class=live color="{looks.GREEN}"', source, re.MULTILINE)
+    green = re.findall(rf'^\t(n\d+) \[class=live color="{style.GREEN}"', source, re.MULTILINE)
     assert {named[one] for one in green if one in named} == {"outer.weight", "outer.bias"}
 
 

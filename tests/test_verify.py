@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import gradkit
+from gradkit.api.verify import GROUPS, Verification
 from gradkit.cli import COULD_NOT_RUN, FINDINGS, HEALTHY, main
-from gradkit.errors import GradkitError
-from gradkit.verification import GROUPS, Verification
+from gradkit.core.errors import GradkitError
 
 STATES = {"passed", "failed", "open", "noted"}
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import gradkit
-from gradkit.records import Finding
+from gradkit.core.records import Finding
 
 
 class Reader(nn.Module):

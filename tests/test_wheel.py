@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gradkit import bookshelf, cause_registry, i18n
+from gradkit.core import causes, i18n
+from gradkit.teaching import book
 from tools import readme
 
 REPO = Path(__file__).parents[1]
@@ -65,13 +66,13 @@ def test_it_holds_the_package_file_by_file_and_nothing_else(wheel: Path) -> None
 
 def test_guides_catalogues_books_style_and_settings_are_in_it(wheel: Path) -> None:
     names = in_wheel(wheel)
-    for cause in cause_registry.causes():
-        assert {f"gradkit/guides/{cause}/{part}" for part in ("case.py", "en.md", "zh.md")} <= names
+    for cause in causes.causes():
+        assert {f"gradkit/teaching/guides/{cause}/{part}" for part in ("case.py", "en.md", "zh.md")} <= names
     books = {path.relative_to(REPO).as_posix() for path in (REPO / "gradkit" / "books").rglob("*.py")}
-    assert "gradkit/books/start.py" in books
+    assert "gradkit/teaching/books/start.py" in books
     assert books <= names
-    settings = "gradkit/jupyter/labconfig/default_setting_overrides.json"
-    assert {"gradkit/py.typed", "gradkit/static/report.css", settings} <= names
+    settings = "gradkit/notebook/jupyter/labconfig/default_setting_overrides.json"
+    assert {"gradkit/py.typed", "gradkit/report/static/report.css", settings} <= names
     for language in i18n.LANGUAGES:
         catalogues = {path.name for path in (REPO / "gradkit" / "locales" / language).glob("*.toml")}
         assert {f"gradkit/locales/{language}/{name}" for name in catalogues} <= names
@@ -100,7 +101,7 @@ def test_it_is_the_wheel_that_runs(installed: Run, wheel: Path) -> None:
 def test_the_command_helps_and_lists_every_guide(installed: Run) -> None:
     assert "diagnose" in installed("gradkit", "--help")
     listed = installed("gradkit", "guides")
-    assert all(cause in listed for cause in cause_registry.causes())
+    assert all(cause in listed for cause in causes.causes())
     assert "```" in installed("gradkit", "guide", "detach", "--language", "zh")
 
 
@@ -135,7 +136,7 @@ def test_it_writes_every_notebook_in_both_languages(installed: Run, form: str, s
         }
         (folder,) = {path for path in (tmp_path / "here").rglob(language) if path.is_dir()}
         written = {path.relative_to(folder).with_suffix(".ipynb") for path in folder.rglob(f"*.{form}")}
-        every = committed | {Path(f"{name}.ipynb") for name in bookshelf.names()}
+        every = committed | {Path(f"{name}.ipynb") for name in book.book_names()}
         assert every - {path for path in every if path.name == "slides.ipynb"} <= written
         assert all(path.read_text(encoding="utf-8").startswith(start) for path in folder.rglob(f"*.{form}"))
 

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from gradkit import bookshelf, exercises, i18n, logbook, testing
-from gradkit.errors import WIDTH, GradkitError
-from gradkit.userfiles import load_file
-from gradkit.verdicts import Verdict
+from gradkit import testing
+from gradkit.core import i18n
+from gradkit.core.errors import WIDTH, GradkitError
+from gradkit.load.specs import load_file
+from gradkit.teaching import book as teaching_book
+from gradkit.teaching import check, exercises
+from gradkit.teaching.grading import Verdict
 from tests.workshop_answers import ANSWERS, Answer
 
 BOOKS = [f"workshop/{one.book}" for one in exercises.EXERCISES.values()]
@@ -40,7 +43,7 @@ def functions(source: str, name: str, folder: Path) -> dict[str, Any]:
     path = folder / "answer.py"
     path.write_text(source, encoding="utf-8")
     module = load_file(path)
-    return {function: getattr(module, function) for function in exercises.find(name).functions}
+    return {function: getattr(module, function) for function in exercises.exercise(name).functions}
 
 
 @pytest.fixture(autouse=True)
@@ -50,12 +53,12 @@ def _the_same_weights_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def judged(answer: Answer, folder: Path) -> Verdict:
-    return testing.judged(answer.name, **functions(answer.source(), answer.name, folder))
+    return check.judged(answer.name, **functions(answer.source(), answer.name, folder))
 
 
 def only_in_the_solution(name: str) -> set[str]:
     """The lines that a verdict must not give away."""
-    book = exercises.find(name).book
+    book = exercises.exercise(name).book
     programs = [exercises.program(f"{folder}/{book}") for folder in (exercises.SOLUTIONS, "workshop")]
     right, broken = ({line.strip() for line in program.splitlines()} for program in programs)
     return right - broken - {""}
@@ -83,17 +86,17 @@ def test_every_kind_of_answer_is_tried(name: str) -> None:
 
 @each_exercise
 def test_the_solution_is_right_and_the_untouched_program_is_not(name: str, tmp_path: Path) -> None:
-    book = exercises.find(name).book
+    book = exercises.exercise(name).book
     right = exercises.program(f"{exercises.SOLUTIONS}/{book}")
-    assert testing.judged(name, **functions(right, name, tmp_path)).passed
+    assert check.judged(name, **functions(right, name, tmp_path)).passed
     untouched = functions(exercises.program(f"workshop/{book}"), name, tmp_path)
     with pytest.raises(testing.NotYet):
-        testing.check(name, **untouched)
+        check.check(name, **untouched)
 
 
 @each_exercise
 def test_what_is_given_is_the_same_in_exercise_and_solution(name: str) -> None:
-    book = exercises.find(name).book
+    book = exercises.exercise(name).book
     given = [exercises.program(f"{folder}/{book}", ("given",)) for folder in ("workshop", exercises.SOLUTIONS)]
     assert given[0] == given[1]
 
@@ -139,7 +142,7 @@ def test_a_check_leaves_random_state_and_grad_mode_as_they_were(tmp_path: Path) 
     answers = functions(ANSWERS[0].source(), "forgotten_no_grad", tmp_path)
     state = torch.get_rng_state()
     with torch.no_grad():
-        testing.judged("forgotten_no_grad", **answers)
+        check.judged("forgotten_no_grad", **answers)
         assert not torch.is_grad_enabled()
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.is_grad_enabled()
@@ -184,14 +187,14 @@ def test_what_is_no_model_is_named(built: str, wrong: str, tmp_path: Path) -> No
 
 def test_a_failed_check_shows_its_sentences_in_the_place_of_a_traceback(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="Not yet") as caught:
-        testing.check("forgotten_no_grad", **functions(ANSWERS[0].source(), "forgotten_no_grad", tmp_path))
+        check.check("forgotten_no_grad", **functions(ANSWERS[0].source(), "forgotten_no_grad", tmp_path))
     assert " ".join(caught.value._render_traceback_()).split() == str(caught.value).split()
 
 
 def test_a_long_sentence_of_a_failed_check_is_broken_between_words(tmp_path: Path) -> None:
     untouched = next(one for one in ANSWERS if one.name == "sleeping_adapter")
     with pytest.raises(testing.NotYet) as caught:
-        testing.check("sleeping_adapter", **functions(untouched.source(), "sleeping_adapter", tmp_path))
+        check.check("sleeping_adapter", **functions(untouched.source(), "sleeping_adapter", tmp_path))
     lines = caught.value._render_traceback_()
     assert max(map(len, str(caught.value).splitlines())) > WIDTH >= max(map(len, lines))
     assert "base_model.model.head.lora_A.default.weight," in " ".join(lines).split()
@@ -199,9 +202,9 @@ def test_a_long_sentence_of_a_failed_check_is_broken_between_words(tmp_path: Pat
 
 def test_a_check_says_which_functions_it_takes() -> None:
     with pytest.raises(GradkitError, match="build, loss_of"):
-        testing.check("forgotten_no_grad", build=len)
+        check.check("forgotten_no_grad", build=len)
     with pytest.raises(GradkitError, match="no exercise forgotten_nograd"):
-        testing.check("forgotten_nograd")
+        check.check("forgotten_nograd")
 
 
 # -- progress ---------------------------------------------------------------------------------------------------
@@ -211,33 +214,33 @@ def test_progress_is_kept_from_one_kernel_to_the_next(config: Path, tmp_path: Pa
     answers = functions(ANSWERS[0].source(), "forgotten_no_grad", tmp_path)
     for _ in range(2):
         with pytest.raises(testing.NotYet):
-            testing.check("forgotten_no_grad", **answers)
-    assert "01 A forgotten no_grad: not yet (2×)" in testing.progress().text()
-    assert testing.progress().solved == ()
+            check.check("forgotten_no_grad", **answers)
+    assert "01 A forgotten no_grad: not yet (2×)" in check.progress().text()
+    assert check.progress().solved == ()
     right = exercises.solution("forgotten_no_grad")
-    testing.check("forgotten_no_grad", build=right["build"], loss_of=right["loss_of"])
-    assert testing.progress().solved == ("forgotten_no_grad",)
-    assert "01 忘了拿掉的 no_grad" in testing.progress().text("zh")
-    assert logbook.file().parent == config
-    assert testing.progress(forget=True).solved == ()
+    check.check("forgotten_no_grad", build=right["build"], loss_of=right["loss_of"])
+    assert check.progress().solved == ("forgotten_no_grad",)
+    assert "01 忘了拿掉的 no_grad" in check.progress().text("zh")
+    assert exercises.logbook_file().parent == config
+    assert check.progress(forget=True).solved == ()
 
 
 def test_what_was_solved_stays_solved() -> None:
-    logbook.note("zero_loss", solved=True)
-    assert logbook.note("zero_loss", solved=False).solved
+    exercises.note_try("zero_loss", solved=True)
+    assert exercises.note_try("zero_loss", solved=False).solved
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{1", '{"zero_loss": 3}', '{"zero_loss": {"tries": "x"}}'])
 def test_a_logbook_that_cannot_be_read_counts_as_empty(content: str) -> None:
-    logbook.file().parent.mkdir(parents=True)
-    logbook.file().write_text(content, encoding="utf-8")
-    assert logbook.entries() == {}
-    assert logbook.note("zero_loss", solved=True).tries == 1
+    exercises.logbook_file().parent.mkdir(parents=True)
+    exercises.logbook_file().write_text(content, encoding="utf-8")
+    assert exercises.logbook_entries() == {}
+    assert exercises.note_try("zero_loss", solved=True).tries == 1
 
 
 def test_a_logbook_that_cannot_be_written_stops_nobody(config: Path) -> None:
     config.write_text("a file in the place of the folder", encoding="utf-8")
-    assert logbook.note("zero_loss", solved=True).tries == 1
+    assert exercises.note_try("zero_loss", solved=True).tries == 1
 
 
 # -- a course's metadata ----------------------------------------------------------------------------------------
@@ -245,8 +248,8 @@ def test_a_logbook_that_cannot_be_written_stops_nobody(config: Path) -> None:
 
 @each_exercise
 def test_given_program_and_check_carry_what_nbgrader_needs(name: str) -> None:
-    exercise = exercises.find(name)
-    pages = [page for page in bookshelf.read(f"workshop/{exercise.book}") if "nbgrader" in page.metadata]
+    exercise = exercises.exercise(name)
+    pages = [page for page in teaching_book.read_book(f"workshop/{exercise.book}") if "nbgrader" in page.metadata]
     marks = {page.metadata["nbgrader"]["grade_id"]: page.metadata["nbgrader"] for page in pages}
     facts = {key: tuple(one[k] for k in ("solution", "grade", "locked")) for key, one in marks.items()}
     assert facts == {"given": (False, False, True), "program": (True, False, False), "check": (False, True, True)}
@@ -258,5 +261,5 @@ def test_given_program_and_check_carry_what_nbgrader_needs(name: str) -> None:
 @pytest.mark.parametrize("book", BOOKS)
 def test_every_exercise_folds_away_three_hints(book: str) -> None:
     for language in i18n.LANGUAGES:
-        text = "\n".join(page.says(language) for page in bookshelf.read(book) if page.kind == "markdown")
+        text = "\n".join(page.says(language) for page in teaching_book.read_book(book) if page.kind == "markdown")
         assert text.count("<details><summary>") == text.count("</details>") == 3

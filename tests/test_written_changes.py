@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from gradkit import edits, handouts, logbook, settings, writing
-from gradkit.errors import GradkitError
-from gradkit.fixes import Change
+from gradkit.core import settings, writing
+from gradkit.core.errors import GradkitError
+from gradkit.report import fix
+from gradkit.report.fix import Change
+from gradkit.teaching import book, exercises
 
 TEXT = "import torch\n\n\ndef f(x):\n    y = x.detach()\n    return y\n"
 CHANGE = (Change("-", 5, "    y = x.detach()"), Change("+", 5, "    y = x"))
@@ -32,7 +34,7 @@ def file(tmp_path: Path) -> Path:
 
 def refused(file: Path, change: tuple[Change, ...] = CHANGE) -> str:
     with pytest.raises(GradkitError) as caught:
-        edits.apply(file, change)
+        fix.apply_edit(file, change)
     assert str(file) in str(caught.value)
     return caught.value.key
 
@@ -46,16 +48,16 @@ def names(file: Path) -> list[str]:
 
 def test_a_readonly_file_is_not_written_over(file: Path) -> None:
     file.chmod(0o444)
-    assert not edits.possible(str(file), CHANGE)
+    assert not fix.edit_possible(str(file), CHANGE)
     assert refused(file) == "edit_read_only"
     assert (file.read_text(), names(file)) == (TEXT, ["train.py"])
 
 
 def test_a_file_that_became_readonly_is_not_put_back(file: Path) -> None:
-    edit = edits.apply(file, CHANGE)
+    edit = fix.apply_edit(file, CHANGE)
     file.chmod(0o444)
     with pytest.raises(GradkitError) as caught:
-        edits.undo(edit)
+        fix.undo_edit(edit)
     assert caught.value.key == "edit_read_only"
     assert (file.read_text(), edit.copy.read_text()) == (CURED, TEXT)
 
@@ -71,17 +73,17 @@ def test_a_file_of_several_names_is_not_parted_from_them(file: Path) -> None:
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o664, 0o755, 0o700])
 def test_the_mode_stays(file: Path, mode: int) -> None:
     file.chmod(mode)
-    edit = edits.apply(file, CHANGE)
+    edit = fix.apply_edit(file, CHANGE)
     assert stat.S_IMODE(file.stat().st_mode) == mode
-    edits.undo(edit)
+    fix.undo_edit(edit)
     assert stat.S_IMODE(file.stat().st_mode) == mode
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
 def test_the_owner_stays(file: Path) -> None:
     os.chown(file, 1234, 2345)
-    edits.undo(edits.apply(file, CHANGE))
-    edits.apply(file, CHANGE)
+    fix.undo_edit(fix.apply_edit(file, CHANGE))
+    fix.apply_edit(file, CHANGE)
     assert (file.stat().st_uid, file.stat().st_gid) == (1234, 2345)
 
 
@@ -98,13 +100,13 @@ def test_extended_attributes_stay(file: Path) -> None:
         os.setxattr(file, "user.note", b"mine")
     except OSError:
         pytest.skip("a file system without extended attributes")
-    edits.apply(file, CHANGE)
+    fix.apply_edit(file, CHANGE)
     assert os.getxattr(file, "user.note") == b"mine"
 
 
 def test_a_written_file_is_newer_than_the_bytecode_of_what_it_was(file: Path) -> None:
     os.utime(file, (1e9, 1e9))
-    edits.apply(file, CHANGE)
+    fix.apply_edit(file, CHANGE)
     assert file.stat().st_mtime > 1e9
 
 
@@ -121,22 +123,22 @@ def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
 def test_every_way_to_end_a_line_stays(file: Path, end: str, last: bool) -> None:
     before = TEXT.replace("\n", end) if last else TEXT.rstrip("\n").replace("\n", end)
     file.write_bytes(before.encode())
-    edit = edits.apply(file, CHANGE)
+    edit = fix.apply_edit(file, CHANGE)
     assert file.read_bytes() == before.replace(".detach()", "").encode()
-    edits.undo(edit)
+    fix.undo_edit(edit)
     assert file.read_bytes() == before.encode()
 
 
 def test_mixed_line_ends_stay_as_they_are(file: Path) -> None:
     before = b"import torch\r\n\n\rdef f(x):\r\n    y = x.detach()\r    return y\n\x0c# \xe2\x80\xa8 end"
     file.write_bytes(before)
-    edits.apply(file, CHANGE)
+    fix.apply_edit(file, CHANGE)
     assert file.read_bytes() == before.replace(b".detach()", b"")
 
 
 def test_a_change_of_the_last_line_adds_no_line_end(file: Path) -> None:
     file.write_bytes(b"x = 1\r\ny = x.data")
-    edits.apply(file, (Change("-", 2, "y = x.data"), Change("+", 2, "y = x"), Change("+", 2, "z = y")))
+    fix.apply_edit(file, (Change("-", 2, "y = x.data"), Change("+", 2, "y = x"), Change("+", 2, "z = y")))
     assert file.read_bytes() == b"x = 1\r\ny = x\r\nz = y"
 
 
@@ -146,7 +148,7 @@ def test_every_encoding_stays(file: Path, encoding: str) -> None:
     mark = "#" if encoding == "utf-8-sig" else f"# -*- coding: {encoding} -*-"
     before = f"{mark}\n# {letters}\n\ndef f(x):\n    y = x.detach()\n    return y, '{letters}'\n".encode(encoding)
     file.write_bytes(before)
-    edits.apply(file, CHANGE)
+    fix.apply_edit(file, CHANGE)
     assert file.read_bytes() == before.replace(b".detach()", b"")
 
 
@@ -211,7 +213,7 @@ def test_a_save_while_a_change_is_written_is_not_lost(
 
     monkeypatch.setattr(owner, moment, meanwhile)
     with pytest.raises(GradkitError) as caught:
-        edits.apply(file, CHANGE)
+        fix.apply_edit(file, CHANGE)
     assert caught.value.key in ("edit_saved", "edit_attributes")
     assert file.read_text() == THEIRS
     assert not [name for name in names(file) if "gradkit" in name or name.startswith(".")]
@@ -221,7 +223,7 @@ def test_a_save_while_a_change_is_written_is_not_lost(
 def test_a_save_while_a_change_is_undone_is_not_lost(
     file: Path, save: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edit, real = edits.apply(file, CHANGE), writing.beside
+    edit, real = fix.apply_edit(file, CHANGE), writing.beside
 
     def meanwhile(*args: Any, **more: Any) -> Path:
         save(file)
@@ -229,7 +231,7 @@ def test_a_save_while_a_change_is_undone_is_not_lost(
 
     monkeypatch.setattr(writing, "beside", meanwhile)
     with pytest.raises(GradkitError, match="saving"):
-        edits.undo(edit)
+        fix.undo_edit(edit)
     assert (file.read_text(), edit.copy.read_text()) == (THEIRS, TEXT)
     assert names(file) == ["train.py", "train.py.before-gradkit"]
 
@@ -243,7 +245,7 @@ def test_no_save_of_an_editor_in_another_thread_is_lost(file: Path) -> None:
         saving = threading.Thread(target=os.replace, args=(fresh, file))
         saving.start()
         try:
-            edit = edits.apply(file, CHANGE)
+            edit = fix.apply_edit(file, CHANGE)
         except GradkitError:
             edit = None
         saving.join()
@@ -262,10 +264,10 @@ def test_a_file_that_somebody_is_writing_is_left_to_them(file: Path) -> None:
 
 
 def test_undo_puts_nothing_back_that_is_not_what_was_kept(file: Path) -> None:
-    edit = edits.apply(file, CHANGE)
+    edit = fix.apply_edit(file, CHANGE)
     edit.copy.write_text("# something else\n")
     with pytest.raises(GradkitError) as caught:
-        edits.undo(edit)
+        fix.undo_edit(edit)
     assert caught.value.key == "edit_copy_changed"
     assert (file.read_text(), edit.copy.read_text()) == (CURED, "# something else\n")
 
@@ -295,7 +297,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(
 ) -> None:
     monkeypatch.setattr(owner, name, Full(getattr(owner, name)))
     with pytest.raises(GradkitError, match="No space left"):
-        edits.apply(file, CHANGE)
+        fix.apply_edit(file, CHANGE)
     assert (file.read_text(), names(file)) == (TEXT, ["train.py"])
 
 
@@ -303,10 +305,10 @@ def test_a_full_disk_leaves_the_file_as_it_was(
 def test_a_full_disk_leaves_an_undone_change_as_it_was(
     file: Path, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edit = edits.apply(file, CHANGE)
+    edit = fix.apply_edit(file, CHANGE)
     monkeypatch.setattr(owner, name, Full(getattr(owner, name)))
     with pytest.raises(GradkitError, match="No space left"):
-        edits.undo(edit)
+        fix.undo_edit(edit)
     assert (file.read_text(), names(file)) == (CURED, ["train.py", "train.py.before-gradkit"])
 
 
@@ -345,7 +347,7 @@ def test_an_interrupt_at_any_line_loses_nothing(file: Path) -> None:
 
         sys.settrace(line)
         try:
-            edits.apply(file, CHANGE)
+            fix.apply_edit(file, CHANGE)
         except KeyboardInterrupt:
             return True
         finally:
@@ -375,13 +377,13 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_full_disk_leaves_settings_and_logbook_as_they_were(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.remember("language", "zh")
-    logbook.note("a", solved=True)
+    exercises.note_try("a", solved=True)
     monkeypatch.setattr(os, "fsync", Full(os.fsync, 1))
     settings.remember("language", "en")
     monkeypatch.setattr(os, "fsync", Full(os.fsync, 1))
-    logbook.note("b", solved=True)
+    exercises.note_try("b", solved=True)
     assert settings.remembered("language") == "zh"
-    assert list(logbook.entries()) == ["a"]
+    assert list(exercises.logbook_entries()) == ["a"]
     assert sorted(path.name for path in own.iterdir()) == ["settings.json", "workshop.json"]
 
 
@@ -395,21 +397,21 @@ def test_a_link_to_the_settings_stays_a_link(own: Path) -> None:
 
 
 def test_a_full_disk_leaves_no_half_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = handouts.hand_out(tmp_path, ["start"], languages=["en"])[0]
+    path = book.hand_out(tmp_path, ["start"], languages=["en"])[0]
     path.write_text("mine")
     monkeypatch.setattr(os, "replace", Full(os.replace))
     with pytest.raises(GradkitError) as caught:
-        handouts.hand_out(tmp_path, ["start"], languages=["en"], force=True)
+        book.hand_out(tmp_path, ["start"], languages=["en"], force=True)
     assert caught.value.key == "notebook_not_writable"
     assert (path.read_text(), [one.name for one in path.parent.iterdir()]) == ("mine", ["start.ipynb"])
 
 
 def test_a_readonly_notebook_is_not_written_over(tmp_path: Path) -> None:
-    path = handouts.hand_out(tmp_path, ["start"], languages=["en"])[0]
+    path = book.hand_out(tmp_path, ["start"], languages=["en"])[0]
     path.write_text("mine")
     path.chmod(0o444)
     with pytest.raises(GradkitError):
-        handouts.hand_out(tmp_path, ["start"], languages=["en"], force=True)
+        book.hand_out(tmp_path, ["start"], languages=["en"], force=True)
     assert path.read_text() == "mine"
 
 

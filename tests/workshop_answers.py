@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradkit import exercises
+from gradkit.teaching import exercises
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Answer:
     says: str = ""  # stands in the verdict
 
     def source(self) -> str:
-        text = exercises.program(f"workshop/{exercises.find(self.name).book}")
+        text = exercises.program(f"workshop/{exercises.exercise(self.name).book}")
         for old, new in self.edits:
             assert text.count(old) == 1, f"{old!r} stands {text.count(old)}× in the program"
             text = text.replace(old, new)

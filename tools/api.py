@@ -35,11 +35,11 @@ PUBLIC: dict[tuple[str, str], tuple[str, ...]] = {
     ),
     ("Load what you have", "载入手头已有的东西"): (
         "gradkit.load.Step", "gradkit.load.from_objects", "gradkit.load.from_step", "gradkit.load.from_spec",
-        "gradkit.load.from_builtin",
+        "gradkit.teaching.examples.from_builtin",
     ),
     ("In a notebook", "在 notebook 中"): ("gradkit.panel", "gradkit.quiz"),
     ("Guides and beliefs", "指南与说法"): (
-        "gradkit.causes", "gradkit.guide", "gradkit.types.Guide", "gradkit.types.GuideStep", "gradkit.claims",
+        "gradkit.diagnosis.causes", "gradkit.teaching.guide", "gradkit.types.Guide", "gradkit.types.GuideStep", "gradkit.claims",
         "gradkit.claim", "gradkit.types.Claim", "gradkit.judge", "gradkit.types.Trial",
     ),
     ("Language and errors", "语言与错误"): ("gradkit.language", "gradkit.GradkitError"),

@@ -1,4 +1,4 @@
-"""The notebooks, built from their books: gradkit/books/NAME.py becomes notebooks/{en,zh}/NAME.ipynb.
+"""The notebooks, built from their books: gradkit/teaching/books/NAME.py becomes notebooks/{en,zh}/NAME.ipynb.
 
 Those of the guides, notebooks/{en,zh}/guides, are built too, and not committed: --check leaves them out.
 
@@ -18,8 +18,12 @@ from pathlib import Path
 REPO = Path(__file__).parents[1]
 sys.path.insert(0, str(REPO))
 
-from gradkit import bookshelf, i18n, pages  # noqa: E402
-from gradkit.pages import Page  # noqa: E402
+from gradkit.core import i18n
+from gradkit.teaching import book as teaching_book
+from gradkit.teaching import pages
+from gradkit.teaching.pages import Page  # noqa: E402
+
+# noqa: E402
 
 NOTEBOOKS = REPO / "notebooks"
 HAN = re.compile(r"[\u4e00-\u9fff]")
@@ -84,14 +88,16 @@ def built(names: Iterable[str]) -> dict[Path, str]:
     for language in i18n.LANGUAGES:
         for name in names:
             path = NOTEBOOKS / language / f"{name}.ipynb"
-            files[path] = bookshelf.written(name, language)
-            files |= {path.with_name(other): text for other, text in bookshelf.beside(name, language).items()}
+            files[path] = teaching_book.write_books(name, language)
+            files |= {
+                path.with_name(other): text for other, text in teaching_book.language_beside(name, language).items()
+            }
     return files
 
 
 def committed() -> dict[Path, str]:
     """Those of them that the repository holds: all but the guides' own."""
-    return built(bookshelf.sources())
+    return built(teaching_book.book_sources())
 
 
 def stale(files: dict[Path, str]) -> list[str]:
@@ -104,14 +110,16 @@ def stale(files: dict[Path, str]) -> list[str]:
 
 
 def _check() -> int:
-    wrong = [f"{name}: {fault}" for name in bookshelf.names() for fault in faults(bookshelf.read(name))]
+    wrong = [
+        f"{name}: {fault}" for name in teaching_book.book_names() for fault in faults(teaching_book.read_book(name))
+    ]
     wrong += [f"{path} is out of date: python -m tools.books" for path in stale(committed())]
     print("\n".join(wrong) or "every text is there in both languages, and every notebook is up to date")
     return int(bool(wrong))
 
 
 def _build() -> int:
-    files = built(bookshelf.names())
+    files = built(teaching_book.book_names())
     for name in stale(files):
         path = REPO / name
         if path in files:
@@ -130,7 +138,7 @@ def main() -> int:
     parser.add_argument("--stamp", metavar="NAME")
     options = parser.parse_args()
     if options.stamp:
-        path = bookshelf.folder() / f"{options.stamp}.py"
+        path = teaching_book.books_folder() / f"{options.stamp}.py"
         path.write_text(stamped(path.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
     return _check() if options.check else _build()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 REPO = Path(__file__).parents[1]
 sys.path.insert(0, str(REPO))
 
-from gradkit import render  # noqa: E402
+from gradkit.report.picture import render  # noqa: E402
 
 PICTURES = REPO / "docs" / "pictures"
 

@@ -23,7 +23,8 @@ import nbformat
 REPO = Path(__file__).parents[1]
 sys.path.insert(0, str(REPO))
 
-from gradkit import bookshelf, i18n, settings  # noqa: E402
+from gradkit.core import i18n, settings
+from gradkit.teaching import book as teaching_book  # noqa: E402
 
 PAGES = REPO / "docs" / "notebooks"
 NAMES = ("start", "cases/vision_memory")
@@ -34,7 +35,7 @@ OURS = re.compile(r"/[\w./+-]*/(?=gradkit/|notebooks/|site-packages/)|/[\w./-]*/
 STILL = """
 import base64 as _base64
 from IPython.display import display as _display
-from gradkit import render as _render
+from gradkit.report.picture import render as _render
 from gradkit.report import Report as _Report
 
 def _still(self):
@@ -53,7 +54,7 @@ def published(name: str, language: str) -> Path:
 
 def ran(name: str, language: str) -> Any:
     """A notebook with the outputs of a run, frozen."""
-    book, folder = bookshelf.notebook(name, language), (REPO / "notebooks" / language / name).parent
+    book, folder = teaching_book.notebook(name, language), (REPO / "notebooks" / language / name).parent
     client = nbclient.NotebookClient(
         book,
         timeout=300,
@@ -98,7 +99,7 @@ def faults(name: str, language: str) -> Iterator[str]:
     if not path.is_file():
         yield "missing"
         return
-    page, book = nbformat.read(path, as_version=4), bookshelf.notebook(name, language)
+    page, book = nbformat.read(path, as_version=4), teaching_book.notebook(name, language)
     if [(cell.id, cell.source) for cell in page.cells] != [(cell.id, cell.source) for cell in book.cells]:
         yield "stale"
     outputs = [output for cell in page.cells for output in cell.get("outputs", ())]

@@ -23,11 +23,18 @@ sys.path.insert(0, str(REPO))
 
 import torch  # noqa: E402
 
-from gradkit import beliefs, bookshelf, i18n  # noqa: E402
-from gradkit.cause_registry import causes as all_causes  # noqa: E402
-from gradkit.cause_registry import families  # noqa: E402
-from gradkit.cli import main as gradkit_command  # noqa: E402
-from gradkit.guide import guide  # noqa: E402
+from gradkit.cli import main as gradkit_command
+from gradkit.core import i18n
+from gradkit.core.causes import causes as all_causes
+from gradkit.core.causes import families
+from gradkit.teaching import book
+from gradkit.teaching import claim as teaching_claim
+from gradkit.teaching.guide import guide  # noqa: E402
+
+# noqa: E402
+# noqa: E402
+# noqa: E402
+# noqa: E402
 from tools import peer_table, publish  # noqa: E402
 
 if sys.version_info >= (3, 11):
@@ -96,7 +103,9 @@ def causes(language: str) -> str:
     for family, names in families().items():
         guides = [guide(cause, language) for cause in names]
         rows = [HEADS[language], ("---",) * 3]
-        rows += [(f"[`{g.cause}`](gradkit/guides/{g.cause}/{language}.md)", g.title, g.summary) for g in guides]
+        rows += [
+            (f"[`{g.cause}`](gradkit/teaching/guides/{g.cause}/{language}.md)", g.title, g.summary) for g in guides
+        ]
         table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
         tables.append(f"**{i18n.words(f'guide.family.{family}', language)}**\n\n{table}")
     return "\n\n".join(tables)
@@ -106,7 +115,7 @@ def short_causes(language: str) -> str:
     """The causes by family, a row each, without a word about any of them."""
     rows = [WORDS[language]["families"], ("---",) * 2]
     for family, names in families().items():
-        links = ", ".join(f"[`{cause}`](gradkit/guides/{cause}/{language}.md)" for cause in names)
+        links = ", ".join(f"[`{cause}`](gradkit/teaching/guides/{cause}/{language}.md)" for cause in names)
         rows.append((i18n.words(f"guide.family.{family}", language), links))
     return _table(rows)
 
@@ -114,9 +123,9 @@ def short_causes(language: str) -> str:
 def claims(language: str) -> str:
     """The table of beliefs, each with a link to its text."""
     rows = [CLAIM_HEADS[language], ("---",) * 3]
-    for claim in beliefs.claims(language):
+    for claim in teaching_claim.claims(language):
         verdict = i18n.words(f"claims.verdict.{claim.verdict}", language)
-        rows.append((f"[{claim.belief}](gradkit/claims/{claim.id}/{language}.md)", verdict, claim.answer))
+        rows.append((f"[{claim.belief}](gradkit/teaching/claims/{claim.id}/{language}.md)", verdict, claim.answer))
     return _table(rows)
 
 
@@ -126,7 +135,7 @@ def notebooks(language: str) -> str:
     for name in books():
         path = f"{language}/{name}.ipynb"
         shown = f"[{name}](docs/notebooks/{path})" if name in publish.NAMES else "–"
-        rows.append((bookshelf.title(name, language), f"[{name}](notebooks/{path})", shown))
+        rows.append((book.book_title(name, language), f"[{name}](notebooks/{path})", shown))
     title = f"[{GUIDE_BOOKS[language].format(n=len(all_causes()))}](docs/{_named('causes', language)})"
     rows.append((title, "`gradkit notebooks my-folder guides`", "–"))
     return _table(rows)
@@ -134,7 +143,7 @@ def notebooks(language: str) -> str:
 
 def books() -> list[str]:
     """The books that are no guides and no solutions, the start notebook first."""
-    shown = [name for name in bookshelf.sources() if "/solutions/" not in f"/{name}"]
+    shown = [name for name in book.book_sources() if "/solutions/" not in f"/{name}"]
     return sorted(shown, key=lambda name: (name != "start", "/" in name, name))
 
 
@@ -142,7 +151,7 @@ def more(language: str) -> str:
     """The table of pages, with how many causes, beliefs, notebooks and tools they tell of."""
     counts = {
         "causes": len(all_causes()),
-        "claims": len(beliefs.claims(language)),
+        "claims": len(teaching_claim.claims(language)),
         "books": len(books()),
         "tools": peer_table.others(),
     }

@@ -17,7 +17,7 @@ REPO = Path(__file__).parents[1]
 sys.path.insert(0, str(REPO))
 
 import gradkit  # noqa: E402
-from gradkit.widgets.graph_view import PictureView  # noqa: E402
+from gradkit.notebook.graph_view import PictureView  # noqa: E402
 from tests.browser.shown import Shown  # noqa: E402
 from tests.programs import picture as picture_programs  # noqa: E402
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from gradkit.lab import lab_command, lab_environment
+from gradkit.notebook.lab import lab_command, lab_environment
 from tests.browser.jupyter import Complaints, Lab, Notebook, free_port, own_jupyter, process, wait_for
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

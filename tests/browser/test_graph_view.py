@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 import gradkit
-from gradkit import i18n, render
-from gradkit.widgets.graph_view import PictureView
+from gradkit.core import i18n
+from gradkit.notebook.graph_view import PictureView
+from gradkit.report.picture import render
 from tests import pictures
 from tests.browser.shown import Shown
 

@@ -13,7 +13,7 @@ CELL = f"""
 import sys
 sys.path.insert(0, {str(REPO)!r})
 from tests import pictures
-from gradkit.widgets.graph_view import PictureView
+from gradkit.notebook.graph_view import PictureView
 view = PictureView(pictures.gpt(), view="map", language="en")
 view
 """
@@ -111,7 +111,7 @@ sys.path.insert(0, {str(REPO)!r})
 import torch
 import gradkit
 from torch import nn
-from gradkit.widgets.graph_view import PictureView
+from gradkit.notebook.graph_view import PictureView
 model = nn.ModuleDict({{"encoder": nn.Linear(8, 16), "head": nn.Linear(16, 1)}})
 report = gradkit.diagnose(lambda: model["head"](model["encoder"](torch.ones(4, 8)).detach()).sum(), model=model)
 PictureView(report.picture, autograd=report.autograd, view="map", language="LANGUAGE")

@@ -10,9 +10,9 @@ from nbconvert import HTMLExporter
 from playwright.sync_api import Page
 
 import gradkit
-from gradkit.load import from_builtin
-from gradkit.report import Report
-from gradkit.widgets.panel import Panel
+from gradkit.notebook.panel import Panel
+from gradkit.report.report import Report
+from gradkit.teaching.examples import from_builtin
 from tests.browser.axe import faults
 
 VIEW = "application/vnd.jupyter.widget-view+json"

@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 from torch.distributions import Categorical
 
 TITLE = "A3C worker: log-probs and values are rebuilt with torch.tensor from the episode memory; nothing is learnt"

@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "adversarial loss is turned into a float for the log and the float is what enters the total"
 SOURCE = "guopengf/FL-MRCM#10"

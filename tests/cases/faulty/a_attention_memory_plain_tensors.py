@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "image-to-text attention: M and the score vector are plain tensors, in no parameter list and without grad"
 SOURCE = "James-Yip/AttentionImageClass#7"

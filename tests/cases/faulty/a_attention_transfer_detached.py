@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "distillation term is detached before it is added: the regressor that only it feeds never moves"
 SOURCE = "bboylyg/NAD#8"

@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "a learned time-step weighting is created in __init__ and never used in forward"
 SOURCE = "ziyu-zui/heart-arrhythmia-diagnosis-with-deep-learning#4"

@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "a face detector built for cropping calls set_grad_enabled(False) in its constructor and never undoes it"
 SOURCE = "choyingw/SynergyNet#22 (pull request)"

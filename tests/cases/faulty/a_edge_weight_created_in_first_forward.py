@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "GCN edge weights become a Parameter in the first forward, after the optimizer has been built"
 SOURCE = "pyg-team/pytorch_geometric#2033"

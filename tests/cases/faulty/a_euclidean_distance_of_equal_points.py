@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "pairwise euclidean distances inside a batch: sqrt of the zero diagonal gives nan gradients"
 SOURCE = "tilman151/rul-adapt#22 (pull request)"

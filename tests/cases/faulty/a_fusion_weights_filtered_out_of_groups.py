@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "BiFPN fusion weights have changing .grad but constant value: the YOLO-style groups keep only conv/bn/bias"
 SOURCE = "bubbliiiing/efficientdet-pytorch#37"

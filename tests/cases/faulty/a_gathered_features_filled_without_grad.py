@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "contrastive loss on all-gathered features: the gather fills empty buffers, so local features get no gradient"
 SOURCE = "OFA-Sys/Chinese-CLIP#54"

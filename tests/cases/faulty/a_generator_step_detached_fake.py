@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "GAN: the generator's own step passes a detached fake to the discriminator, so D wins at once"
 SOURCE = "nikhilsinghmus/image2reverb#37"

@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "CompGCN fails in epoch eleven: evaluation under no_grad filled the cache of enriched embeddings"
 SOURCE = "pykeen/pykeen#571"

@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "graph learning: only the top-k INDICES of the learned adjacency reach the GNN, so the scorer is not trained"
 SOURCE = "pyg-team/pytorch_geometric#345"

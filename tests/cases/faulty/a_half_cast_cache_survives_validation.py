@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "hand-made mixed precision: weights cast during validation stay in the cast cache and are reused in training"
 SOURCE = "NVIDIA/apex#132 (pull request; same mechanism as pytorch/pytorch#112583)"

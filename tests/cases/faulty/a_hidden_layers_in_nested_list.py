@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "hidden layers are kept as a list of [layer, activation] pairs: parameters() does not see them"
 SOURCE = "pytorch/pytorch#715"

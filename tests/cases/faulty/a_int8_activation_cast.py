@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "activations cast to int8 'to speed training up': an integer tensor cannot carry a gradient"
 SOURCE = "pytorch/pytorch#31880"

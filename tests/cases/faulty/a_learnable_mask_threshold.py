@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "a learnable cut-off used in a boolean mask stays at its start value"
 SOURCE = "discuss.pytorch.org/t/optimize-masking-parameter/204381"

@@ -1,4 +1,7 @@
-import copy, torch, torch.nn as nn
+import copy
+
+import torch
+import torch.nn as nn
 from torch.func import functional_call
 
 TITLE = "MAML: the inner step writes param.data of a deep copy, so the meta-loss never reaches the meta-weights"

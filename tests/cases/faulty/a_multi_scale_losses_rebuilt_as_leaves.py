@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "np.sum over a list of losses failed, so each list became torch.tensor(list, requires_grad=True): PSNR never moves"
 SOURCE = "MC-E/Deep-Generalized-Unfolding-Networks-for-Image-Restoration#6"

@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "text recogniser: masked cross-entropy is averaged over time only and unsqueezed"
 SOURCE = "mindee/doctr#379 (pull request)"

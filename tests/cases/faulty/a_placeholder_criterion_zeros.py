@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "trainer without a criterion uses zeros as the loss; no callback adds to it, so backward raises"
 SOURCE = "pytorchbearer/torchbearer#414"

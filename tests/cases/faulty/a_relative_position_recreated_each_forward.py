@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "relative-position embeddings of an attention layer are drawn again in every forward, as new Parameters"
 SOURCE = "leaderj1001/Stand-Alone-Self-Attention#2"

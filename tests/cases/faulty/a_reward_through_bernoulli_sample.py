@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "video summariser: the loss is the reward of sampled frame picks; removing a detach does not help, bernoulli's gradient is zero"
 SOURCE = "KaiyangZhou/pytorch-vsumm-reinforce#5"

@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "network with a sign() step: gradients exist, all are exactly zero, the loss never decreases"
 SOURCE = "PyTorch forum 2019-04-04, 'Circumventing an indifferentiability problem' (stored in Nemotron-CC-Math pages)"

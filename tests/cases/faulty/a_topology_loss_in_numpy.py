@@ -1,4 +1,6 @@
-import numpy as np, torch, torch.nn as nn
+import numpy as np
+import torch
+import torch.nn as nn
 
 TITLE = "persistent-homology style loss: likelihood detached to numpy, value wrapped back; the CNN gets no gradient"
 SOURCE = "HuXiaoling/TopoLoss#8"

@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "delta.grad is None: the perturbation goes through a diffusion denoiser that runs in no_grad"
 SOURCE = "locuslab/smoothinv#1"

@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "differentiating a post-training-quantised attention block: round_() blocks every gradient"
 SOURCE = "hahnyuan/PTQ4ViT#6"

@@ -1,5 +1,7 @@
-import torch, torch.nn as nn, torch.distributed as dist
+import torch
+import torch.distributed as dist
 import torch.distributed.nn.functional as dist_nn
+import torch.nn as nn
 
 TITLE = "features gathered over the workers for a contrastive loss: the gathered side gets no gradient"
 SOURCE = "huggingface/accelerate#76"

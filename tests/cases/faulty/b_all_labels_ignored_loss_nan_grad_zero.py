@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "every label of the batch is -100: cross_entropy returns nan (0/0) while its gradient is exactly zero"
 SOURCE = "nvidia-cosmos/cosmos-rl#155"

@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "compute_loss builds its answer with torch.tensor(value, requires_grad=True): it runs, nothing is learnt"
 SOURCE = "huggingface/transformers#36051"

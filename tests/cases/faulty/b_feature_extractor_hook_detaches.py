@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "captioner on top of a ViT wrapped in an 'extractor': the hook keeps a detached copy, the ViT never learns"
 SOURCE = "lucidrains/CoCa-pytorch#6"

@@ -1,4 +1,6 @@
-import tempfile, torch
+import tempfile
+
+import torch
 import torch.nn as nn
 from peft import LoraConfig, PeftModel, get_peft_model
 

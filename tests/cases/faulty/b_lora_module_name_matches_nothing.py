@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "'only optimise LoRA' with a module name of another architecture: nothing is converted, all is frozen"
 SOURCE = "deepspeedai/DeepSpeed#3339"

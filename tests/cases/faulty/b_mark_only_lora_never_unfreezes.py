@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "model frozen first, then 'mark only LoRA as trainable': the marker only switches flags off"
 SOURCE = "microsoft/LoRA#125"

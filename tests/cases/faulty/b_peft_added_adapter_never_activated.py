@@ -1,6 +1,8 @@
-import tempfile, torch
-from transformers import LlamaConfig, LlamaForCausalLM
+import tempfile
+
+import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import LlamaConfig, LlamaForCausalLM
 
 TITLE = "a second adapter is added next to a frozen one, but the forward pass still runs the first"
 SOURCE = "huggingface/peft#837"

@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "projector-only pre-training where the data stage drops pixel_values: the projector is never called"
 SOURCE = "hiyouga/LlamaFactory#4707"

@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 from torch.utils.checkpoint import checkpoint
 
 TITLE = "diffusion LoRA with checkpointing: the U-Net adapter learns, the text encoder's saved weights do not change"

@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "embeddings from encode() used in a larger model: they come out without history"
 SOURCE = "huggingface/sentence-transformers#274"

@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "image-text contrastive model: the fresh text projection sits in the no_grad block with the frozen encoder"
 SOURCE = "edreisMD/ConVIRT-pytorch#7"

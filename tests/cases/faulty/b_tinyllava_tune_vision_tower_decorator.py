@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "'tune the vision tower' option set, yet its forward is decorated: the tower never changes"
 SOURCE = "TinyLLaVA/TinyLLaVA_Factory#17"

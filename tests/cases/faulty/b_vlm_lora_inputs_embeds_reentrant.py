@@ -1,6 +1,7 @@
-import torch, torch.nn as nn
-from transformers import Qwen2Config, Qwen2ForCausalLM
+import torch
+import torch.nn as nn
 from peft import LoraConfig, get_peft_model
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 TITLE = "vision-language LoRA: ready-made inputs_embeds skip the embedding hook, reentrant checkpointing cuts all"
 SOURCE = "huggingface/trl#3089 (vision-language variant: om-ai-lab/VLM-R1#26)"

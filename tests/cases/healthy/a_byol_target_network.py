@@ -1,4 +1,8 @@
-import copy, torch, torch.nn as nn, torch.nn.functional as F
+import copy
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "BYOL: deep-copied target under no_grad with an in-place EMA update before the forward"
 SOURCE = "lucidrains/ema-pytorch#25 (EMA copy under no_grad); MrChenFeng/Adaptive-Soft-Contrastive-Learning_ICPR2022#2 (BYOL loss)"

@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 from torch.utils.checkpoint import checkpoint
 
 TITLE = "blocks under checkpoint(use_reentrant=False), input without grad, running loss kept through .data.item()"

@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "circle loss: the self-paced weights are detached on purpose, the similarities are not"
 SOURCE = "TinyZeaMays/CircleLoss#31"

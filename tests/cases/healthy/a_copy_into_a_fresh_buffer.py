@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "outputs are written into torch.zeros buffers with copy_ and slices under grad mode: autograd follows them"
 SOURCE = "LaurentMazare/tch-rs#865"

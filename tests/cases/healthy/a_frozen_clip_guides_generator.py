@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "generator guided by a frozen scorer through resize and normalise transforms; the reference image is under no_grad"
 SOURCE = "rinongal/StyleGAN-nada#58"

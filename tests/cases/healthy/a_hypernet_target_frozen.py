@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 from torch.func import functional_call
 
 TITLE = "hyper-network: the target network's own parameters are frozen, generated weights carry the gradient"

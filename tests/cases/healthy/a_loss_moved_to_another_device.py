@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "loss is computed on .cpu().double() copies and moved back: the report says this cuts the graph, it does not"
 SOURCE = "LianpoWang/DFPPNet#25"

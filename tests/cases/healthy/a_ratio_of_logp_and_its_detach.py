@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "GRPO/TRPO surrogate exp(logp - logp.detach()): the value is one everywhere, the gradient is not zero"
 SOURCE = "SeungyounShin/minimal-r1#2; ajlangley/trpo-pytorch#3; nikhilbarhate99/PPO-PyTorch#18"

@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "VQ-VAE: argmin codes, in-place EMA codebook under no_grad, commitment with detach, straight-through output"
 SOURCE = "rosinality/vq-vae-2-pytorch (the program of #60); kornia/kornia#1666 for the estimator"

@@ -1,4 +1,6 @@
-import torch, torch.nn as nn, torch.nn.functional as F
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 TITLE = "YOLO layer: .data is used for the boxes that only build targets and metrics; the loss uses the live tensors"
 SOURCE = "eriklindernoren/PyTorch-YOLOv3#211"

@@ -1,6 +1,8 @@
-import tempfile, torch
-from transformers import LlamaConfig, LlamaForCausalLM
+import tempfile
+
+import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import LlamaConfig, LlamaForCausalLM
 
 TITLE = "adapter loaded with is_trainable=True, whole model in eval() mode: LoRA still receives gradients"
 SOURCE = "huggingface/peft#120 (there train() was thought to be the switch)"

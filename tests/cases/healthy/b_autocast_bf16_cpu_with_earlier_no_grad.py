@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "a no_grad forward earlier in the same autocast region (torch 2.13 keeps the history of cached casts)"
 SOURCE = "pytorch/pytorch#112583 and #165068"

@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 from torch.utils.checkpoint import checkpoint
 
 TITLE = "frozen embedding in front of checkpointed LoRA blocks, use_reentrant=False: no input needs a gradient"

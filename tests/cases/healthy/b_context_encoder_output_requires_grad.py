@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "fixed context encoder under no_grad whose output is marked requires_grad_: only the question side trains"
 SOURCE = "facebookresearch/DPR#196"

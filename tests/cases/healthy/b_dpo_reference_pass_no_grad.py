@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 from peft import LoraConfig, get_peft_model
 
 TITLE = "DPO: reference log-probabilities with the adapter disabled under no_grad, same model as the policy"

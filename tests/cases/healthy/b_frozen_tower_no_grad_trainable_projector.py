@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "frozen vision tower under no_grad, trainable projector behind it, frozen language model behind that"
 SOURCE = "haotian-liu/LLaVA#305"

@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "GradScaler(enabled=False) and autocast(enabled=False) left in a CPU run: everything passes through"
 SOURCE = "karpathy/nanoGPT#106"

@@ -1,4 +1,7 @@
-import copy, torch, torch.nn as nn
+import copy
+
+import torch
+import torch.nn as nn
 
 TITLE = "policy identical to its frozen reference: the loss is log 2, yet the gradient is not zero"
 SOURCE = "huggingface/trl#744"

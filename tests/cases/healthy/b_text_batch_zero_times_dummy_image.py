@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 
 TITLE = "a batch without pictures adds 0.0 * features of a dummy picture, so that every rank touches the projector"
 SOURCE = "haotian-liu/LLaVA#144 (the line that seems to do nothing)"

@@ -1,4 +1,5 @@
-import torch, torch.nn as nn
+import torch
+import torch.nn as nn
 from peft import LoraConfig, get_peft_model
 
 TITLE = "two adapters of which one is active: the other has no gradient, as it should"

@@ -1,0 +1,148 @@
+"""What is known of every cause outside of the rule that names it: one line for each, and no table of causes elsewhere.
+
+Its words are in ``locales/<language>/report.toml`` under ``cause.<id>``, its guide in ``guides/<id>/``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+from gradkit.core.errors import GradkitError
+
+FAMILIES = (
+    RECORDING, HISTORY, DERIVATIVE, PARAMETERS, UNUSED, BACKWARD, MACHINERY, ELSEWHERE,
+) = (
+    "recording", "history", "derivative", "parameters", "unused", "backward", "machinery", "elsewhere",
+)  # fmt: skip
+FIRST, USUAL, LAST = range(3)
+_SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One cause by which a gradient is lost.
+
+    Attributes:
+        id: its name, ``Finding.cause``.
+        family: one of ``FAMILIES``, by which lists of causes are grouped; its title is ``guide.family.<family>``.
+        arrives: backward gives the parameters of a finding a gradient all the same; it is nan, exactly zero or thrown
+            away by a hook, or no optimizer takes it. A report then calls them *parameters*, not *starved*.
+        variants: the ways in which it shows that have words of their own, ``cause.<id>.title_<variant>`` and likewise
+            ``label`` and ``help``. What is not worded there, and any other variant, is told in the cause's plain words.
+        sites: the kinds of places in source code (``stops.KINDS``) that a finding of it may be about. A finding of
+            another cause on the same line is about something else there.
+        in_block: its line stands in the block to blame, where others name the block itself.
+        rank: ``FIRST`` for what hides the faults behind it, ``LAST`` for what is to be mended after all else.
+        drawn: it can be drawn as a cut, at a call of the step. What is frozen before the step has no such call.
+        explains: it names what is wrong; False if all that it can say is what was seen.
+        check: the point of a verification that it fails, whatever the numbers are; ``""`` for none.
+        change: how its cure is derived from the user's own line, one of ``fix.RULES``; ``""`` if a person decides.
+        word: for ``change="word"``, the word to take out of the line.
+    """
+
+    id: str
+    family: str
+    _: KW_ONLY
+    arrives: bool = False
+    variants: tuple[str, ...] = ()
+    sites: tuple[str, ...] = ()
+    in_block: bool = False
+    rank: int = USUAL
+    drawn: bool = True
+    explains: bool = True
+    check: str = ""
+    change: str = ""
+    word: str = ""
+
+
+_HOOKS = ("zero", "nan", "emptied", "hidden", "refused")
+_ZEROS = ("ignored", "empty", "one_class", "times_zero", "sampled", "overwritten")
+_SCALER = ("plain_backward", "plain_step", "early_clip")
+
+_CAUSES = (
+    Cause("no_grad_block", RECORDING, sites=_SWITCHES, variants=("library",), change="block"),
+    Cause("no_grad_decorator", RECORDING, sites=_SWITCHES, variants=("library",), change="decorator"),
+    Cause("grad_disabled_globally", RECORDING, sites=_SWITCHES),
+    Cause("inference_mode", RECORDING, sites=_SWITCHES),
+    Cause("inplace_under_no_grad", RECORDING, sites=_SWITCHES, in_block=True),
+    Cause("detach", HISTORY, sites=("detach",), change="word", word=".detach()"),
+    Cause("data_attr", HISTORY, sites=("data",), change="word", word=".data"),
+    Cause("numpy_roundtrip", HISTORY, sites=("number", "numpy", "rewrap")),
+    Cause("python_roundtrip", HISTORY, sites=("number", "numpy", "rewrap")),
+    Cause("rewrap_tensor", HISTORY, sites=("rewrap", "parameter", "requires_grad")),
+    Cause("parameter_rewrap", HISTORY, sites=("parameter", "requires_grad")),
+    Cause("new_leaf", HISTORY, sites=("freeze", "rewrap", "parameter", "requires_grad"), rank=FIRST),
+    Cause("cached_tensor", HISTORY),
+    Cause("non_differentiable_op", DERIVATIVE, sites=("integer_cast",)),
+    Cause("integer_cast", DERIVATIVE, sites=("integer_cast",)),
+    Cause("zero_gradient", DERIVATIVE, variants=_ZEROS, arrives=True, check="nonzero"),
+    Cause("nan_gradient", DERIVATIVE, arrives=True),
+    Cause("frozen_all", PARAMETERS, sites=("freeze",), variants=("module_flag",), rank=LAST, drawn=False),
+    Cause("adapter_inference_mode", PARAMETERS, drawn=False, change="trainable"),
+    Cause("adapter_inactive", PARAMETERS, variants=("disabled",)),
+    Cause("unregistered_parameters", PARAMETERS, arrives=True),
+    Cause("optimizer_mismatch", PARAMETERS, arrives=True, check="optimizer"),
+    Cause("params_replaced", PARAMETERS, sites=("parameter", "requires_grad")),
+    Cause("built_in_forward", PARAMETERS, sites=("parameter",)),
+    Cause("grad_on_non_leaf", PARAMETERS, sites=("requires_grad",)),
+    Cause("constant_loss", UNUSED, sites=("rewrap",)),
+    Cause("trainable_unused", UNUSED, variants=("dropped", "argument", "slot")),
+    Cause("ddp_unused", UNUSED),
+    Cause("unused_input", UNUSED, variants=("asked", "branch")),
+    Cause("non_scalar", BACKWARD),
+    Cause("double_backward", BACKWARD, variants=("frees",)),
+    Cause("inplace_modified", BACKWARD),
+    Cause("create_graph_missing", BACKWARD),
+    Cause("custom_function", MACHINERY),
+    Cause("hook_misuse", MACHINERY, variants=_HOOKS, arrives=True),
+    Cause("checkpoint_reentrant", MACHINERY, change="reentrant"),
+    Cause("amp_misuse", MACHINERY, variants=_SCALER),
+    Cause("library_bug", ELSEWHERE),
+    Cause("unknown", ELSEWHERE, variants=("scripted",), explains=False),
+)
+_BY_ID = {one.id: one for one in sorted(_CAUSES, key=lambda one: one.id)}
+
+
+def causes() -> tuple[str, ...]:
+    """The ids of all causes, in alphabetical order.
+
+    Example:
+        >>> "detach" in causes()
+        True
+    """
+    return tuple(_BY_ID)
+
+
+def cause(name: str) -> Cause:
+    """What is known of one cause.
+
+    Raises:
+        GradkitError: ``no_such_guide``.
+
+    Example:
+        >>> cause("detach").family
+        'history'
+    """
+    if name not in _BY_ID:
+        raise GradkitError("no_such_guide", cause=name, known=", ".join(_BY_ID))
+    return _BY_ID[name]
+
+
+def families() -> dict[str, tuple[str, ...]]:
+    """The ids of the causes of each family: families in the order of ``FAMILIES``, in each the commoner causes first.
+
+    Example:
+        >>> families()["derivative"]
+        ('non_differentiable_op', 'integer_cast', 'zero_gradient', 'nan_gradient')
+    """
+    return {family: tuple(one.id for one in _CAUSES if one.family == family) for family in FAMILIES}
+
+
+def failing(check: str) -> tuple[str, ...]:
+    """The causes that a point of a verification is failed by, whatever the numbers are.
+
+    Example:
+        >>> failing("optimizer")
+        ('optimizer_mismatch',)
+    """
+    return tuple(one.id for one in _CAUSES if one.check == check)

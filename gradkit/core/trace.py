@@ -1,0 +1,179 @@
+"""What one traced forward pass leaves behind: frozen data, no tensors, no objects of the user's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import CodeType
+
+from gradkit.core.records import Location
+
+Point = tuple[CodeType, int]
+Chain = tuple[Point, ...]
+Key = tuple[object, ...]
+
+
+def spot(chain: Chain) -> Key:
+    """Equal for the same innermost place in the code. Code that reads alike is equal whatever file it stands in."""
+    return (chain[0][0].co_filename, chain[0]) if chain else ()
+
+
+BLOCK, DECORATOR, SWITCH, PRESET = "block", "decorator", "switch", "preset"
+INFERENCE, CHECKPOINT, FUNCTION, SAMPLE = "inference", "checkpoint", "function", "sample"
+OF_HOOKS = "BackwardHookFunction"  # torch's own, around a module with hooks: what it hands on is a view, never a leaf
+
+
+@dataclass(frozen=True)
+class Region:
+    """A stretch of the run in which autograd recorded nothing.
+
+    Attributes:
+        kind: what switched recording off: ``"block"`` (a ``with``), ``"decorator"``, ``"switch"``
+            (``set_grad_enabled(False)`` as a call), ``"preset"`` (off before the step began), ``"inference"``,
+            ``"checkpoint"`` (reentrant), ``"function"`` (inside a custom autograd Function), ``"sample"``
+            (``Distribution.sample``).
+        key: equal for every entry of the same place in the code.
+        chain: the user's frames when it was entered, innermost first.
+        place: of a decorated function of the user's, where its decorator stands.
+        via: name of the library function that opened it, ``""`` if the user's own code did.
+        decorated: it was opened by a decorator (of a user's or a library's function).
+        given: of a custom Function, the numbers of the values that were handed to its ``apply``.
+    """
+
+    kind: str
+    key: Key
+    chain: Chain
+    place: Location | None = None
+    via: str = ""
+    decorated: bool = False
+    given: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a torch function, as the user's code made it.
+
+    Attributes:
+        name: torch's name: ``"linear"``, ``"detach"``, ``"data"``, ``"__setitem__"``.
+        inputs, outputs: numbers of the values that went in and came out.
+        grad_on: whether autograd was recording.
+        regions: indices of the regions that kept it from recording; empty if ``grad_on``.
+        module: index into ``Trace.modules`` of the module whose forward was running, -1 outside of any.
+        chain: the user's frames, innermost first.
+        sequence: autograd's sequence number when the call began.
+        writes_state: it wrote in place into a tensor that existed before the step.
+    """
+
+    index: int
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    grad_on: bool
+    regions: tuple[int, ...]
+    module: int
+    chain: Chain
+    sequence: int
+    writes_state: bool = False
+
+    @property
+    def key(self) -> Key:
+        """Equal for every run of the same call in the code."""
+        return (self.name, *spot(self.chain))
+
+
+@dataclass(frozen=True)
+class Value:
+    """One version of one tensor (or of a number or array that came out of one).
+
+    Attributes:
+        maker: index of the call that made it, -1 if it existed before or was made where no call is seen.
+        shape: its shape.
+        floating: whether its dtype can carry a gradient.
+        requires_grad: when it was last used.
+        parameter: its name if it is a parameter of the model, else ``""``.
+        buffer: its name if it is a buffer of the model, else ``""``.
+        python: it is a number, a list or an array, not a tensor.
+        leaf: it is a leaf that requires grad.
+        attribute: the plain attribute of a module that held it when the step began (``"encoder._cache"``), else ``""``.
+        stray: it is an ``nn.Parameter`` that the model does not have.
+        past: its history was recorded before the step began.
+        birth: index of the call that made it a Parameter or Variable in this step, -1 for any other.
+        name: of a tensor from before the step, the variable that held it when it was first used, ``""`` if none did.
+    """
+
+    maker: int
+    shape: tuple[int, ...]
+    floating: bool
+    requires_grad: bool
+    parameter: str = ""
+    buffer: str = ""
+    python: bool = False
+    leaf: bool = False
+    attribute: str = ""
+    stray: bool = False
+    past: bool = False
+    birth: int = -1
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A whole forward pass.
+
+    Attributes:
+        calls, values, regions: as above, by index.
+        modules: dotted paths of the model's modules that ran.
+        loss: number of the value that the step returned; -1 if its making was not seen.
+        parameters: number of the value of each parameter of the model, by name.
+        newborn: likewise for those that the model did not have before the step.
+        swapped: likewise for those that another tensor stood for when the step began.
+        disabled: paths of modules that ran with their peft adapters switched off.
+        trained: numbers of values that the step trains itself, by an optimizer or by a gradient that it asks for.
+    """
+
+    calls: tuple[Call, ...]
+    values: tuple[Value, ...]
+    regions: tuple[Region, ...]
+    modules: tuple[str, ...]
+    loss: int
+    parameters: dict[str, int]
+    newborn: dict[str, int] = field(default_factory=dict)
+    swapped: dict[str, int] = field(default_factory=dict)
+    trained: frozenset[int] = frozenset()
+    disabled: frozenset[str] = frozenset()
+
+    @functools.cached_property
+    def _users(self) -> dict[int, list[int]]:
+        """For every value, the indices of the calls that it goes into."""
+        found: dict[int, list[int]] = {}
+        for index, call in enumerate(self.calls):
+            for number in dict.fromkeys(call.inputs):
+                found.setdefault(number, []).append(index)
+        return found
+
+    def using(self, numbers: Iterable[int]) -> list[Call]:
+        """The calls that use any of these values themselves, in order."""
+        return [self.calls[i] for i in sorted({i for number in numbers for i in self._users.get(number, ())})]
+
+    def sources(self, numbers: Iterable[int], through: Callable[[int], bool] | None = None) -> set[int]:
+        """These values and all that they were computed from; with ``through``, by way of such values only."""
+        needed = set(numbers)
+        for call in reversed(self.calls):
+            if needed.intersection(call.outputs):
+                needed.update(call.inputs if through is None else filter(through, call.inputs))
+        return needed
+
+    def behind(self, numbers: Iterable[int]) -> list[Call]:
+        """The calls that these values were computed by, last first."""
+        needed = self.sources(numbers)
+        return [call for call in reversed(self.calls) if needed.intersection(call.outputs)]
+
+    def ahead(self, numbers: Iterable[int]) -> list[Call]:
+        """The calls that use any of these values, or something computed from them, in order."""
+        flowing, found = set(numbers), []
+        for call in self.calls:
+            if flowing.intersection(call.inputs):
+                flowing.update(call.outputs)
+                found.append(call)
+        return found

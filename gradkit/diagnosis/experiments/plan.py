@@ -1,0 +1,285 @@
+"""The experiments of a diagnosis, in their order: when each is made, and what it runs.
+
+A new experiment is a new line in ``EXPERIMENTS`` and a field of ``Shown``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+from gradkit.core.attempts import Attempts
+from gradkit.core.trace import Value
+from gradkit.diagnosis.experiments import caches as experiments_caches
+from gradkit.diagnosis.experiments import gradients as experiments_gradients
+from gradkit.diagnosis.experiments import hooks as experiments_hooks
+from gradkit.diagnosis.experiments import undo_cuts, undo_errors
+from gradkit.diagnosis.experiments.gradients import ZeroGradient
+from gradkit.diagnosis.experiments.hooks import Unhooked
+from gradkit.diagnosis.experiments.undo_cuts import Rerun
+from gradkit.diagnosis.experiments.undo_errors import RerunWithout
+from gradkit.diagnosis.facts.cuts import Verdict
+from gradkit.diagnosis.facts.first_run import FirstRun
+from gradkit.diagnosis.facts.model_facts import ModelFacts
+from gradkit.tracing import autograd_errors, backward
+from gradkit.tracing.ledger import Ledger
+from gradkit.tracing.run import Session
+
+
+@dataclass(frozen=True)
+class Caches:
+    """What keeps values from before the step, and how many runs it took to find that."""
+
+    kept: tuple[experiments_caches.CachedValue, ...] = ()
+    runs: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What the experiments showed, each in the field of its name; as it stands here, if it was not made.
+
+    Attributes:
+        mended: the run without autograd's error.
+        rerun: the run with the cuts undone.
+        caches: the runs without what was kept from before.
+        hooks: the runs with the user's hooks made transparent.
+        refused: likewise, for hooks whose result torch refused.
+        gradients: the runs that ask where a gradient becomes nan, nothing or zero.
+        made: the names of those that were made.
+    """
+
+    mended: RerunWithout = field(default_factory=RerunWithout)
+    rerun: Rerun = field(default_factory=Rerun)
+    caches: Caches = field(default_factory=Caches)
+    hooks: Unhooked = field(default_factory=Unhooked)
+    refused: Unhooked = field(default_factory=Unhooked)
+    gradients: experiments_gradients.GradientFaults = field(default_factory=experiments_gradients.GradientFaults)
+    made: tuple[str, ...] = ()
+
+    def runs(self, name: str) -> int:
+        """How many times the step was run for one experiment."""
+        return int(getattr(self, name).runs)
+
+    @property
+    def reruns(self) -> int:
+        """How many times the step was run for all of them."""
+        return sum(map(self.runs, self.made))
+
+    @property
+    def silencers(self) -> tuple[experiments_hooks.SilencingHook, ...]:
+        """Hooks that keep parameters from learning."""
+        return self.refused.silencers or self.hooks.silencers
+
+
+@dataclass(frozen=True)
+class Open:
+    """What is still to be explained of the gradients, once cuts and hooks were.
+
+    Attributes:
+        not_finite: parameters whose gradient holds nan or inf.
+        lost: parameters that are part of the graph behind the loss and still get no gradient.
+        zero: parameters whose gradient is exactly zero, or none.
+        vanishing: calls that hand on a gradient of exactly zero, as far as the graphs show them.
+        nan_loss: the loss is nan.
+        barren: it is to be asked where the gradient becomes zero.
+    """
+
+    not_finite: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    zero: tuple[str, ...] = ()
+    vanishing: tuple[ZeroGradient, ...] = ()
+    nan_loss: bool = False
+    barren: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """All that is known when an experiment may be made.
+
+    Attributes:
+        first: the first run.
+        facts: the model.
+        verdict: what cuts.
+        replay: whether the step may be run again.
+        shown: what the experiments before it showed.
+    """
+
+    first: FirstRun
+    facts: ModelFacts
+    verdict: Verdict
+    replay: bool
+    shown: Shown = field(default_factory=Shown)
+
+    @cached_property
+    def behind(self) -> frozenset[str]:
+        """The parameters that are part of the graph behind the loss."""
+        return frozenset(node.label for node in self.first.graph.nodes if node.leaf)
+
+    @cached_property
+    def unsound(self) -> Open:
+        """The parameters with no gradient, or one that is zero or not finite, whatever the reason."""
+        wanted, reached = self.facts.wanted, self.first.reached
+        not_finite = tuple(backward.not_finite(reached.norms, wanted))
+        if reached.error:
+            return Open(not_finite)
+        lost = tuple(n for n in self.verdict.unexplained if n in self.behind)
+        return Open(not_finite, lost, tuple(n for n in wanted if reached.norms.get(n, 1.0) in (0, None)))
+
+    @cached_property
+    def filled(self) -> frozenset[str]:
+        """Parameters that should train, whose hook is called after their ``.grad`` was filled, and that have none."""
+        hooks = self.first.hooks
+        return hooks.filled.intersection(self.facts.wanted, self.first.reached.emptied) if hooks else frozenset()
+
+    @cached_property
+    def refuses(self) -> bool:
+        """Whether a hook's result was refused by torch, and that may be looked into."""
+        mishap = self.first.mishap
+        return self.replay and mishap is not None and mishap.kind == autograd_errors.HOOK_RESULT
+
+    @cached_property
+    def open(self) -> Open:
+        """What neither the cuts nor the hooks explain."""
+        if self.refuses:
+            return Open()
+        told = {name for one in self.shown.silencers for name in one.parameters}
+        not_finite, lost, zero = (
+            tuple(n for n in names if n not in told)
+            for names in (self.unsound.not_finite, self.unsound.lost, self.unsound.zero)
+        )
+        graph, rerun = self.first.graph, self.shown.rerun
+        found = experiments_gradients.zero_gradients(graph, self.first.trace, zero)
+        if zero and not found and any(n.label.endswith("Backward") for n in graph.nodes if not n.leaf):
+            lost += tuple(n for n in zero if n in self.behind)  # a custom Function may return zeros
+        if rerun.trace is not None:
+            found += experiments_gradients.zero_gradients(
+                rerun.graph, rerun.trace, rerun.zero.intersection(self.facts.starved)
+            )
+        nan = self.first.value == "nan"
+        all_zero = len(zero) == len(self.facts.wanted) and experiments_gradients.open_to_question(graph)
+        return Open(not_finite, lost, zero, found, nan, bool(zero) and not found and (nan or all_zero))
+
+
+@dataclass(frozen=True)
+class Lab:
+    """What is alive while experiments are made.
+
+    Attributes:
+        session: runs the step again.
+        ledger: the tensors of the first run, as far as they are still alive.
+    """
+
+    session: Session
+    ledger: Ledger
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One experiment.
+
+    Attributes:
+        name: the field of ``Shown`` that holds its answer.
+        untried: names the sentence for when it breaks off, ``untried.<untried>``.
+        applies: whether it has anything to find out.
+        ask: make it.
+        broken: its answer if it breaks off.
+        stage: what is told of it to who waits, ``""`` for nothing.
+    """
+
+    name: str
+    untried: str
+    applies: Callable[[Known], bool]
+    ask: Callable[[Known, Lab], Any]
+    broken: Any
+    stage: str = ""
+
+
+def make(known: Known, lab: Lab, tries: Attempts, tell: Callable[[str], None]) -> Known:
+    """Make the experiments that apply, in their order; each knows what those before it showed."""
+    for one in EXPERIMENTS:
+        if one.applies(known):
+            if one.stage:
+                tell(one.stage)
+            answer = tries.make(one.untried, partial(one.ask, known, lab), one.broken)
+            made: dict[str, Any] = {one.name: answer, "made": (*known.shown.made, one.name)}
+            known = replace(known, shown=replace(known.shown, **made))
+    return known
+
+
+def _without_the_error(known: Known, lab: Lab) -> RerunWithout:
+    return (
+        undo_errors.rerun_without(known.first.mishap, known.first.crossing, lab.session)
+        if known.first.mishap
+        else RerunWithout()
+    )
+
+
+def _without_the_cuts(known: Known, lab: Lab) -> Rerun:
+    return undo_cuts.rerun_without_cuts(lab.session, known.verdict.cuts)
+
+
+def _without_what_was_kept(known: Known, lab: Lab) -> Caches:
+    """What holds values without history where starved parameters do not flow into the loss."""
+    trace, names = known.first.trace, known.verdict.unconnected
+    tensors = lab.ledger.alive([n for n in sorted(known.verdict.reaching) if _may_be_stale(trace.values[n])])
+    if not tensors:
+        return Caches()
+    search = experiments_caches.CacheSearch(lab.session, trace, tensors, names)
+    return Caches(search.found(known.replay), search.runs)
+
+
+def _may_be_stale(value: Value) -> bool:
+    return value.maker < 0 and value.floating and not value.requires_grad and not value.parameter
+
+
+def _may_be_silenced(known: Known) -> bool:
+    allowed = known.first.hooks is not None and known.replay and not known.first.reached.error
+    return allowed and bool(_dead(known) or known.filled)
+
+
+def _dead(known: Known) -> tuple[str, ...]:
+    return (*known.unsound.not_finite, *known.unsound.lost, *known.unsound.zero)
+
+
+def _without_hooks(known: Known, lab: Lab) -> Unhooked:
+    return experiments_hooks.find_silencing(lab.session, _dead(known), known.filled)
+
+
+def _without_refused_hooks(_: Known, lab: Lab) -> Unhooked:
+    return experiments_hooks.refused_by_autograd(lab.session)
+
+
+def _is_open(known: Known) -> bool:
+    return known.replay and bool(known.open.not_finite or known.open.lost or known.open.barren)
+
+
+def _where_gradients_end(known: Known, lab: Lab) -> experiments_gradients.GradientFaults:
+    still = known.open
+    return experiments_gradients.locate(lab.session, not_finite=still.not_finite, lost=still.lost, zero=still.barren)
+
+
+EXPERIMENTS = (
+    Experiment(
+        name="mended", untried="mend", ask=_without_the_error, broken=RerunWithout(runs=1),
+        applies=lambda known: known.replay and known.first.mishap is not None,
+    ),
+    Experiment(
+        name="rerun", untried="replay", ask=_without_the_cuts, broken=Rerun(None, 1), stage="replay",
+        applies=lambda known: known.replay and bool(known.verdict.cuts),
+    ),
+    Experiment(
+        name="caches", untried="stale", ask=_without_what_was_kept, broken=Caches(runs=1),
+        applies=lambda known: bool(known.verdict.unconnected),
+    ),
+    Experiment(name="hooks", untried="hooks", ask=_without_hooks, broken=Unhooked(), applies=_may_be_silenced),
+    Experiment(
+        name="refused", untried="hooks", ask=_without_refused_hooks, broken=Unhooked(),
+        applies=lambda known: known.refuses,
+    ),
+    Experiment(
+        name="gradients", untried="questions", ask=_where_gradients_end, broken=experiments_gradients.GradientFaults(runs=1),
+        applies=_is_open,
+    ),
+)  # fmt: skip

@@ -1,0 +1,123 @@
+"""Run the step again without the mishap: what is overwritten is saved by copy, what is kept from before is let go.
+
+Where backward then runs, the mishap is understood, and it is known which calls made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from gradkit.core.trace import Call, Chain, spot
+from gradkit.tracing.autograd_errors import OVERWRITTEN, TWICE, AutogradError
+from gradkit.tracing.interventions import Instead, Intervention, Moment
+from gradkit.tracing.ledger import Ledger, storage_key
+from gradkit.tracing.run import Session
+
+
+@dataclass(frozen=True)
+class RerunWithout:
+    """What a rerun without the mishap showed.
+
+    Attributes:
+        calls: the calls that made it, with the user's frames and torch's name: what overwrote, or what used the past.
+        revived: parameters that backward reached in it; None if it was not made or did not come through.
+        runs: how many times the step was run for it.
+    """
+
+    calls: tuple[tuple[str, Chain], ...] = ()
+    revived: frozenset[str] | None = None
+    runs: int = 0
+
+
+def rerun_without(mishap: AutogradError, crossing: Sequence[tuple[Call, int]], session: Session) -> RerunWithout:
+    """The rerun that fits a mishap; none where there is nothing to be mended.
+
+    Args:
+        crossing: as ``crossings`` found them.
+    """
+    if mishap.kind == OVERWRITTEN:
+        copying = SaveCopies()
+        revived = _revived(session, copying)
+        return RerunWithout(copying.overwriting(), revived, 1)
+    if mishap.kind == TWICE and crossing:
+        calls = tuple((call.name, call.chain) for call, _ in crossing)
+        return RerunWithout(calls, _revived(session, LetGo(crossing)), 1)
+    return RerunWithout()
+
+
+def _revived(session: Session, without: Intervention) -> frozenset[str] | None:
+    run = session.run(without)
+    return None if run.error else frozenset(run.reached.norms)
+
+
+@dataclass(frozen=True)
+class _Saved:
+    original: torch.Tensor
+    version: int
+    writes: int
+    copy: torch.Tensor
+
+
+class SaveCopies(Intervention):
+    """Hands autograd copies of what it saves, and sees which originals have changed when backward asks for them."""
+
+    def __init__(self) -> None:
+        self._written: list[tuple[int, str, Chain]] = []
+        self._overwriting: dict[tuple[str, Chain], None] = {}
+
+    def overwriting(self) -> tuple[tuple[str, Chain], ...]:
+        """The calls that overwrote what was saved: torch's name and the user's frames."""
+        return tuple(self._overwriting)
+
+    def during_step(self) -> Any:
+        """What is saved in the step is saved by copy."""
+        return saved_tensors_hooks(self._save, self._hand_out)
+
+    def before_write(self, moment: Moment, name: str, targets: Sequence[Any]) -> None:
+        """Remember who writes where."""
+        for target in targets:
+            if isinstance(target, torch.Tensor):
+                self._written.append((storage_key(target), name, moment.chain()))
+
+    def _save(self, tensor: torch.Tensor) -> _Saved:
+        version = tensor._version  # noqa: SLF001  autograd's own count of writes
+        return _Saved(tensor.detach(), version, len(self._written), tensor.detach().clone())
+
+    def _hand_out(self, saved: _Saved) -> torch.Tensor:
+        if saved.original._version != saved.version:  # noqa: SLF001
+            key = storage_key(saved.original)
+            writes = (entry for entry in self._written[saved.writes :] if entry[0] == key)
+            self._overwriting.update(((name, chain), None) for _, name, chain in writes)
+        return saved.copy
+
+
+class LetGo(Intervention):
+    """Detaches what certain calls take from certain values.
+
+    Args:
+        crossing: the calls, each with the number of the value.
+    """
+
+    def __init__(self, crossing: Sequence[tuple[Call, int]]) -> None:
+        self._let_go_of = {number for _, number in crossing}
+        self._keys = {call.key for call, _ in crossing}
+        self._names = {call.name for call, _ in crossing}
+
+    def before_call(self, moment: Moment, func: Any, args: Any, kwargs: Any) -> Instead:
+        """The same call, of values without history."""
+        name = getattr(func, "__name__", "")
+        if name in self._names and (name, *spot(moment.chain())) in self._keys:
+            args, kwargs = self._let_go(args, moment.ledger), self._let_go(kwargs, moment.ledger)
+        return func, args, kwargs
+
+    def _let_go(self, given: Any, ledger: Ledger) -> Any:
+        if isinstance(given, torch.Tensor):
+            return given.detach() if ledger.known(given) in self._let_go_of else given
+        if isinstance(given, dict):
+            return {key: self._let_go(value, ledger) for key, value in given.items()}
+        return type(given)(self._let_go(x, ledger) for x in given) if type(given) in (list, tuple) else given

@@ -1,0 +1,123 @@
+"""The first run of a step, as records: its calls, the graph behind its loss, what backward reached, what was raised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+
+from gradkit.core import introspection
+from gradkit.core.errors import GradkitError
+from gradkit.core.tensors import has_no_numbers, shape_of
+from gradkit.core.trace import Call, Trace
+from gradkit.diagnosis.facts import hooks as facts_hooks
+from gradkit.diagnosis.facts.optimizers import Gap
+from gradkit.load import call
+from gradkit.load import step as load_step
+from gradkit.state.preserve import Preserved
+from gradkit.tracing import autograd_errors, autograd_graph, backward
+from gradkit.tracing.autograd_errors import AutogradError
+from gradkit.tracing.run import backward_of, graph_of
+from gradkit.tracing.scalers import Misuse
+from gradkit.tracing.tracer import Tracer
+
+
+@dataclass(frozen=True)
+class FirstRun:
+    """The first run; nothing of it is alive any more.
+
+    Attributes:
+        trace: its calls.
+        graph: the autograd graph behind its loss.
+        reached: what backward reached.
+        value: the loss as text, or its shape if it is not a scalar; ``""`` if the step returned no tensor.
+        mishap: an error of autograd's that the step or the backward raised.
+        misuses: what the step did with a gradient scaler out of order.
+        gap: parameters that the optimizers do not hold.
+        hooks: what is known of the user's hooks; None if there are none.
+    """
+
+    trace: Trace
+    graph: autograd_graph.AutogradGraph
+    reached: backward.Reached
+    value: str
+    mishap: AutogradError | None = None
+    misuses: tuple[Misuse, ...] = ()
+    gap: Gap = field(default_factory=Gap)
+    hooks: facts_hooks.HooksSeen | None = None
+
+    @cached_property
+    def crossing(self) -> tuple[tuple[Call, int], ...]:
+        """The calls that used a history which is freed, and the value that brought it."""
+        return autograd_errors.stale_histories(self.trace, self.mishap) if self.mishap is not None else ()
+
+    @property
+    def error(self) -> str:
+        """What the step or backward raised; also where the step asked for a derivative by name and did not get it."""
+        if self.reached.error or self.mishap is None:
+            return self.reached.error
+        return self.mishap.message if self.mishap.in_step and self.mishap.inputs else ""
+
+
+def make(step: load_step.Step, tracer: Tracer, preserved: Preserved, tell: Callable[[str], None]) -> FirstRun:
+    """Run a step for the first time, and the backward of its loss.
+
+    Raises:
+        GradkitError: the step cannot be run, or returns no tensor.
+    """
+    preserved.clear_grads()
+    try:
+        result = tracer.run(step.run)
+    except GradkitError:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever it is, it is explained or raised anew
+        return _failed(error, tracer, step, preserved)
+    tell("reach")
+    own = tracer.own(result) is not None
+    if not own and not introspection.is_a(result, torch.Tensor):
+        result = call.as_loss(result, step.label or "step")
+    trace = tracer.trace(result)
+    graph, reached = backward_of(tracer, result, preserved)
+    mishap = reached.mishap
+    if tracer.asked is not None and not own:
+        mishap = autograd_errors.classify(
+            tracer.asked.error, in_step=True, asked=trace.loss, inputs=tracer.asked.inputs
+        )
+    value = _shown(result) if introspection.is_a(result, torch.Tensor) else ""
+    return FirstRun(trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found))
+
+
+def _at_length(mishap: AutogradError | None, tracer: Tracer) -> AutogradError | None:
+    """The mishap with what the step had done with its graphs by then."""
+    if mishap is None:
+        return None
+    return replace(mishap, freeing=tracer.freeing(), trained=frozenset(tracer.trained))
+
+
+def _failed(error: Exception, tracer: Tracer, step: load_step.Step, preserved: Preserved) -> FirstRun:
+    """The step raised: if it is one of autograd's errors, that is what there is to be explained."""
+    asked = tracer.asked
+    tensor = asked.tensor if asked is not None else None
+    number = tracer.ledger.known(tensor) if tensor is not None else None
+    mishap = autograd_errors.classify(
+        error, in_step=True, asked=-1 if number is None else number, inputs=asked.inputs if asked is not None else ()
+    )
+    if mishap is None:
+        raise load_step.explain_failure(error, step) from error
+    graph = graph_of([tensor], preserved) if tensor is not None else autograd_graph.AutogradGraph()
+    names = {node.label for node in graph.nodes if node.leaf}
+    norms = {**dict.fromkeys(names & set(preserved.parameters)), **tracer.backwards.reached}
+    reached = backward.Reached(norms, False, mishap.message)
+    value = _shown(tensor) if tensor is not None else ""
+    return FirstRun(
+        tracer.trace(tensor), graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found)
+    )
+
+
+def _shown(loss: torch.Tensor) -> str:
+    if has_no_numbers(loss) or loss.numel() != 1:
+        return str(tuple(shape_of(loss)))
+    with torch._C.DisableTorchFunctionSubclass():  # a subclass may answer otherwise
+        return f"{loss.detach().item():.4f}"

@@ -1,0 +1,121 @@
+"""What is known of a model and its source before anything is run again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from gradkit.core import introspection
+from gradkit.core.attempts import Attempts
+from gradkit.core.records import ModuleInfo, Parameter
+from gradkit.core.trace import Chain, Trace
+from gradkit.diagnosis.facts import inventory, optimizers
+from gradkit.diagnosis.facts.first_run import FirstRun
+from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
+from gradkit.load.step import Step
+from gradkit.source import attributes, frames
+from gradkit.source.constructors import plain_settings
+from gradkit.state import modules as state_modules
+from gradkit.tracing.ledger import Ledger
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """A model as records.
+
+    Attributes:
+        rows: one for each parameter.
+        modules: one for each module.
+        adapters: the adapters that it has.
+        unregistered: tensors that should train and are no parameters of the model.
+        no_op_flags: a module carries a plain attribute ``requires_grad``, which does nothing.
+        classes: class of every module, by path.
+        settings: plain attributes of every module, by path.
+        files: the user's source files that take part.
+        callers: the user's frames around the call of ``diagnose``, innermost first.
+        explicit: what should train was named by the user.
+    """
+
+    rows: tuple[Parameter, ...]
+    modules: tuple[ModuleInfo, ...] = ()
+    adapters: tuple[Adapter, ...] = ()
+    unregistered: tuple[UnregisteredParameter, ...] = ()
+    no_op_flags: bool = False
+    classes: dict[str, type] = field(default_factory=dict)
+    settings: dict[str, dict[str, object]] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    callers: Chain = ()
+    explicit: bool = False
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Parameters that should train."""
+        return tuple(row.name for row in self.rows if row.should_train)
+
+    @property
+    def starved(self) -> tuple[str, ...]:
+        """Parameters that should train and that backward does not reach."""
+        return tuple(row.name for row in self.rows if row.should_train and not row.reached)
+
+
+def read(
+    step: Step,
+    first: FirstRun,
+    want: Sequence[str],
+    should_train: Sequence[str] | None,
+    callers: Chain,
+    ledger: Ledger,
+    tries: Attempts,
+) -> tuple[ModelFacts, tuple[str, ...]]:
+    """What is known of the model of a step; and the names of the parameters that should train.
+
+    Args:
+        want: the parameters that should train as far as was asked for; empty if none requires grad.
+        should_train: the names or globs that the user gave.
+        ledger: of the first run.
+    """
+    model, trace = step.model, first.trace
+    adapters = inventory.adapters(model)
+    unregistered = inventory.unregistered(model, should_train)
+    if should_train is None:
+        unregistered = tries.make("strays", lambda: optimizers.hidden_parameters(step.run, model, trace, ledger), ())
+    want = tuple(want) or (() if unregistered else _ought(model, adapters))
+    rows = inventory.table(model, want, _used(trace), first.reached)
+    placed = dict(state_modules.modules(model, twice=True))
+    facts = ModelFacts(
+        rows=rows,
+        modules=inventory.modules(model, rows),
+        adapters=adapters,
+        unregistered=unregistered,
+        no_op_flags=any("requires_grad" in introspection.attributes(module) for module in state_modules.each(model)),
+        classes={path: type(module) for path, module in placed.items()},
+        settings={path: plain_settings(module) for path, module in placed.items()},
+        files=_files(step, trace, callers),
+        callers=callers,
+        explicit=should_train is not None,
+    )
+    return facts, want
+
+
+def _ought(model: nn.Module, adapters: Iterable[Adapter]) -> tuple[str, ...]:
+    """Nothing requires grad: what ought to train is the adapter if there is one, else everything."""
+    adapted = tuple(name for adapter in adapters for name in adapter.parameters)
+    return adapted or tuple(name for name, _ in state_modules.parameters(model))
+
+
+def _used(trace: Trace) -> set[str]:
+    touched = {number for call in trace.calls for number in call.inputs}
+    names = {trace.values[number].parameter for number in touched}
+    return {name for name, number in trace.parameters.items() if trace.values[number].parameter in names}
+
+
+def _files(step: Step, trace: Trace, callers: Chain) -> tuple[str, ...]:
+    """The user's files: those that ran, those of the model's classes, those that called us, and notebook cells."""
+    ran = [code.co_filename for call in trace.calls for code, _ in call.chain]
+    written = attributes.class_files({type(module) for module in state_modules.each(step.model)})
+    called = [code.co_filename for code, _ in callers]
+    return tuple(
+        f for f in dict.fromkeys([*step.files, *ran, *written, *called, *frames.cell_files()]) if frames.is_user_file(f)
+    )

@@ -1,0 +1,207 @@
+"""Parameters that nothing trains: no optimizer holds them, or ``model.parameters()`` does not hand them out.
+
+What the optimizers hold is read when the step has run, before it is undone. Of the others, accused is only what a
+module of the model holds in a plain list, dictionary or helper object, what the gradient reaches, and what nobody else
+may train: no optimizer that is alive holds it, the step trains it by no other way, the step reaches it by no other way
+than through the model, and it was not put into evaluation mode.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from gradkit.core import introspection
+from gradkit.core.trace import Trace
+from gradkit.diagnosis.facts import inventory
+from gradkit.diagnosis.facts.inventory import UnregisteredParameter
+from gradkit.state import holders, reachable
+from gradkit.state import modules as state_modules
+from gradkit.state.holders import Edge
+from gradkit.state.preserve import Preserved
+from gradkit.state.reachable import ATTRIBUTE, ELEMENT, ITEM, PART
+from gradkit.tracing.ledger import Ledger
+
+NEW, STALE, LEFT_OUT = "new", "stale", "left_out"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What an optimizer does not hold.
+
+    Attributes:
+        kind: class name of the optimizer, ``""`` if there is none to speak of.
+        settings: its defaults, as source code, to tell its line from others.
+        missing: parameters of the model that no optimizer holds.
+        reason: ``"new"`` (made by the step), ``"stale"`` (it holds others in their place), ``"left_out"``.
+    """
+
+    kind: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def gap(
+    model: nn.Module, before: Mapping[str, torch.Tensor], given: Optimizer | None, found: Sequence[Optimizer],
+    ran: Callable[[torch.Tensor], bool],
+) -> Gap:  # fmt: skip
+    """Compare the optimizers with the model as the step left it.
+
+    Of an optimizer that was given, all that it and the others lack is told. Of one that was only come across, no more
+    than is certain: it holds what nobody else does any more, or the parameters of another copy of the model, or lacks
+    what the step itself has made.
+
+    Args:
+        before: the model's parameters by name, before the step.
+        found: optimizers that the step can reach.
+        ran: whether a tensor took part in the step.
+    """
+    optimizers = list({id(one): one for one in (given, *found) if one is not None}.values())
+    held = holding(optimizers)
+    now = {n: p for n, p in state_modules.parameters(model, twice=True) if n not in before and p.requires_grad}
+    late = tuple(n for n, p in now.items() if id(p) not in held and ran(p))
+    mine = {id(p) for p in before.values()} | {id(p) for p in now.values()}
+    own = [one for one in optimizers if mine & holding([one])]
+    if late and (given is not None or own):
+        return _gap(given or own[0], late, NEW)
+    left = tuple(n for n, p in before.items() if id(p) not in held)
+    if given is not None:
+        stale = not mine & holding([given]) or any(orphaned(p) for p in _strangers(given, mine, ran)) if left else False
+        return _gap(given, left, STALE if stale else LEFT_OUT)
+    for one in own if left else ():
+        if any(orphaned(p) for p in _strangers(one, mine, ran)):
+            return _gap(one, left, STALE)
+    copies = [one for one in found if _copies(one, before.values(), ran)] if not own else []
+    return _gap(copies[0], left, STALE) if copies else Gap()
+
+
+def _gap(optimizer: Optimizer, missing: tuple[str, ...], reason: str) -> Gap:
+    settings = {
+        key: repr(value)
+        for key, value in getattr(optimizer, "defaults", {}).items()
+        if not isinstance(value, torch.Tensor)
+    }
+    return Gap(type(optimizer).__name__, settings, missing, reason)
+
+
+def is_one(thing: Any) -> bool:
+    """Whether something has groups of parameters, as an optimizer has, of whatever class it is.
+
+    Example:
+        >>> is_one(torch.optim.SGD([torch.ones(1)])), is_one([torch.ones(1)])
+        (True, False)
+    """
+    groups = introspection.ask(thing, "param_groups")
+    return introspection.is_a(groups, list) and all(
+        introspection.is_a(group, dict) and introspection.is_a(dict.get(group, "params"), (list, tuple))
+        for group in groups
+    )
+
+
+def holding(optimizers: Iterable[Optimizer]) -> set[int]:
+    """The ids of all that some optimizers hold."""
+    return {id(p) for one in optimizers for p in _all(one)}
+
+
+def _all(optimizer: Optimizer) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _strangers(optimizer: Optimizer, mine: set[int], ran: Callable[[torch.Tensor], bool]) -> list[torch.Tensor]:
+    return [p for p in _all(optimizer) if id(p) not in mine and not ran(p)]
+
+
+def orphaned(parameter: torch.Tensor) -> bool:
+    """Whether no module, nor any other object or dictionary, holds a parameter by a name any more."""
+    return not any(_names(holder, parameter) for holder in gc.get_referrers(parameter))
+
+
+def _names(holder: Any, parameter: torch.Tensor) -> bool:
+    """Whether a holder is a dictionary, or an object with attributes, of anybody's but gradkit's own."""
+    kept = holder if introspection.is_a(holder, dict) else introspection.attributes(holder)
+    if not any(value is parameter for value in introspection.entries(kept)):
+        return False
+    owners = gc.get_referrers(kept) if kept is holder else [holder]  # up to Python 3.10, attributes are a dictionary
+    return not any(type(one).__module__ == Preserved.__module__ for one in owners)
+
+
+def _copies(optimizer: Optimizer, parameters: Iterable[Any], ran: Callable[[torch.Tensor], bool]) -> bool:
+    """Whether an optimizer holds another copy of the same model, which nobody else holds and which took no part."""
+    theirs, ours = _all(optimizer), [p for p in parameters if p.requires_grad]
+    same = [p.shape for p in theirs if p.requires_grad] == [p.shape for p in ours]
+    return same and len(ours) > 1 and all(orphaned(p) and not ran(p) for p in theirs)
+
+
+_REGISTRIES = frozenset(("_modules", "_parameters", "_buffers"))
+
+
+def hidden_parameters(
+    step: Callable[[], Any], model: nn.Module, trace: Trace, ledger: Ledger
+) -> tuple[UnregisteredParameter, ...]:
+    """The stray parameters of a model that a gradient reaches, in the order of the lists that hold them.
+
+    Args:
+        trace, ledger: of a run of ``step``.
+    """
+    tensors = ledger.alive(reaching(trace))
+    tensors = {n: t for n, t in tensors.items() if isinstance(t, nn.Parameter)}
+    if not tensors:
+        return ()
+    ids = {id(tensor) for tensor in tensors.values()}
+    ids -= holding(_optimizers())
+    ids -= holders.paths_to([step], ids, apart=state_modules.each(model)).keys()
+    held = holders.paths_to([model], ids)
+    ways = (held[id(t)][0].way() for t in tensors.values() if id(t) in ids and id(t) in held)
+    names = sorted((_parts(way) for way in ways if _held(way, model)), key=_places)
+    return tuple(one for parts in names if (one := inventory.follow(model, parts)) is not None)
+
+
+def reaching(trace: Trace) -> list[int]:
+    """The numbers of the Parameters that the model does not have and that a gradient of the loss comes to."""
+    values = trace.values
+    strays = [
+        n for n, v in enumerate(values)
+        if v.stray and v.leaf and v.birth < 0 and v.maker < 0 and n not in trace.trained
+    ]  # fmt: skip
+    alive = {trace.loss}
+    for call in reversed(trace.calls) if strays else ():
+        if call.grad_on and any(o in alive and values[o].requires_grad for o in call.outputs):
+            alive.update(call.inputs)
+    return [number for number in strays if number in alive]
+
+
+def _optimizers() -> list[Optimizer]:
+    """All that are alive. Asked of the type: an object may do anything when it is asked for its class."""
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), Optimizer)]
+
+
+def _held(way: list[Edge], model: nn.Module) -> bool:
+    """Whether a module of the model holds something by attributes, lists and dictionaries alone, and means to train it.
+
+    Objects on the way are of the user's own classes: what a library keeps for itself is its own matter.
+    """
+    kinds = all(edge.kind in (ATTRIBUTE, ITEM, ELEMENT) or _in_tuple(edge) for edge in way)
+    objects = [edge.holder for edge in way if edge.kind == ATTRIBUTE]
+    modules = [thing for thing in objects if introspection.is_a(thing, nn.Module)]
+    helpers = all(introspection.is_a(thing, nn.Module) or reachable.is_users(type(thing)) for thing in objects)
+    classes = any(introspection.is_a(thing, type) for thing in objects)
+    return kinds and helpers and not classes and all(one.training for one in modules if model.training)
+
+
+def _in_tuple(edge: Edge) -> bool:
+    return edge.kind == PART and introspection.is_a(edge.holder, tuple)
+
+
+def _parts(way: Iterable[Edge]) -> list[Any]:
+    return [edge.key for edge in way if not (edge.key in _REGISTRIES and introspection.is_a(edge.holder, nn.Module))]
+
+
+def _places(parts: list[Any]) -> list[int]:
+    return [part for part in parts if isinstance(part, int)]

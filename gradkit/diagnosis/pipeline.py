@@ -1,0 +1,179 @@
+"""The straight line of a diagnosis: run, facts, cuts, experiments, evidence, causes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from gradkit.core import attempts, introspection
+from gradkit.core.attempts import Attempts
+from gradkit.core.errors import GradkitError
+from gradkit.core.records import Finding, Harmless, Untried
+from gradkit.core.trace import Chain
+from gradkit.diagnosis import causes
+from gradkit.diagnosis.experiments import plan
+from gradkit.diagnosis.experiments.plan import Known, Lab
+from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers
+from gradkit.diagnosis.facts.first_run import FirstRun
+from gradkit.diagnosis.rules import harmless as rules_harmless
+from gradkit.diagnosis.rules.evidence import Evidence
+from gradkit.load import step as load_step
+from gradkit.load.batches import shown
+from gradkit.source import attributes, imported
+from gradkit.state import modules, reachable
+from gradkit.state.preserve import Preserved
+from gradkit.tracing import ranks
+from gradkit.tracing.ledger import Ledger
+from gradkit.tracing.run import Session
+from gradkit.tracing.tracer import Tracer
+
+Told = TypeVar("Told")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a step is to be diagnosed.
+
+    Attributes:
+        optimizer: the optimizer in use.
+        replay: whether the step may be run again.
+        should_train: names or globs of the parameters that ought to learn; None: all that require grad.
+        callers: the user's frames around the call of ``diagnose``, innermost first.
+    """
+
+    optimizer: torch.optim.Optimizer | None = None
+    replay: bool = True
+    should_train: Sequence[str] | None = None
+    callers: Chain = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """All that a diagnosis found, as records: nothing of the step is alive in it.
+
+    Attributes:
+        label: what was diagnosed, for example ``"train.py:step"``.
+        findings: what to change, most blocking first.
+        evidence: what they rest on: the first run, the model, the cuts, and what the experiments showed.
+        harmless: stop-gradients that were looked at and starve nobody.
+        untried: parts that broke off.
+
+    Example:
+        >>> model = nn.Linear(2, 1)
+        >>> step = load_step.from_step(lambda: model(torch.ones(1, 2)).detach().sum(), model)
+        >>> found, left = run(step, Options(), lambda diagnosis: diagnosis)
+        >>> [finding.rule for finding in found.findings], found.evidence.shown.made
+        (['severed.name'], ('rerun',))
+    """
+
+    label: str
+    findings: tuple[Finding, ...]
+    evidence: Evidence
+    harmless: tuple[Harmless, ...] = ()
+    untried: tuple[Untried, ...] = ()
+
+    @property
+    def runs(self) -> int:
+        """How many times the step was run."""
+        return 1 + self.evidence.reruns
+
+
+def run(
+    step: load_step.Step,
+    options: Options,
+    then: Callable[[Diagnosis], Told],
+    tell: Callable[[str], None] = lambda _: None,
+    waits: Callable[[str], None] | None = None,
+) -> tuple[Told, tuple[str, ...]]:
+    """Diagnose a step, and put back all that its runs changed.
+
+    Args:
+        then: handed the diagnosis while source is still read as it was when the step ran.
+        tell: told the name of each stage as it begins; may raise to cancel.
+        waits: told when another diagnosis has to end first.
+
+    Returns:
+        What ``then`` made of it, and what was raised where something could not be put back.
+
+    Raises:
+        GradkitError: the step cannot be run, or returns no tensor.
+    """
+    outer = [step.model, *reachable.modules_of(introspection.ask(step.run, "step", step.run))]
+    used = [module for one in outer for module in modules.each(one)]
+    ranks.refuse_sharded(used)
+    lazy = next((n for n, p in [*modules.parameters(step.model), *modules.buffers(step.model)] if is_lazy(p)), None)
+    if lazy is not None:
+        raise GradkitError("lazy_model", name=lazy)
+    if options.optimizer is not None and not optimizers.is_one(options.optimizer):
+        raise GradkitError("not_an_optimizer", got=shown(options.optimizer))
+    preserved = Preserved(step.model, step.run, waits)
+    made = preserved.during(
+        partial(_found, step, used, preserved, options, then, tell)
+    )  # a frame keeps what a lambda closes over
+    return made, tuple(map(attempts.words, preserved.left))
+
+
+def _found(
+    step: load_step.Step,
+    used: Sequence[nn.Module],
+    preserved: Preserved,
+    options: Options,
+    then: Callable[[Diagnosis], Told],
+    tell: Callable[[str], None],
+) -> Told:
+    want = inventory.wanted(step.model, options.should_train)
+    with imported.looking(), ranks.ranks_together(used):
+        first, ledger = _first(step, preserved, options, tell)
+        return then(_conclude(step, first, want, preserved, options, tell, ledger))
+
+
+def _first(
+    step: load_step.Step, preserved: Preserved, options: Options, tell: Callable[[str], None]
+) -> tuple[FirstRun, Ledger]:
+    optimizer, found = options.optimizer, reachable.optimizers_of(step.run, step.model)
+    for one in found if optimizer is None else (optimizer, *found):
+        preserved.optimizer(one)
+    tell("trace")
+    tracer = Tracer(step.model, preserved)
+    first = first_run.make(step, tracer, preserved, tell)
+    gap = optimizers.gap(step.model, preserved.parameters, optimizer, found, tracer.took_part())
+    first = replace(first, gap=gap, hooks=hooks.hooks_seen(tracer, preserved))
+    preserved.rewind()
+    return first, tracer.ledger
+
+
+def _conclude(
+    step: load_step.Step,
+    first: FirstRun,
+    want: Sequence[str],
+    preserved: Preserved,
+    options: Options,
+    tell: Callable[[str], None],
+    ledger: Ledger,
+) -> Diagnosis:
+    tries = Attempts(preserved.rewind)
+    chains = (options.callers, *(call.chain for call in first.trace.calls))
+    imported.codes_ran(
+        (code for chain in chains for code, _ in chain), attributes.codes(map(type, modules.each(step.model)))
+    )
+    facts, want = model_facts.read(step, first, want, options.should_train, options.callers, ledger, tries)
+    tell("cuts")
+    verdict = cuts.find(first.trace, [name for name in want if name not in first.reached.norms])
+    known = Known(first=first, facts=facts, verdict=verdict, replay=options.replay)
+    known = plan.make(known, Lab(Session(step.run, step.model, preserved), ledger), tries, tell)
+    tell("causes")
+    evidence = Evidence(first=first, facts=facts, verdict=verdict, shown=known.shown, open=known.open)
+    findings = causes.findings(evidence)
+    nothing: tuple[Harmless, ...] = ()
+    asides = tries.make("harmless", partial(rules_harmless.harmless_stops, evidence, findings), nothing)
+    unread = [Untried("graph", first.graph.error)] if first.graph.error else []
+    unread += [Untried("warning", one) for one in dict.fromkeys(first.reached.warned)]
+    return Diagnosis(
+        label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=(*unread, *tries.untried)
+    )

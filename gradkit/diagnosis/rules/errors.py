@@ -1,0 +1,324 @@
+"""Errors of autograd's that are no cut: where a value was overwritten, a graph was kept, or something was not used."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from gradkit.core.operations import GRAD_KEPT
+from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
+from gradkit.core.trace import CHECKPOINT, INFERENCE, Call, Chain
+from gradkit.diagnosis.rules import gradients
+from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
+from gradkit.source import attributes, dataflow, locations, setup
+from gradkit.source.locations import innermost
+from gradkit.tracing import autograd_errors
+from gradkit.tracing.autograd_errors import AutogradError
+
+
+def findings(e: Evidence) -> list[Finding]:
+    """What the error that was raised means; ``[]`` if it means what the cuts say, or nothing that is known here."""
+    mishap = e.mishap
+    if mishap is None:
+        return []
+    if mishap.inside == autograd_errors.IN_FUNCTION:
+        return [_finding("custom_function", e, mishap, _in_function(mishap))]
+    if mishap.inside == autograd_errors.IN_HOOK:
+        return [_finding("hook_misuse", e, mishap, innermost(mishap.chain))]
+    rule = _RULES.get(mishap.kind)
+    return rule(e, mishap) if rule is not None else []
+
+
+def _finding(
+    cause: str, e: Evidence, mishap: AutogradError, spot: Location | None, *, call: str = "", proof: str = OBSERVED,
+    names: Sequence[str] = (), chain: Chain | None = None, **facts: str,
+) -> Finding:  # fmt: skip
+    chain = mishap.chain if chain is None else chain
+    there = innermost(chain)
+    beside = spot is None or there is None or (spot.file, spot.function) == (there.file, there.function)
+    notes = called_by(chain) if beside else []
+    told = {"error": mishap.message.splitlines()[0].split(". ")[0], **facts}
+    revived = tuple(n for n in e.wanted if n in (e.shown.mended.revived or ())) if proof == PROVEN else ()
+    return Finding(
+        cause,
+        spot,
+        tuple(notes),
+        proof,
+        tuple(names),
+        call=call,
+        revived=revived,
+        reruns=e.shown.mended.runs,
+        facts=told,
+    )
+
+
+# -- a second time --------------------------------------------------------------------------------------------------
+
+
+def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """The graph of an earlier backward is used again: the line that should have let it go, or that uses it."""
+    freeing = next((chain for chain, calls in reversed(mishap.freeing) if _frees(e, calls)), ())
+    if mishap.in_step and freeing and not mishap.trained:
+        found = _finding("double_backward", e, mishap, innermost(freeing), call="backward", chain=freeing)
+        again = Note("again", locations.locate(mishap.chain[0]), {}) if mishap.chain else None
+        return [replace(found, notes=(*found.notes, *([again] if again else [])), variant="frees")]
+    proof = PROVEN if e.shown.mended.revived else LIKELY
+    calls = [call for call, _ in e.first.crossing]
+    places = _dropped(e) or _kept(e) or [(innermost(c.chain), c) for c in calls]
+    return by_line(
+        _finding("double_backward", e, mishap, spot, call=call.name, proof=proof, chain=call.chain)
+        for spot, call in places
+    ) or [_finding("double_backward", e, mishap, innermost(mishap.chain))]
+
+
+def _frees(e: Evidence, calls: frozenset[int]) -> bool:
+    """Whether these calls are among what is needed again; where nothing else is known, they are."""
+    needed = {e.trace.values[number].maker for _, number in e.first.crossing}
+    return bool(needed & calls) or not needed
+
+
+def _dropped(e: Evidence) -> list[tuple[Location | None, Call]]:
+    """Calls of ``detach()`` on what comes from the past, whose result nobody uses: a ``detach_()`` was meant."""
+    past = {number for _, number in e.first.crossing}
+    used = {number for call in e.trace.calls for number in call.inputs}
+    return [
+        (locations.locate(call.chain[0]), call)
+        for call in e.trace.calls
+        if call.name == "detach" and call.chain and past.intersection(call.inputs) and not used & set(call.outputs)
+    ]
+
+
+def _kept(e: Evidence) -> list[tuple[Location | None, Call]]:
+    """Where a module stores the value that is used again in the next step."""
+    found: list[tuple[Location | None, Call]] = []
+    for call, number in e.first.crossing:
+        path, _, attribute = e.trace.values[number].attribute.rpartition(".")
+        spot = attributes.stored(e.facts.classes[path], attribute) if attribute and path in e.facts.classes else None
+        if spot is not None:
+            found.append((spot, call))
+    return found if len(found) == len(e.first.crossing) else []
+
+
+# -- overwritten ----------------------------------------------------------------------------------------------------
+
+
+def _overwritten(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    proof = PROVEN if e.shown.mended.revived else LIKELY
+    return by_line(
+        _finding("inplace_modified", e, mishap, innermost(chain), call=call, proof=proof, chain=chain)
+        for call, chain in e.shown.mended.calls
+    ) or [_finding("inplace_modified", e, mishap, None, proof=LIKELY)]
+
+
+def _written(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    return [_finding("inplace_modified", e, mishap, innermost(mishap.chain))]
+
+
+# -- not used -------------------------------------------------------------------------------------------------------
+
+
+def _unused(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """``autograd.grad`` for a value that took no part: where it was handed over and left aside, else where asked."""
+    first = next((call for call in e.trace.behind([mishap.asked]) if _took(e, call, set(mishap.inputs))), None)
+    if first is not None:
+        return _constant_slope(e, mishap, first)
+    branch = _branched(e, mishap)
+    if branch is not None:
+        return [branch]
+    last = next(reversed(e.trace.ahead(mishap.inputs)), None)
+    spot = _ignoring(e, last) if last is not None else None
+    notes = [Note("dropped", locations.locate(last.chain[0]), {"call": last.name})] if last and last.chain else []
+    asked = innermost(mishap.chain)
+    if spot is not None and asked is not None:
+        notes.append(Note("asked_here", asked, {}))
+    proof, variant = (LIKELY, "") if spot else (OBSERVED, "asked")
+    found = _finding("unused_input", e, mishap, spot or asked, proof=proof)
+    return [replace(found, notes=tuple(notes), variant=variant)]
+
+
+def _branched(e: Evidence, mishap: AutogradError) -> Finding | None:
+    """What a helper was to ask for was itself made of a value that took part: beside the way, not on it.
+
+    Where the function that made it asks itself, the line that asks is the one to change.
+    """
+    part = {number for call in e.trace.behind([mishap.asked]) for number in (*call.inputs, *call.outputs)}
+    part = {number for number in part if e.trace.values[number].requires_grad}
+    makers = [e.trace.values[number].maker for number in mishap.inputs]
+    sides = [e.trace.calls[maker] for maker in makers if maker >= 0]
+    beside = [call for call in sides if part.intersection(call.inputs) and not part.intersection(call.outputs)]
+    if not beside or len(beside) < len(makers) or not beside[0].chain:
+        return None
+    if mishap.chain and mishap.chain[0][0] is beside[0].chain[0][0]:
+        return None
+    asked = innermost(mishap.chain)
+    notes = [*called_by(beside[0].chain), *([Note("asked_here", asked, {})] if asked is not None else [])]
+    spot, name = locations.locate(beside[0].chain[0]), beside[0].name
+    found = _finding("unused_input", e, mishap, spot, call=name, proof=LIKELY)
+    return replace(found, notes=tuple(notes), variant="branch")
+
+
+def _ignoring(e: Evidence, last: Call) -> Location | None:
+    """The function that was handed what ``last`` made: the first line that runs in it, if it does not use it."""
+    for call in e.trace.calls[last.index + 1 :]:
+        for depth, point in enumerate(call.chain):
+            if last.chain and point[0] is last.chain[0][0] and depth > 0 and locations.holds(point, last.chain[0]):
+                return locations.locate(call.chain[depth - 1])
+    return None
+
+
+# -- the others -----------------------------------------------------------------------------------------------------
+
+
+def _in_function(mishap: AutogradError) -> Location | None:
+    """The line in a custom Function; where it asks for a gradient of what has no history, the line that made that."""
+    if mishap.kind == autograd_errors.NO_HISTORY and mishap.chain:
+        line = dataflow.defined_at(mishap.chain[0])
+        code = mishap.chain[0][0]
+        if line is not None:
+            return locations.whole_line(code, line, locations.qualified_name(code))
+    return innermost(mishap.chain)
+
+
+def _no_history(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """A derivative that was kept for a second one, and has none, because it is a constant: nothing is cut."""
+    first = next((call for call in e.trace.behind([mishap.asked]) if call.name == GRAD_KEPT and call.grad_on), None)
+    return _constant_slope(e, mishap, first) if first is not None else []
+
+
+def _took(e: Evidence, call: Call, values: set[int]) -> bool:
+    """Whether a call asked for a gradient by these values, with a graph, of something that they flow into."""
+    if call.name != GRAD_KEPT or not call.grad_on or not values or not values.issubset(call.inputs):
+        return False
+    return values.issubset(number for before in e.trace.behind(call.inputs) for number in before.inputs)
+
+
+def _constant_slope(e: Evidence, mishap: AutogradError, first: Call) -> list[Finding]:
+    """The line that asks for the second derivative: where the frames part from those that asked for the first."""
+    both = zip(reversed(mishap.chain), reversed(first.chain), strict=False)
+    depth = next((depth for depth, (asked, made) in enumerate(both, 1) if asked != made), len(mishap.chain))
+    chain = mishap.chain[len(mishap.chain) - depth :]
+    return [_finding("library_bug", e, mishap, innermost(chain), call=first.name, chain=chain)]
+
+
+def _bad_gradient(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """A backward that returns the wrong thing raises outside of any line: the class is named in the message."""
+    match = re.search(r"[Ff]unction (\w+?)Backward", mishap.message)
+    spot = setup.returning(e.files, match[1], "backward") if match else None
+    return [_finding("custom_function" if match else "hook_misuse", e, mishap, spot or innermost(mishap.chain))]
+
+
+def _hook_result(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """A hook returns what is no gradient: torch says so from outside of any line of the user's."""
+    found = []
+    for one in e.shown.silencers:
+        blamed = _refused(e, mishap, gradients.location(one))
+
+        found.append(replace(blamed, proof=PROVEN, revived=one.parameters, reruns=1) if one.parameters else blamed)
+    return by_line(found) or [_refused(e, mishap, None)]
+
+
+def _refused(e: Evidence, mishap: AutogradError, spot: Location | None) -> Finding:
+    return replace(_finding("hook_misuse", e, mishap, spot, chain=()), variant="refused")
+
+
+def _scaler(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    halved = setup.halving(e.files, e.near) if "FP16" in mishap.message else None
+    out_of_order = scaler_findings(e)
+    if out_of_order and halved is None:
+        return out_of_order
+    return [_finding("amp_misuse", e, mishap, halved or innermost(mishap.chain), proof=LIKELY if halved else OBSERVED)]
+
+
+def scaler_findings(e: Evidence) -> list[Finding]:
+    """What was done with a gradient scaler out of order, whether or not it raised."""
+    return [
+        Finding(
+            "amp_misuse",
+            innermost(one.chain),
+            tuple(called_by(one.chain)),
+            OBSERVED,
+            variant=one.kind,
+        )
+        for one in e.first.misuses
+    ]
+
+
+def _reduction(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """DistributedDataParallel waits for parameters that took no part: it tells their positions."""
+    match = re.search(r"did not receive grad for rank \d+: ([\d ]+)", mishap.message)
+    trainable = [row.name for row in e.rows if row.requires_grad]
+    names = [trainable[int(i)] for i in match[1].split() if int(i) < len(trainable)] if match else []
+    groups: dict[object, tuple[Location | None, list[str]]] = {}
+    for one in names:
+        spot, _ = attributes.definition(e.way_to(one), e.files, e.built_on(one))
+        groups.setdefault((spot.file, spot.line) if spot else None, (spot, []))[1].append(one)
+    return [_finding("ddp_unused", e, mishap, spot, names=group) for spot, group in groups.values()] or [
+        _finding("ddp_unused", e, mishap, innermost(mishap.chain))
+    ]
+
+
+def _ready_twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    regions = [region for region in e.trace.regions if region.kind == CHECKPOINT and region.chain]
+    places = dict.fromkeys(region.chain for region in regions)
+    return [_finding("checkpoint_reentrant", e, mishap, innermost(c), chain=c, proof=LIKELY) for c in list(places)[:1]]
+
+
+def _inference(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """A tensor born under inference_mode: in this step, or before it by a line that is sought in the source."""
+    region = next((region for region in e.trace.regions if region.kind == INFERENCE), None)
+    if region is not None:
+        spot = region.place or innermost(region.chain)
+    else:
+        spot = setup.inferring(e.files, locations.qualified_name(mishap.chain[0][0]) if mishap.chain else "")
+    notes = [Note("lost_here", innermost(mishap.chain), {"call": "inference_mode"})] if spot and mishap.chain else []
+    found = _finding("inference_mode", e, mishap, spot or innermost(mishap.chain), proof=LIKELY)
+    return [replace(found, notes=tuple(notes))]
+
+
+def _many_elements(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """``autograd.grad`` or a backward in the step, of something that is no scalar."""
+    if mishap.asked < 0:
+        return []
+    shape = e.trace.values[mishap.asked].shape
+    spot = innermost(mishap.chain)
+    return [_finding("non_scalar", e, mishap, spot, shape=str(shape), elements=str(math.prod(shape)))]
+
+
+def _at(cause: str) -> Callable[[Evidence, AutogradError], list[Finding]]:
+    """The cause is plain from the message, and the line from where it was raised."""
+    return lambda e, mishap: [_finding(cause, e, mishap, innermost(mishap.chain))]
+
+
+def _at_maker(cause: str) -> Callable[[Evidence, AutogradError], list[Finding]]:
+    """As ``_at``, but raised by the backward of a call in the step."""
+
+    def rule(e: Evidence, mishap: AutogradError) -> list[Finding]:
+        chain = next((c.chain for c in reversed(e.trace.calls) if c.name in mishap.message and c.chain), mishap.chain)
+        return [_finding(cause, e, mishap, innermost(chain), chain=chain)]
+
+    return rule
+
+
+_RULES: dict[str, Callable[[Evidence, AutogradError], list[Finding]]] = {
+    autograd_errors.TWICE: _twice,
+    autograd_errors.NO_HISTORY: _no_history,
+    autograd_errors.OVERWRITTEN: _overwritten,
+    autograd_errors.LEAF_WRITTEN: _written,
+    autograd_errors.VIEW_WRITTEN: _written,
+    autograd_errors.UNUSED: _unused,
+    autograd_errors.MANY_ELEMENTS: _many_elements,
+    autograd_errors.BAD_GRADIENT: _bad_gradient,
+    autograd_errors.HOOK_RESULT: _hook_result,
+    autograd_errors.SCALER: _scaler,
+    autograd_errors.REDUCTION: _reduction,
+    autograd_errors.READY_TWICE: _ready_twice,
+    autograd_errors.INFERENCE: _inference,
+    autograd_errors.NOT_A_LEAF: _at("grad_on_non_leaf"),
+    autograd_errors.NUMPY_REFUSED: _at("numpy_roundtrip"),
+    autograd_errors.INTEGER_FLAG: _at("integer_cast"),
+    autograd_errors.HOOK_REFUSED: _at("hook_misuse"),
+    autograd_errors.NO_DERIVATIVE: _at_maker("non_differentiable_op"),
+    autograd_errors.EVAL_ONLY: _at_maker("library_bug"),
+}

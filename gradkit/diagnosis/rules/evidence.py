@@ -1,0 +1,210 @@
+"""All that the naming of causes may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from gradkit.core.records import Finding, Note, Parameter
+from gradkit.core.trace import Call, Chain, Trace
+from gradkit.diagnosis.experiments.gradients import ZeroGradient
+from gradkit.diagnosis.experiments.plan import Open, Shown
+from gradkit.diagnosis.facts.cuts import Verdict
+from gradkit.diagnosis.facts.first_run import FirstRun
+from gradkit.diagnosis.facts.model_facts import ModelFacts
+from gradkit.source import locations
+from gradkit.source.callgraph import FunctionsRan
+from gradkit.source.constructors import Built
+from gradkit.tracing.autograd_errors import AutogradError
+from gradkit.tracing.backward import Reached
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What a diagnosis knows before it is put into words. What rules ask for most has a name of its own.
+
+    Attributes:
+        first: the first run.
+        facts: the model.
+        verdict: what cuts.
+        shown: what the experiments showed.
+        open: what neither cuts nor hooks explain.
+    """
+
+    first: FirstRun
+    facts: ModelFacts
+    verdict: Verdict
+    shown: Shown = field(default_factory=Shown)
+    open: Open = field(default_factory=Open)
+
+    @property
+    def trace(self) -> Trace:
+        """The calls of the first run."""
+        return self.first.trace
+
+    @property
+    def reached(self) -> Reached:
+        """What its backward reached."""
+        return self.first.reached
+
+    @property
+    def mishap(self) -> AutogradError | None:
+        """An error of autograd's that the step or the backward raised."""
+        return self.first.mishap
+
+    @property
+    def rows(self) -> tuple[Parameter, ...]:
+        """One for each parameter of the model."""
+        return self.facts.rows
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The user's source files that take part."""
+        return self.facts.files
+
+    @property
+    def revived(self) -> frozenset[str] | None:
+        """Parameters that came alive in the run with the cuts undone, None if there was none."""
+        return self.shown.rerun.revived
+
+    @property
+    def reruns(self) -> int:
+        """How many reruns there were."""
+        return self.shown.reruns
+
+    @cached_property
+    def vanishing(self) -> tuple[ZeroGradient, ...]:
+        """Calls that hand on a gradient of exactly zero."""
+        known = {(call.index, call.key): call for call in self.trace.calls}
+        again = [(kind, known.get((call.index, call.key))) for kind, call in self.shown.gradients.swallowed]
+        asked = tuple(ZeroGradient(kind, call, self.open.zero) for kind, call in again if call is not None)
+        return self.open.vanishing + asked
+
+    def numel(self, names: Sequence[str]) -> int:
+        """How many elements the named parameters hold."""
+        return sum(self._numels.get(name, 0) for name in set(names))
+
+    @cached_property
+    def _numels(self) -> dict[str, int]:
+        return {row.name: row.numel for row in self.rows}
+
+    @cached_property
+    def frozen(self) -> tuple[str, ...]:
+        """Parameters that should train and do not require grad, at the start of the step or while it ran."""
+        values = self.trace.values
+        off = {name for name, number in self.trace.parameters.items() if not values[number].requires_grad}
+        starved = (row for row in self.rows if row.should_train and not row.reached)
+        return tuple(row.name for row in starved if not row.requires_grad or row.name in off)
+
+    @cached_property
+    def ran(self) -> FunctionsRan:
+        """Which functions of the user's ran."""
+        return FunctionsRan(call.chain for call in self.trace.calls)
+
+    @cached_property
+    def near(self) -> tuple[str, ...]:
+        """The qualified names of the functions that ran, and of those that called for the diagnosis."""
+        codes = dict.fromkeys(code for call in self.trace.calls for code, _ in call.chain)
+        return tuple(locations.qualified_name(code) for code in (*codes, *(code for code, _ in self.facts.callers)))
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Parameters that should train."""
+        return self.facts.wanted
+
+    @property
+    def starved(self) -> tuple[str, ...]:
+        """Parameters that should train and that backward does not reach."""
+        return self.facts.starved
+
+    def way_to(self, parameter: str) -> list[tuple[type, str]]:
+        """The class of each module on the way to a parameter, and the attribute taken from it."""
+        return [(self.facts.classes[path], part) for path, part in self._way(parameter)]
+
+    def built_on(self, parameter: str) -> list[Built]:
+        """What each module on the way to a parameter is now."""
+        trains = any(row.requires_grad for row in self.rows if row.name == parameter)
+        return [
+            Built(self.facts.classes[path], self.facts.settings.get(path, {}), trains)
+            for path, _ in self._way(parameter)
+        ]
+
+    def _way(self, parameter: str) -> list[tuple[str, str]]:
+        parts = parameter.split(".")
+        ways = ((".".join(parts[:i]), part) for i, part in enumerate(parts))
+        return [(path, part) for path, part in ways if path in self.facts.classes]
+
+    def flow_from(self, names: Iterable[str]) -> list[Call]:
+        """Every call that used something computed from the named parameters, in order."""
+        wanted = set(names)
+        return self.trace.ahead(v for v, value in enumerate(self.trace.values) if value.parameter in wanted)
+
+    def behind(self, calls: Iterable[Call], *, floating: bool = False) -> set[str]:
+        """The parameters that flow into any of these calls; with ``floating``, without going through integers."""
+        values = self.trace.values
+        tensors = {values[number].parameter for number in self._sources(calls, floating)} - {""}
+        return {name for name, number in self.trace.parameters.items() if values[number].parameter in tensors}
+
+    def computed(self, calls: Iterable[Call]) -> bool:
+        """Whether a parameter, or data that the model does not hold, flows into any of these calls."""
+        found = (self.trace.values[number] for number in self._sources(calls))
+        return any(v.parameter or (v.maker < 0 and v.floating and not v.buffer and not v.attribute) for v in found)
+
+    def _sources(self, calls: Iterable[Call], floating: bool = False) -> set[int]:
+        values, inputs = self.trace.values, (number for call in calls for number in call.inputs)
+        return self.trace.sources(inputs, (lambda n: values[n].floating or values[n].python) if floating else None)
+
+
+def called_by(chain: Chain) -> list[Note]:
+    """The user's frame around the innermost one, as a note."""
+    return [Note("called_by", locations.locate(chain[1]))] if len(chain) > 1 else []
+
+
+def by_line(findings: Iterable[Finding]) -> list[Finding]:
+    """Of these findings, the first at each line of code; those that have none are left out."""
+    found: dict[tuple[str, int], Finding] = {}
+    for one in findings:
+        if one.location is not None:
+            found.setdefault((one.location.file, one.location.line), one)
+    return list(found.values())
+
+
+class Beside:
+    """Some calls, to be found by those that are on one line with them, or part of the same expression."""
+
+    def __init__(self, calls: Iterable[Call]) -> None:
+        self._lines: dict[tuple[str, int], dict[int, Call]] = {}
+        for call in calls:
+            for line in _lines(call):
+                self._lines.setdefault(line, {})[call.index] = call
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def of(self, call: Call) -> Iterator[Call]:
+        """The calls that are on one line with another, or of which one is part of the expression of the other."""
+        for line in _lines(call):
+            yield from (other for other in self._lines.get(line, {}).values() if one_place(call, other))
+
+
+def _lines(call: Call) -> list[tuple[str, int]]:
+    """The lines that the expression of a call stands on."""
+    if not call.chain:
+        return []
+    (code, _), node, line = call.chain[0], locations.node_at(call.chain[0]), locations.line_of(call.chain[0])
+    first, last = getattr(node, "lineno", line), getattr(node, "end_lineno", None) or line
+    return [(code.co_filename, at) for at in {*range(first, last + 1), line}]
+
+
+def one_place(one: Call, other: Call) -> bool:
+    """Whether two calls are on one line, or one is part of the expression of the other."""
+    if not one.chain or not other.chain:
+        return False
+    mine, its = one.chain[0], other.chain[0]
+    return line_of(one) == line_of(other) or locations.holds(mine, its) or locations.holds(its, mine)
+
+
+def line_of(call: Call) -> tuple[str, int] | None:
+    """File and line of a call."""
+    return (call.chain[0][0].co_filename, locations.line_of(call.chain[0])) if call.chain else None

@@ -1,0 +1,152 @@
+"""The graph is whole, and what comes back through it is zero, nan or nothing: by an operation, or by a hook."""
+
+from __future__ import annotations
+
+import ast
+import math
+from types import CodeType
+
+from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Harmless, Location, Note
+from gradkit.core.trace import SAMPLE
+from gradkit.diagnosis.experiments.gradients import EMPTY, IGNORED, TIMES_ZERO, ZeroGradient
+from gradkit.diagnosis.experiments.hook_probe import HIDDEN
+from gradkit.diagnosis.experiments.hooks import SilencingHook
+from gradkit.diagnosis.rules.evidence import Evidence, called_by, line_of
+from gradkit.source import locations, setup
+
+
+def hook_findings(e: Evidence) -> list[Finding]:
+    """One finding for each hook that starves what should learn, in the order of the backward."""
+    return [_hook_finding(e, one) for one in e.shown.silencers if not _is_meant(e, one)]
+
+
+def intended_hooks(e: Evidence) -> list[Harmless]:
+    """Hooks of a parameter that silence that parameter alone: a way to freeze it."""
+    found = ((one, location(one)) for one in e.shown.silencers if _is_meant(e, one))
+    return [Harmless("hook", spot, "own_hook") for _, spot in found if spot is not None]
+
+
+def _is_meant(e: Evidence, one: SilencingHook) -> bool:
+    """Whether a hook may have been written to keep its own parameters as they are, wholly or in part.
+
+    Not if nothing is left that learns, and not if the user has said that these should train.
+    """
+    if one.kind == HIDDEN or not set(one.parameters) <= one.owners:
+        return False
+    if all(call.partial for call in one.calls):
+        return True
+    silent = {name for other in e.shown.silencers for name in other.parameters}
+    alive = [name for name in e.wanted if name not in silent and e.reached.norms.get(name)]
+    return bool(alive) and not e.facts.explicit
+
+
+def _hook_finding(e: Evidence, one: SilencingHook) -> Finding:
+    first, spot = one.calls[0], location(one)
+    placed = {call.registered for call in one.calls if call.registered}
+    notes = []
+    at = locations.innermost(next(iter(placed))) if len(placed) == 1 else None
+    if at is not None and spot is not None and (at.file, at.line) != (spot.file, spot.line):
+        notes.append(Note("registered", at))
+    variant = "emptied" if first.emptied and one.kind != HIDDEN else one.kind
+    if one.kind == HIDDEN:
+        call = e.trace.calls[one.spoiler] if 0 <= one.spoiler < len(e.trace.calls) else None
+        source = locations.innermost(call.chain) if call is not None else None
+        if call is not None and source is not None:
+            notes.append(Note("nan_from", source, {"call": call.name}))
+        return Finding("hook_misuse", spot, tuple(notes), OBSERVED, one.parameters, variant=variant)
+    return Finding(
+        "hook_misuse", spot, tuple(notes), PROVEN, one.parameters, revived=one.parameters, reruns=1, variant=variant
+    )
+
+
+def location(one: SilencingHook) -> Location | None:
+    """The one line of the hook where the gradient was lost; its only ``return``; or the line that it begins on."""
+    code = one.calls[0].code
+    if code is None:
+        return locations.innermost(one.calls[0].registered)
+    points = {locations.line_of(call.point): call.point for call in one.calls if call.point is not None}
+    if len(points) == 1 and all(call.point is not None for call in one.calls):
+        return locations.locate(next(iter(points.values())))
+    return _returning(code) or locations.whole_line(code, _head(code), locations.qualified_name(code))
+
+
+def _returning(code: CodeType) -> Location | None:
+    """What the function returns, if that is written in one place."""
+    tree = locations.tree_at(code)
+    lines = {line for *_, line in code.co_lines() if line}
+    found: list[ast.expr] = []
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
+            found.append(node.body)
+        elif isinstance(node, ast.Return) and node.value is not None and node.lineno in lines:
+            found.append(node.value)
+    return locations.place(code.co_filename, found[0], locations.qualified_name(code)) if len(found) == 1 else None
+
+
+def _head(code: CodeType) -> int:
+    """The line of the ``def`` or ``lambda``, below any decorators."""
+    tree = locations.tree_at(code)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name:
+            if min([node.lineno, *(d.lineno for d in node.decorator_list)]) == code.co_firstlineno:
+                return node.lineno
+    return code.co_firstlineno
+
+
+def findings(e: Evidence) -> list[Finding]:
+    """The operations whose derivative is zero, one finding for each line, in the order of the run."""
+    places: dict[tuple[str, int] | None, list[ZeroGradient]] = {}
+    drawn = {call.key for call in e.trace.calls for r in call.regions if e.trace.regions[r].kind == SAMPLE}
+    for one in e.vanishing:
+        if one.call.key in drawn:  # a Distribution.sample() is a cut, and in the rerun only what is drawn is left of it
+            continue
+        if one.kind in (IGNORED, EMPTY) and not e.open.nan_loss:
+            continue
+        if one.kind == TIMES_ZERO and (_is_one_number(e, one) or not _by_a_constant(e, one)):
+            continue
+        places.setdefault(line_of(one.call), []).append(one)
+    return [_zero_finding(e, group) for group in places.values()]
+
+
+def _zero_finding(e: Evidence, group: list[ZeroGradient]) -> Finding:
+    first = group[0]
+    names = tuple(dict.fromkeys(name for one in group for name in one.parameters))
+    chain = first.call.chain
+    spot = locations.innermost(chain)
+    notes = called_by(chain)
+    proof = OBSERVED
+    if first.kind == IGNORED:
+        written, notes = _written(e, first, spot, notes)
+        proof, spot = (LIKELY if written is not None else OBSERVED), written or spot
+    module = e.trace.modules[first.call.module] if first.call.module >= 0 else ""
+    return Finding(
+        "zero_gradient", spot, tuple(notes), proof, names, module=module, call=first.call.name, variant=first.kind
+    )
+
+
+def _written(
+    e: Evidence, one: ZeroGradient, spot: Location | None, notes: list[Note]
+) -> tuple[Location | None, list[Note]]:
+    """Of a loss that no label counts in, where the labels were taken out, and notes; None if that cannot be told."""
+    found = setup.ignored_label_lines(e.files, setup.ignored_index_of(one.call.chain[0] if one.call.chain else None))
+    if len(found) == 1:
+        return found[0], [Note("no_label", spot)] if spot is not None else []
+    return None, [*notes, *(Note("ignored_here", other) for other in found[:3])]
+
+
+def zero_loss_terms(e: Evidence) -> list[ZeroGradient]:
+    """Where a single number is multiplied by zero, and the gradient of all that should train with it: a loss that is
+    meant to be zero, as where a batch has nothing to learn from."""
+    return [one for one in e.vanishing if one.kind == TIMES_ZERO and _is_one_number(e, one) and _by_a_constant(e, one)]
+
+
+def _is_one_number(e: Evidence, one: ZeroGradient) -> bool:
+    return all(math.prod(e.trace.values[n].shape) == 1 for n in one.call.outputs)
+
+
+def _by_a_constant(e: Evidence, one: ZeroGradient) -> bool:
+    """Whether the zero is a number, or a constant that the model holds: zeros in the data are often meant."""
+    others = [e.trace.values[n] for n in one.call.inputs if not e.trace.values[n].requires_grad]
+    return all(
+        (value.buffer or value.attribute) and math.prod(value.shape) == 1 and not value.python for value in others
+    )

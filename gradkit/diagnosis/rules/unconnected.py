@@ -1,0 +1,389 @@
+"""Parameters from which nothing flows into the loss: a constant loss, a layer not called, a value that was kept."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from gradkit.core import operations
+from gradkit.core.operations import GRAD, NEW
+from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
+from gradkit.core.trace import Call, Chain, Key, Value
+from gradkit.diagnosis.experiments.caches import CachedValue
+from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, one_place
+from gradkit.source import arguments, attributes, conditions, dataflow, locations, syntax
+from gradkit.source.callgraph import FunctionsRan
+from gradkit.source.syntax import FUNCTIONS, Function
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Where the fault is.
+
+    Attributes:
+        kind: ``"argument"`` (``name`` is not given there) or ``"slot"`` (it is ignored there).
+        use: the line that would have used the layer, and did not run.
+    """
+
+    kind: str
+    location: Location
+    name: str
+    use: Location | None = None
+
+
+def why_unused(e: Evidence, parameter: str) -> Reason | None:
+    """Why a parameter is idle; None if its definition is all that can be named."""
+    way = [(cls, attribute) for cls, attribute in reversed(e.way_to(parameter)) if any(attributes.bodies(cls))]
+    owners = dict.fromkeys(e.facts.classes.values())
+    asked = (conditions.required_arguments(owners, attribute, e.ran) for _, attribute in way)
+    for guard in next((found for found in asked if found is not None), ()):
+        spot = arguments.missing_at(guard, e.ran, e.files)
+        if spot is not None:
+            return Reason("argument", spot, guard.key or guard.argument, guard.use)
+    return next((found for one in way if (found := _ignored(*one, e.ran)) is not None), None)
+
+
+def _ignored(cls: type, attribute: str, ran: FunctionsRan) -> Reason | None:
+    """A class declares a slot, empty until something is put there from outside, and its own ``forward`` ignores it."""
+    bodies = list(attributes.bodies(cls))
+    given = [v for _, body in bodies for v in _given(body, attribute)]
+    forward = next(((file, f) for file, body in bodies if (f := _method(body, "forward")) is not None), None)
+    if not given or any(ast.unparse(v) != "None" for v in given) or forward is None or not ran(*forward):
+        return None
+    file, function = forward
+    ends = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
+    if len(ends) != 1 or attributes.uses([cls], attribute):
+        return None
+    return Reason("slot", locations.place(file, ends[0], f"{cls.__name__}.forward"), attribute)
+
+
+def _method(body: ast.ClassDef, name: str) -> Function | None:
+    return next((node for node in body.body if isinstance(node, FUNCTIONS) and node.name == name), None)
+
+
+def _given(body: ast.ClassDef, attribute: str) -> list[ast.expr]:
+    """What the ``__init__`` of a class gives ``self.<attribute>``."""
+    init = _method(body, "__init__")
+    told = [pair for node in (ast.walk(init) if init is not None else ()) for pair in syntax.pairs(node)]
+    return [value for target, value in told if isinstance(target, ast.Attribute) and target.attr == attribute]
+
+
+_COMMON = frozenset(("weight", "bias"))
+
+
+def cached_findings(e: Evidence, names: Sequence[str]) -> list[Finding]:
+    """A finding for each line that stored such values: proven, or read off the source where no run could tell."""
+    left, found = list(names), []
+    for kept in e.shown.caches.kept:
+        if kept.connected:
+            mine = tuple(n for n in names if n in kept.connected)
+            proof = PROVEN if kept.revived.issuperset(mine) else LIKELY
+            for spot in _where(e, kept) if mine else ():
+                revived = tuple(n for n in mine if n in kept.revived)
+                found.append(_finding(e, kept, spot, proof, mine, revived))
+            left = [n for n in left if n not in kept.connected]
+    for kept in e.shown.caches.kept:
+        if left and not kept.connected and not kept.idle:
+            told = _read(e, kept, left)
+            found += [_finding(e, kept, spot, LIKELY, mine) for spot, mine in told]
+            left = [n for n in left if not any(n in mine for _, mine in told)]
+    return found
+
+
+def _finding(
+    e: Evidence, kept: CachedValue, spot: Location, proof: str, names: tuple[str, ...], revived: tuple[str, ...] = ()
+) -> Finding:
+    chain = next((chain for chain in kept.made if chain), ())
+    held = next((e.trace.values[n].attribute for n in kept.numbers if e.trace.values[n].attribute), "")
+    facts = {"attribute": held or kept.name}
+    notes = tuple(note for note in called_by(chain) if note.location is not None and note.location.line != spot.line)
+    return Finding(
+        "cached_tensor", spot, notes, proof, names, module=held.rpartition(".")[0], revived=revived,
+        reruns=e.reruns if revived else 0, facts=facts,
+    )  # fmt: skip
+
+
+def _where(e: Evidence, kept: CachedValue) -> list[Location]:
+    """Where a run without the values stored new ones; else where the source stores such; else where they were made."""
+    fixed = _fixed(e, kept)
+    if fixed is not None:
+        return [fixed]
+    found = (_at(e, kept, chain) for chain in kept.made)
+    return list({(spot.file, spot.line): spot for spot in found if spot is not None}.values())
+
+
+def _at(e: Evidence, kept: CachedValue, chain: Chain) -> Location | None:
+    read = (spot for spot, _ in dataflow.store_lines(kept.name, e.files, kept.owner, kept.reader))
+    return dataflow.stored_at(chain, kept.name) or next(read, None) or locations.innermost(chain)
+
+
+def _fixed(e: Evidence, kept: CachedValue) -> Location | None:
+    """The decorator, of what a decorator keeps."""
+    if kept.memo is not None:
+        return dataflow.memo_decorator(kept.memo, e.files)
+    return dataflow.computed_once(kept.owner, kept.name) if kept.owner is not None else None
+
+
+def _read(e: Evidence, kept: CachedValue, names: Sequence[str]) -> list[tuple[Location, tuple[str, ...]]]:
+    """The line that stores what is computed by the parameters: the one whose words name most of them."""
+    found = [
+        (spot, _meant(words, names))
+        for spot, words in dataflow.store_lines(kept.name, e.files, kept.owner, kept.reader)
+    ]
+    best = max(found, key=lambda one: len(one[1]), default=None)
+    fixed = _fixed(e, kept)
+    if best is None or not best[1]:
+        return []
+    return [(fixed or best[0], best[1])]
+
+
+def _meant(words: set[str], names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(n for n in names if words.intersection(_parts(n)))
+
+
+def _parts(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    return (part for part in parts if part not in _COMMON or len(parts) == 1)
+
+
+def findings(e: Evidence, told: set[str]) -> list[Finding]:
+    """Why nothing flows from some parameters into the loss."""
+    names = [n for n in e.verdict.unconnected if n not in told]
+    hidden = [n for n in names if _in_a_script(e, n)]
+    names = [n for n in names if n not in hidden]
+    return [*_inside_a_script(hidden), *(_why(e, names) if names else ())]
+
+
+def _in_a_script(e: Evidence, name: str) -> bool:
+    """Whether a parameter belongs to a module that torch compiled from its script or its trace."""
+    parts = name.split(".")
+    owners = (e.facts.classes.get(".".join(parts[:count])) for count in range(len(parts)))
+    return any(issubclass(owner, torch.jit.ScriptModule) for owner in owners if owner is not None)
+
+
+def _inside_a_script(names: Sequence[str]) -> list[Finding]:
+    """What a scripted module computes cannot be seen: the cut is said to be in there, and no line is named."""
+    return [Finding("unknown", None, (), LIKELY, tuple(names), variant="scripted")] if names else []
+
+
+def _why(e: Evidence, names: list[str]) -> list[Finding]:
+    kept = cached_findings(e, names)
+    names = [n for n in names if not any(n in finding.parameters for finding in kept)]
+    return [*kept, *(_others(e, names) if names else ())]
+
+
+def _others(e: Evidence, names: list[str]) -> list[Finding]:
+    replaced = _replaced(e, names)
+    if replaced:
+        return replaced
+    if not any(e.trace.values[v].parameter for v in e.verdict.reaching) and e.trace.loss >= 0:
+        return _constant(e, names)
+    found, names = _escaped(e, names)
+    groups: dict[Key, list[str]] = {}
+    for parameter in names:
+        spot, _ = attributes.definition(e.way_to(parameter), e.files, e.built_on(parameter))
+        groups.setdefault((spot.file, spot.line) if spot is not None else ("",), []).append(parameter)
+    return [*found, *_joined(_unused(e, group) for group in groups.values())]
+
+
+def _joined(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings at one line as one."""
+    found: dict[object, Finding] = {}
+    for one in findings:
+        known = found.setdefault(one.location or one.parameters, one)
+        if known is not one:
+            notes = (*known.notes, *(note for note in one.notes if note not in known.notes))
+            found[one.location] = replace(known, parameters=known.parameters + one.parameters, notes=notes)
+    return list(found.values())
+
+
+def _escaped(e: Evidence, names: Sequence[str]) -> tuple[list[Finding], list[str]]:
+    """Parameters whose value left torch in a way that cannot be followed, while the loss takes in numbers."""
+    trips = {name: trip for trip in _trips(e) for name in trip[2].intersection(names)}
+    groups: dict[int, tuple[Call, Call, list[str]]] = {}
+    for name, (left, back, _) in trips.items():
+        groups.setdefault(left.index, (left, back, []))[2].append(name)
+    found = [one for left, back, group in groups.values() for one in _round_trip(left, back, sorted(group))]
+    return found, [name for name in names if name not in trips]
+
+
+def _round_trip(left: Call, back: Call, names: Sequence[str]) -> list[Finding]:
+    """The way out of torch; and the way back, elsewhere, if it would cut a tensor too."""
+    cause = "numpy_roundtrip" if left.name in ("numpy", "__array__") else "python_roundtrip"
+    notes = (Note("comes_back", locations.locate(back.chain[0]), {"call": back.name}), *called_by(left.chain))
+    found = [Finding(cause, locations.locate(left.chain[0]), notes, LIKELY, tuple(names), call=left.name)]
+    if back.name in NEW and not one_place(left, back):
+        spot, around = locations.locate(back.chain[0]), tuple(called_by(back.chain))
+        found.append(Finding("rewrap_tensor", spot, around, LIKELY, tuple(names), call=back.name))
+    return found
+
+
+def _replaced(e: Evidence, names: Sequence[str]) -> list[Finding]:
+    """A Parameter of fresh numbers, made in the step, flows into the loss in the place of one that the model has."""
+    shapes = {row.shape for row in e.rows if row.name in set(names)}
+    swapped = {e.trace.values[number].birth for name, number in e.trace.swapped.items() if name in set(names)}
+    found = [call for value, call in fresh(e) if value.birth in swapped or value.shape in shapes]
+    return by_line(
+        Finding(
+            "params_replaced", locations.innermost(call.chain), tuple(called_by(call.chain)), LIKELY, tuple(names),
+            call=call.name,
+        )
+        for call in found
+    )  # fmt: skip
+
+
+def fresh(e: Evidence) -> list[tuple[Value, Call]]:
+    """Parameters that were made in the step of fresh numbers, and that flow into the loss; and where.
+
+    Left out are those that an optimizer in the step trains, those that the model keeps, and the batch or what was
+    computed from it: data in a Parameter is no weight.
+    """
+    kept = {e.trace.values[number].birth for number in (*e.trace.newborn.values(), *e.trace.trained)}
+    values = (e.trace.values[number] for number in sorted(e.verdict.reaching))
+    born = ((v, e.trace.calls[v.birth]) for v in values if v.stray and v.leaf and v.birth >= 0 and v.birth not in kept)
+    return [(v, call) for v, call in born if call.name == operations.PARAMETER and not e.computed([call])]
+
+
+def built(e: Evidence, told: set[Location | None]) -> list[Finding]:
+    """Layers and Parameters built anew inside the forward of a module: they start from fresh numbers in every step."""
+    made = (
+        Finding(
+            "built_in_forward", locations.innermost(call.chain), tuple(called_by(call.chain)), OBSERVED,
+            module=e.trace.modules[call.module],
+        )
+        for _, call in fresh(e)
+        if call.module >= 0
+    )  # fmt: skip
+    return by_line(one for one in made if one.location not in told)
+
+
+def _constant(e: Evidence, names: Sequence[str]) -> list[Finding]:
+    trips = [trip for trip in _trips(e) if trip[2].intersection(names)]
+    if trips:
+        return _round_trip(*trips[-1][:2], names)
+    origin = next(iter(_origins(e)), None)
+    spot = locations.innermost(origin.chain) if origin is not None else None
+    notes = called_by(origin.chain) if origin is not None else []
+    call = origin.name if origin is not None else ""
+    return [Finding("constant_loss", spot, tuple(notes), OBSERVED, tuple(names), call=call)]
+
+
+def _origins(e: Evidence) -> list[Call]:
+    """The calls that made something of the loss out of nothing: they flow into it, and nothing flows into them."""
+    reaching = e.verdict.reaching
+    return [call for call in e.trace.calls if not call.inputs and reaching.intersection(call.outputs)]
+
+
+def _trips(e: Evidence) -> list[tuple[Call, Call, set[str]]]:
+    """Where something may have left torch and come in again: both calls, and the parameters that it was computed from.
+
+    Calls at one place of the code count as one, with the last of them.
+    """
+    backs = [c for c in _origins(e) if c.name in ("tensor", "as_tensor", "asarray") and _computed(c)]
+    places: dict[tuple[object, ...], list[Call]] = {}
+    for call in e.trace.calls if backs else ():
+        if call.name not in ("__int__", "__index__") and any(e.trace.values[o].python for o in call.outputs):
+            places.setdefault(call.chain, []).append(call)
+    found = []
+    for lefts in places.values():
+        after = [back for back in backs if lefts[0].index < back.index and _goes_on(lefts[0], back)]
+        if after:
+            found.append((lefts[-1], after[-1], e.behind(lefts, floating=True)))
+    return found
+
+
+def _computed(call: Call) -> bool:
+    """Whether what is given to ``torch.tensor(...)`` stands there as names, not as a number written out.
+
+    Where a library that was called there made the tensor, it cannot be told.
+    """
+    node = locations.node_at(call.chain[0]) if call.chain else None
+    if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] != call.name:
+        return False
+    return any(isinstance(x, ast.Name) for arg in node.args for x in ast.walk(arg))
+
+
+def _goes_on(left: Call, back: Call) -> bool:
+    """Whether, in the innermost function that both happened in, the first call's value is given to the second."""
+    points = dict(reversed(left.chain))
+    shared = next((point for point in back.chain if point[0] in points), None)
+    if shared is None:
+        return False
+    mine = (shared[0], points[shared[0]])
+    return dataflow.flows_into(shared[0], locations.line_of(mine), locations.line_of(shared)) or locations.holds(
+        shared, mine
+    )
+
+
+def _unused(e: Evidence, names: Sequence[str]) -> Finding:
+    """The finding for idle parameters that one line defines."""
+    spot, attribute = attributes.definition(e.way_to(names[0]), e.files, e.built_on(names[0]))
+    mine = set(names)
+    used = any(row.used for row in e.rows if row.name in mine)
+    facts = {"attribute": attribute, "used": "yes" if used else "no"}
+    owner = _home(names)
+    if used:
+        notes = _last_use(e, names)
+        return Finding(
+            "trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts, variant="dropped"
+        )
+    why = why_unused(e, names[0])
+    notes = [Note("not_run", why.use, {"attribute": attribute})] if why is not None and why.use is not None else []
+    if not notes and attribute:
+        notes = conditions.skipped_uses(dict.fromkeys(e.facts.classes.values()), attribute, spot, e.ran)
+    if why is None:
+        return Finding("trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts)
+    notes += [Note("defined", spot, {"attribute": attribute})] if spot is not None else []
+    return Finding(
+        "trainable_unused", why.location, tuple(notes), LIKELY, tuple(names), module=owner,
+        facts={**facts, "name": why.name}, variant=why.kind,
+    )  # fmt: skip
+
+
+def _home(names: Sequence[str]) -> str:
+    """The innermost module that holds all of some parameters."""
+    steps = zip(*(n.split(".")[:-1] for n in names), strict=False)
+    return ".".join(parts[0] for parts in itertools.takewhile(lambda parts: len(set(parts)) == 1, steps))
+
+
+def _last_use(e: Evidence, names: Sequence[str]) -> list[Note]:
+    """Where what was computed from the parameters was last touched before it was dropped."""
+    flow = [call for call in e.flow_from(names) if call.chain]
+    return [Note("dropped", locations.locate(flow[-1].chain[0]), {"call": flow[-1].name})] if flow else []
+
+
+_SUMS = frozenset("add __add__ __radd__ __iadd__ add_ sub __sub__ __rsub__ __isub__ sub_".split())
+
+
+def dead_terms(e: Evidence) -> list[Finding]:
+    """A gradient without a history that becomes a number of its own in the loss: it teaches nothing.
+
+    A gradient that scales something, or that moves weights, is often meant to have none, and is left in peace.
+    """
+    found = []
+    for call in e.trace.calls:
+        if call.name != GRAD or not call.grad_on or not call.chain:
+            continue
+        if any(e.trace.values[o].requires_grad for o in call.outputs) or not _adds_a_term(e, call):
+            continue
+        notes = tuple(called_by(call.chain))
+        found.append(Finding("create_graph_missing", locations.locate(call.chain[0]), notes, LIKELY, call=call.name))
+    return found
+
+
+def _adds_a_term(e: Evidence, start: Call) -> bool:
+    values, dead = e.trace.values, set(start.outputs)
+    for call in e.trace.calls[start.index + 1 :]:
+        flowing = dead.intersection(call.inputs)
+        if not flowing:
+            continue
+        if not any(values[o].requires_grad for o in call.outputs):
+            dead.update(call.outputs)
+        elif call.name in _SUMS and e.verdict.reaching.intersection(call.outputs):
+            if all(values[n].shape == () for n in (*flowing, *call.outputs)):
+                return True
+    return False

@@ -1,0 +1,54 @@
+"""What ipywidgets cannot say from Python: roles and names for screen readers, keys, where to look next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from gradkit.core.i18n import words
+
+_STATIC = Path(__file__).parent / "static"
+
+
+class Accessibility(anywidget.AnyWidget):
+    """An invisible part of the panel that looks after the element around it.
+
+    Args:
+        region: the key of what the panel is called.
+
+    Attributes:
+        language: ``"en"`` or ``"zh"``.
+        label: what the panel is called.
+        said: read aloud when it changes.
+        goal: CSS class of the element to scroll to and to focus, with a number that changes each time.
+    """
+
+    _esm = _STATIC / "panel.js"
+
+    language = traitlets.Unicode("en").tag(sync=True)
+    label = traitlets.Unicode("").tag(sync=True)
+    said = traitlets.Unicode("").tag(sync=True)
+    goal: traitlets.List[Any] = traitlets.List(default_value=["", 0]).tag(sync=True)
+    _moves = 0
+
+    def __init__(self, region: str = "panel.region") -> None:
+        super().__init__()
+        self._region = region
+
+    def go(self, name: str) -> None:
+        """Scroll to the first element of that CSS class, and focus it."""
+        self._moves += 1
+        self.goal = [name, self._moves]
+
+    def speak(self, language: str) -> None:
+        """See :class:`parts.Spoken`."""
+        self.language = language
+        self.label = words(self._region, language)
+
+
+def style() -> str:
+    """The panel's style sheet, as an element."""
+    return f"<style>{(_STATIC / 'panel.css').read_text(encoding='utf-8')}</style>"

@@ -1,0 +1,325 @@
+"""The walk through what was found: finding after finding, step after step of its guide, and the change to the file."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import ipywidgets
+
+from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import words
+from gradkit.core.printable import entities as escape
+from gradkit.core.records import Finding
+from gradkit.notebook.markup import markdown, phrase
+from gradkit.notebook.parts import Button, Column, Label, Problem, Row, show, shown
+from gradkit.report import fix, html
+from gradkit.report.checklist import MARKS
+from gradkit.report.fix import Change, Edit
+from gradkit.report.layout import CodeLine, Section
+from gradkit.report.report import Report
+from gradkit.teaching.guide import STEPS, guide
+
+Key = tuple[str, str, str]
+
+
+@dataclass
+class Stop:
+    """One finding, and how far a person has come with it.
+
+    Attributes:
+        report: the last report in which it was found.
+        index: its place among the findings of that report.
+        at: the step of the guide that is open, counted from 0.
+        seen: the steps that were opened.
+        cured: a later diagnosis did not find it any more.
+        edit: the change that was written into the file, if it was.
+    """
+
+    report: Report
+    index: int
+    at: int = 0
+    seen: set[int] = field(default_factory=set)
+    cured: bool = False
+    edit: Edit | None = None
+
+    @property
+    def finding(self) -> Finding:
+        """The finding."""
+        return self.report.findings[self.index]
+
+    @property
+    def place(self) -> str:
+        """``train.py:41``; ``""`` if the line is not known."""
+        spot = self.finding.location
+        return "" if spot is None else f"{os.path.basename(spot.file)}:{spot.line}"
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The change to the user's own lines; ``()`` where a person has to decide, or where it is cured already."""
+        return () if self.cured else fix.derive_change(self.finding)
+
+    def section(self, language: str) -> Section:
+        """The finding laid out."""
+        return self.report.sections(language)[self.index]
+
+
+def carry_on(known: dict[Key, Stop], report: Report, *, same: bool) -> dict[Key, Stop]:
+    """The stops after another report: its findings in order; behind them, if it is the same program, what was cured.
+
+    Args:
+        known: the stops so far.
+        report: the newest report.
+        same: whether it is on the same program; if not, nothing is kept.
+    """
+    found: dict[Key, Stop] = {}
+    for index, finding in enumerate(report.findings):
+        old = known.get(_key(finding)) if same else None
+        found.setdefault(
+            _key(finding), Stop(report, index, old.at, old.seen, edit=old.edit) if old else Stop(report, index)
+        )
+    if same:
+        for key, stop in known.items():
+            if key not in found:
+                stop.cured = True
+                found[key] = stop
+    return found
+
+
+def _key(finding: Finding) -> Key:
+    """Equal for the same finding in two reports, also if lines were added above it."""
+    spot = finding.location
+    return (finding.cause, "", "") if spot is None else (finding.cause, spot.file, spot.text.strip() or str(spot.line))
+
+
+class FileChange(Column):
+    """What to change in the user's file, for one stop.
+
+    Args:
+        again: called when a person wants to diagnose again after the change.
+
+    Attributes:
+        reloads: whether another diagnosis reads the file anew; objects of a notebook keep the code that made them.
+    """
+
+    def __init__(self, again: Callable[[], None]) -> None:
+        self._language = "en"
+        self._stop: Stop | None = None
+        self.reloads = True
+        self.body, self.note, self.problem = ipywidgets.HTML(), Label(look="gkp-note", tag="p"), Problem()
+        self.write = Button("panel.change_file.write", self._write, look="gkp-accent gkp-write", file="")
+        self.undo = Button("panel.change_file.undo", self._undo, look="gkp-undo")
+        self.again = Button("panel.guide.again", again, look="gkp-primary gkp-change-again")
+        buttons = Row(self.write, self.undo, self.again, look="gkp-buttons")
+        super().__init__(self.body, self.problem, self.note, buttons, look="gkp-own-change")
+        self.show(None)
+
+    def show(self, stop: Stop | None) -> None:
+        """Show the change of another stop, or nothing."""
+        self._stop = stop
+        self.problem.tell(None)
+        self._arrange()
+
+    def speak(self, language: str) -> None:
+        """See :class:`parts.Spoken`."""
+        self._language = language
+        self._arrange()
+        super().speak(language)
+
+    def _arrange(self) -> None:
+        stop = self._stop
+        written = stop is not None and stop.edit is not None
+        changes = stop.changes if stop is not None else ()
+        show(self, bool(changes) or written)
+        if stop is None or not (changes or written):
+            return
+        title = escape(words("panel.change_file.title", self._language, place=stop.place))
+        shown = stop.edit.changes if stop.edit is not None else changes
+        lines = html.code(CodeLine(c.number, c.text, sign=c.sign) for c in shown)
+        self.body.value = f'<div class="gk gkp-own"><p class="gkp-own-title">{title}</p>{lines}</div>'
+        spot = stop.finding.location
+        file = spot.file if spot is not None else ""
+        self.write.facts = {"file": os.path.basename(file)}
+        self.write.speak(self._language)
+        show(self.write, not written and fix.edit_possible(file, changes))
+        show(self.undo, written)
+        show(self.again, written and self.reloads)
+        if written:
+            assert stop.edit is not None
+            key = "written" if self.reloads else "written_restart"
+            self.note.tell(f"panel.change_file.{key}", copy=stop.edit.copy.name, file=stop.edit.path.name)
+        else:
+            self.note.tell("" if fix.edit_possible(file, changes) else "panel.change_file.by_hand")
+
+    def _write(self) -> None:
+        stop = self._stop
+        if stop is None or stop.edit is not None or stop.finding.location is None:
+            return
+        try:
+            spot = stop.finding.location
+            stop.edit = fix.apply_edit(spot.file, stop.changes, spot.digest)
+            self.problem.tell(None)
+        except GradkitError as error:
+            self.problem.tell(error)
+        self._arrange()
+
+    def _undo(self) -> None:
+        stop = self._stop
+        if stop is None or stop.edit is None:
+            return
+        try:
+            fix.undo_edit(stop.edit)
+            stop.edit = None
+            self.problem.tell(None)
+        except GradkitError as error:
+            self.problem.tell(error)
+        self._arrange()
+
+
+LAST = len(STEPS) - 1
+SEE, FIX, VERIFY = (STEPS.index(name) for name in ("see", "fix", "verify"))
+
+
+class GuideWalk(Column):
+    """Back and Next through the six steps; the list of steps shows how far one has come.
+
+    The third step begins with the user's own line, the fourth with the change to it, the fifth with a checklist of the
+    last run.
+
+    Args:
+        again: called when a person wants to see whether it helped.
+
+    Attributes:
+        stop: the finding whose guide is open; None if there is nothing to walk through.
+
+    Example:
+        >>> walk = GuideWalk(lambda: None)
+        >>> walk.stop is None
+        True
+    """
+
+    def __init__(self, again: Callable[[], None]) -> None:
+        self._language = "en"
+        self._report: Report | None = None
+        self._stops: dict[Key, Stop] = {}
+        self.stop: Stop | None = None
+        self.stops = Row(look="gkp-causes")
+        self.steps = tuple(
+            Button(f"guide.step.{name}", functools.partial(self.go, number), look="gkp-step")
+            for number, name in enumerate(STEPS)
+        )
+        self.title, self.head, self.mine, self.page = (ipywidgets.HTML() for _ in range(4))
+        self.change = FileChange(again)
+        self.back = Button("panel.guide.back", lambda: self.go(self.number - 1), look="gkp-guide-back")
+        self.next = Button("panel.guide.next", lambda: self.go(self.number + 1), look="gkp-primary gkp-guide-next")
+        self.again = Button("panel.guide.again", again, look="gkp-primary gkp-guide-again")
+        buttons = Row(self.back, self.next, self.again, look="gkp-buttons")
+        page = Column(self.head, self.mine, self.change, self.page, buttons, look="gkp-page")
+        walk = Row(Column(*self.steps, look="gkp-steps"), page, look="gkp-walk")
+        super().__init__(self.stops, self.title, walk, look="gkp-guide")
+
+    @property
+    def number(self) -> int:
+        """The step that is open, counted from 0."""
+        return self.stop.at if self.stop is not None else 0
+
+    @property
+    def cause(self) -> str:
+        """The cause whose guide is open, ``""`` for none."""
+        return self.stop.finding.cause if self.stop is not None else ""
+
+    def show(self, report: Report, *, same: bool = False, reloads: bool = True) -> None:
+        """Offer the guides to what was found.
+
+        Args:
+            report: the newest report.
+            same: whether it is on the same program as the last: how far one came stays, and what was cured is kept.
+            reloads: see :class:`OwnChange`.
+        """
+        before, self._report = self.stop, report
+        self._stops = carry_on(self._stops, report, same=same)
+        self.change.reloads = reloads
+        kept = [stop for stop in self._stops.values() if stop is before and same]
+        self.choose(next(iter([*kept, *self._stops.values()]), None))
+
+    def choose(self, stop: Stop | None) -> None:
+        """Open the guide to a finding where one left it."""
+        self.stop = stop
+        several = len(self._stops) > 1
+        self.stops.children = tuple(map(self._chooser, self._stops.values())) if several else ()
+        show(self.stops, several)
+        self.go(self.number)
+
+    def at(self, index: int) -> Stop | None:
+        """The stop of a finding, by its place in the newest report."""
+        mine = (one for one in self._stops.values() if one.index == index and not one.cured)
+        return next((one for one in mine if one.report is self._report), None)
+
+    def go(self, number: int) -> None:
+        """Open a step, counted from 0; before the first is the first, behind the last the last."""
+        if self.stop is not None:
+            self.stop.at = min(max(number, 0), LAST)
+            self.stop.seen.add(self.stop.at)
+        self._write()
+
+    def speak(self, language: str) -> None:
+        """See :class:`parts.Spoken`."""
+        super().speak(language)
+        self._language = language
+        self.choose(self.stop)
+
+    def _chooser(self, stop: Stop) -> ipywidgets.Button:
+        mark = "✓ " if stop.cured else f"{stop.index + 1}. "
+        button = ipywidgets.Button(description=f"{mark}{stop.finding.cause} · {stop.place}".removesuffix(" · "))
+        button.tooltip = words("panel.guide.cured", self._language) if stop.cured else ""
+        button.on_click(lambda _: self.choose(stop))
+        for look in ("gkp-cause", *(["gkp-on"] if stop is self.stop else []), *(["gkp-cured"] if stop.cured else [])):
+            button.add_class(look)
+        return button
+
+    def _write(self) -> None:
+        stop = self.stop
+        if stop is None:
+            return
+        text = guide(self.cause, self._language)
+        step = text.steps[stop.at]
+        head = f"<h3>{phrase(text.title)}</h3><p>{phrase(text.summary)}</p>"
+        self.title.value = f'<div class="gkp-guide-title">{head}</div>'
+        self.head.value = f'<div class="gkp-prose" tabindex="-1"><h4>{stop.at + 1}. {phrase(step.title)}</h4></div>'
+        self.mine.value = self._own_line(stop) if stop.at == SEE else self._checklist(stop) if stop.at == VERIFY else ""
+        show(self.mine, bool(self.mine.value))
+        self.change.show(stop if stop.at == FIX else None)
+        beside = shown(self.change) or (stop.at == SEE and shown(self.mine))
+        example = f'<p class="gkp-example">{self._say("example")}</p>' if beside else ""
+        self.page.value = f'{example}<div class="gkp-prose">{markdown(step.markdown)}</div>'
+        for number, button in enumerate(self.steps):
+            (button.add_class if number == stop.at else button.remove_class)("gkp-now")
+            done = number in stop.seen and number != stop.at
+            (button.add_class if done else button.remove_class)("gkp-done")
+        self.back.disabled = stop.at == 0
+        show(self.next, stop.at < LAST)
+        show(self.again, stop.at == LAST)
+
+    def _own_line(self, stop: Stop) -> str:
+        section = stop.section(self._language)
+        if stop.cured or not section.code:
+            return ""
+        lines = f'<p class="gk-place">{escape(section.place)}</p>{html.code(section.code)}'
+        return f'<div class="gk gkp-own"><p class="gkp-own-title">{self._say("your_line")}</p>{lines}</div>'
+
+    def _checklist(self, stop: Stop) -> str:
+        """What the newest run showed, point by point; and first whether this finding is gone."""
+        assert self._report is not None
+        rows = "".join(
+            f'<li class="gkp-check gkp-check-{one.state}"><span aria-hidden="true">{MARKS[one.state]}</span> '
+            f'<span class="gkp-unseen">{escape(words(f"check.state.{one.state}", self._language))}</span>'
+            f"{escape(one.text(self._language))}</li>"
+            for one in self._report.checklist()
+        )
+        title = self._say("cured" if stop.cured else "last_run")
+        return f'<div class="gk gkp-own"><p class="gkp-own-title">{title}</p><ul class="gkp-checks">{rows}</ul></div>'
+
+    def _say(self, key: str) -> str:
+        return escape(words(f"panel.guide.{key}", self._language))

@@ -1,0 +1,300 @@
+"""The panel: choose a model and a batch, diagnose, look at what was found, walk the fix."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets
+
+from gradkit.core import i18n
+from gradkit.core.i18n import words
+from gradkit.core.printable import entities as escape
+from gradkit.notebook import panel_run, turns
+from gradkit.notebook.accessibility import Accessibility, style
+from gradkit.notebook.form import Form
+from gradkit.notebook.graph_view import PictureView
+from gradkit.notebook.job import Cancelled, Job
+from gradkit.notebook.panel_run import LoadedCard, Progress
+from gradkit.notebook.parts import Button, Choice, Column, Label, Problem, Row, show, shown
+from gradkit.notebook.request import OBJECTS, Loaded, Request, place_of
+from gradkit.notebook.results import HEIGHT, Results
+from gradkit.report import html
+from gradkit.report.report import Report
+
+
+class Panel(Column):
+    """The whole walk, from a model to the line to change, by clicks alone.
+
+    Args:
+        model: a module of yours to begin with.
+        batch: what to run it on.
+        loss: ``loss(output, batch)``; None takes the model's own.
+        step: in place of model and batch: a function that runs one forward pass and returns the loss.
+        optimizer: the optimizer in use, to check that it holds the right parameters.
+        language: ``"en"``, ``"zh"``, or None for the one in use.
+
+    Attributes:
+        report: the last :class:`gradkit.report.Report`, or None.
+
+    Example:
+        >>> panel = Panel(language="zh")
+        >>> panel.diagnose.description
+        '开始诊断'
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        batch: Any = None,
+        *,
+        loss: Callable[..., Any] | None = None,
+        step: Callable[[], Any] | None = None,
+        optimizer: Any = None,
+        language: str | None = None,
+    ) -> None:
+        given = {"model": model, "batch": batch, "loss": loss, "step": step, "optimizer": optimizer}
+        self._lock = threading.RLock()
+        self.job: Job | None = None
+        self.loaded: Loaded | None = None
+        self._diagnosed: Request | None = None
+        self.language = language or i18n.language()
+        self.form = Form(
+            {name: value for name, value in given.items() if value is not None}, self._changed, self._propose
+        )
+        self._build_actions()
+        self.results = Results(self._diagnose, self._go)
+        self.manners = Accessibility()
+        look = ipywidgets.HTML(style() + f"<style>{html.style()}</style>")
+        for unseen in (look, self.manners):
+            show(unseen, False)
+        super().__init__(
+            look, self.manners, self._header(), self.summary, self.form,
+            self.card, self.actions, self.note, self.problem, self.results,
+        )  # fmt: skip
+        self.add_class("gkp")
+        self.speak(self.language)
+
+    def _build_actions(self) -> None:
+        self.diagnose = Button("panel.diagnose", self._diagnose, look="gkp-primary gkp-diagnose")
+        self.load = Button("panel.load", self._load, look="gkp-load")
+        self.cancel = Button("panel.cancel", self.stop, look="gkp-cancel")
+        self.change = Button("panel.change", self._unfold, look="gkp-change")
+        self.card, self.short = LoadedCard(), LoadedCard(short=True)
+        self.progress, self.note, self.problem = Progress(), Label(look="gkp-note", tag="p"), Problem()
+        self.actions = Row(self.diagnose, self.load, self.cancel, self.progress, look="gkp-actions")
+        self.summary = Row(self.short, self.change, self.diagnose, look="gkp-card gkp-summary")
+        show(self.summary, False)
+        show(self.cancel, False)
+
+    def _header(self) -> Row:
+        self.languages = Choice("panel.language.", i18n.LANGUAGES, look="gkp-languages")
+        self.languages.value = self.language
+        self.languages.observe(lambda change: self._choose(change["new"]), "value")
+        title = Label("panel.title", tag="h2", look="gkp-title")
+        tagline = Label("panel.tagline", tag="p", look="gkp-tagline")
+        return Row(Column(title, tagline), self.languages, look="gkp-header")
+
+    @property
+    def report(self) -> Any:
+        """The last report, or None."""
+        return self.results.report
+
+    # -- what a person can do -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Load what the form says, if that is still to do, and diagnose it.
+
+        It is done when this returns, so that nothing else happens meanwhile; a step that takes longer than five
+        seconds goes on beside the caller, who may :meth:`stop` it. A click on the button returns at once, and the
+        notebook's cells wait.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C: the diagnosis was cancelled, and what it changed is put back.
+        """
+        self._wait_for(self._diagnose)
+
+    def start_loading(self) -> None:
+        """Load what the form says and show what it is; as ``start``."""
+        self._wait_for(self._load)
+
+    def start_proposing(self) -> None:
+        """Fill in a batch of random numbers that fits the model's forward and config; as ``start``."""
+        self._wait_for(self._propose)
+
+    def stop(self) -> None:
+        """Cancel what is running; the model is put back as it was."""
+        job = self.job
+        if job is not None:
+            job.cancel()
+            self._heard(job)
+
+    def close(self) -> None:
+        """Take the panel off the page; what is running is cancelled."""
+        if getattr(self, "job", None) is not None:
+            self.stop()
+        super().close()
+
+    def speak(self, language: str) -> None:
+        """Show every word, tooltip and label in ``language``; nothing is run again and nothing is lost."""
+        with self._lock:
+            self.language = i18n.language(language)
+            self.languages.value = self.language
+            if self.job is not None:
+                self.job.language = self.language
+            super().speak(self.language)
+            self._ask_for_more(self.report is not None)
+            if self.report is not None:
+                self.manners.said = self.report.verdict(self.language)
+
+    def _choose(self, language: str) -> None:
+        """A person has chosen this language: it is remembered."""
+        if language != self.language:
+            self.speak(i18n.choose(language))
+
+    # -- one run, in a thread of its own ------------------------------------------------------------------------
+
+    def _diagnose(self) -> None:
+        self._begin(self._diagnosing, self._show)
+
+    def _load(self) -> None:
+        self._begin(self._loading, self._show_loaded)
+
+    def _propose(self) -> None:
+        self._begin(panel_run.propose_batch, self._take)
+
+    def _wait_for(self, click: Callable[[], None]) -> None:
+        click()
+        job = self.job
+        if job is not None and job.thread is not threading.current_thread():
+            turns.wait_for(job)
+
+    def _begin(self, task: Callable[[Request, Job], Any], then: Callable[[Any], None]) -> None:
+        with self._lock:
+            if self.job is not None:
+                return
+            self.form.forgive()
+            self.problem.tell(None)
+            self.note.tell("")
+            done = functools.partial(self._done, then=then)
+            self.job = Job(functools.partial(task, self.form.request()), done, self._heard)
+            self.job.language = self.language
+            show(self.results, False)
+            self._busy(True)
+            self.job.start()
+        self._go("cancel")
+
+    def _loading(self, request: Request, job: Job) -> Loaded:
+        self.loaded = panel_run.load_asked(request, self.loaded, job)
+        return self.loaded
+
+    def _diagnosing(self, request: Request, job: Job) -> tuple[Report, PictureView]:
+        report = panel_run.diagnose_asked(self._loading(request, job), job)
+        job.tell("draw")
+        return report, PictureView(report.picture, language=self.language, autograd=report.autograd, height=HEIGHT)
+
+    def _heard(self, job: Job) -> None:
+        with self._lock:
+            if job is self.job:
+                self.progress.at(job.stage, job.seconds, cancelling=job.cancelled, held=job.held)
+
+    def _done(self, job: Job, then: Callable[[Any], None]) -> None:
+        with self._lock:
+            self.job = None
+            self._busy(False)
+            self.card.tell(self.loaded if job.error is None else None)
+            self.short.tell(self.loaded)
+            error = job.error
+            if error is None:
+                try:
+                    then(job.result)
+                except Exception as raised:  # noqa: BLE001  # what cannot be shown is told; this is the thread's end
+                    error = raised
+            if error is not None:
+                self._complain(error)
+
+    def _show_loaded(self, _loaded: Loaded) -> None:
+        self._match()
+        self._go("loaded")
+
+    def _take(self, line: str) -> None:
+        self.form.batch.take(line, self.form.source)
+        self._match()
+        self._go("propose")
+
+    def _show(self, found: tuple[Report, PictureView]) -> None:
+        report, view = found
+        assert self.loaded is not None
+        same = self._diagnosed == self.loaded.request
+        self.results.show(report, view, same=same, reloads=self.loaded.request.kind != OBJECTS)
+        self._diagnosed = self.loaded.request
+        self._fold()
+        self._ask_for_more(True)
+        self.manners.said = report.verdict(self.language)
+        self._go("verdict")
+
+    def _complain(self, error: BaseException) -> None:
+        if isinstance(error, Cancelled):
+            self.note.tell("panel.cancelled")
+            self._match()
+            self._go("diagnose")
+            return
+        self._unfold()
+        self.form.problems.get(place_of(error), self.problem).tell(error)
+        self._go("problem")
+
+    # -- what is to be seen -------------------------------------------------------------------------------------
+
+    def _busy(self, busy: bool) -> None:
+        for button in (self.diagnose, self.load, self.change):
+            show(button, not busy)
+        show(self.cancel, busy)
+        show(self.actions, busy or shown(self.form))
+        if not busy:
+            self.progress.stop()
+
+    def _fold(self) -> None:
+        """Make room for what was found: the form becomes one line."""
+        for part in (self.form, self.card, self.actions):
+            show(part, False)
+        show(self.summary, True)
+
+    def _unfold(self) -> None:
+        """Bring the form back, as it was filled in."""
+        for part in (self.form, self.actions):
+            show(part, True)
+        show(self.summary, False)
+        self.form.look_again()
+
+    def _changed(self) -> None:
+        self.card.tell(None)
+        self.note.tell("")
+        self._match()
+
+    def _match(self) -> None:
+        """What was found is there to be seen as long as the form says what it was found for."""
+        show(self.results, self.report is not None and self.form.request() == self._diagnosed)
+
+    def _ask_for_more(self, again: bool) -> None:
+        self.diagnose.key = "panel.diagnose_again" if again else "panel.diagnose"
+        self.diagnose.speak(self.language)
+
+    def _go(self, name: str) -> None:
+        self.manners.go(f"gkp-{name}")
+
+    def __repr__(self) -> str:
+        said = self.report.verdict("en") if self.report is not None else "nothing diagnosed yet"
+        return f"<gradkit.Panel: {said}>"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        """The live widget; a page that cannot run it shows the last report, or says how to get one."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data, *metadata = bundle if isinstance(bundle, tuple) else (bundle,)
+        still = words("panel.still", self.language)
+        page = f'<p lang="{"zh-CN" if self.language == "zh" else "en"}">{escape(still)}</p>'
+        if self.report is not None:
+            still, page = self.report.text(self.language), self.report.html(self.language)
+        data = {**(data or {}), "text/plain": still, "text/html": page}
+        return (data, *metadata) if metadata else data

@@ -1,0 +1,311 @@
+"""What a person asked the panel to diagnose, how that becomes a step, and what their notebook and files offer."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from gradkit.core import regular_files
+from gradkit.core.errors import GradkitError
+from gradkit.load import batches as load_batches
+from gradkit.load import build, signatures, synthetic
+from gradkit.load import step as load_step
+from gradkit.load.batches import Row, describe
+from gradkit.load.call import ModelCall
+from gradkit.load.signatures import accepts
+from gradkit.source import frames, training_loops
+from gradkit.teaching import examples
+
+_OF_THE_SHELL = frozenset("In Out exit quit open get_ipython display".split())
+_LARGEST_BATCH = 256
+_NOT_THEIRS = frozenset("gradkit IPython ipykernel builtins".split())
+
+
+def notebook_variables() -> Mapping[str, Any]:
+    """The variables of the notebook, or of the program if there is no notebook."""
+    shell = frames.notebook_shell()
+    return vars(sys.modules["__main__"]) if shell is None else shell.user_ns
+
+
+def notebook_models(names: Mapping[str, Any]) -> list[str]:
+    """Names of the modules that have parameters, latest first.
+
+    Example:
+        >>> notebook_models({"net": nn.Linear(2, 1), "act": nn.ReLU(), "x": 3})
+        ['net']
+    """
+    return [name for name, value in _theirs(names) if isinstance(value, nn.Module) and _has_weights(value)]
+
+
+def notebook_batches(names: Mapping[str, Any]) -> list[str]:
+    """Names of the tensors, of the containers that hold tensors, and of the data loaders, latest first."""
+    return [name for name, value in _theirs(names) if _is_batch(value)]
+
+
+def notebook_losses(names: Mapping[str, Any]) -> list[str]:
+    """Names of what can be called on an output, and perhaps a batch: functions and modules, latest first."""
+    return [name for name, value in _theirs(names) if _is_loss_module(value) or _takes(value, 1, 2)]
+
+
+def notebook_steps(names: Mapping[str, Any]) -> list[str]:
+    """Names of the functions that can be called without arguments and do not train for a whole run, latest first."""
+    found = [name for name, value in _theirs(names) if _takes(value, 0, 0)]
+    return [name for name in found if not training_loops.is_whole_run(names[name])]
+
+
+def notebook_optimizers(names: Mapping[str, Any]) -> list[str]:
+    """Names of the optimizers, latest first."""
+    return [name for name, value in _theirs(names) if isinstance(value, torch.optim.Optimizer)]
+
+
+def _theirs(names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in reversed(list(names.items())):
+        if not name.startswith("_") and name not in _OF_THE_SHELL and not inspect.ismodule(value):
+            yield name, value
+
+
+def _is_batch(value: Any) -> bool:
+    if isinstance(value, (nn.Module, type)) or inspect.isroutine(value):
+        return False
+    if isinstance(value, (Mapping, list, tuple)) and len(value) > _LARGEST_BATCH:
+        return False
+    return isinstance(value, DataLoader) or any(row.device for row in describe(value))
+
+
+def _is_loss_module(value: Any) -> bool:
+    return isinstance(value, nn.Module) and not _has_weights(value)
+
+
+def _has_weights(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
+
+
+def _takes(value: Any, least: int, most: int) -> bool:
+    if not inspect.isfunction(value) or (value.__module__ or "").split(".")[0] in _NOT_THEIRS:
+        return False
+    return least <= len(accepts(value).required) <= most
+
+
+BUILTIN, FILE, OBJECTS, WEIGHTS = KINDS = ("builtin", "file", "objects", "weights")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The form, filled in.
+
+    Attributes:
+        kind: one of ``KINDS``.
+        builtin: name of a built-in example.
+        named: texts for ``load.from_spec`` by argument, or names of the notebook's variables; only those filled in.
+        is_trainable: for an adapter; None leaves peft's default.
+        should_train: names or globs of parameters; ``()`` for all that require grad.
+        objects: objects handed to the panel itself, by the name they go by in ``named``.
+    """
+
+    kind: str
+    builtin: str = ""
+    named: Mapping[str, str] = field(default_factory=dict)
+    is_trainable: bool | None = None
+    should_train: tuple[str, ...] = ()
+    objects: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A step that is ready to run, and what to say of it.
+
+    Attributes:
+        batch: the entries of its batch; None if the step brings its own.
+        optimizer: the optimizer in use, if one was named.
+        stamps: the files that it was made from, and when they were last written.
+    """
+
+    request: Request
+    step: load_step.Step
+    batch: tuple[Row, ...] | None
+    stamps: Mapping[str, int]
+    optimizer: Any = None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether loading again would only make the same once more."""
+        return self.request.kind != OBJECTS and dict(self.stamps) == _stamps(self.stamps)
+
+
+def fulfil(request: Request) -> Loaded:
+    """Load what was asked for.
+
+    Raises:
+        GradkitError: it cannot be loaded; ``place`` tells which part of the form to look at.
+    """
+    optimizer = None
+    if request.kind == BUILTIN:
+        step = examples.from_builtin(request.builtin)
+    elif request.kind == OBJECTS:
+        step, optimizer = _from_notebook(request)
+    else:
+        given: dict[str, Any] = dict(request.named)
+        for text in given.values():
+            training_loops.refuse(text)
+        step = load_step.from_spec(**given, is_trainable=request.is_trainable)
+    rows = (
+        load_batches.describe(step.run.batch)
+        if isinstance(step.run, ModelCall) and step.run.batch is not None
+        else None
+    )
+    files = [*step.files, *(text for name, text in request.named.items() if name != "step")]
+    return Loaded(request, step, rows, _stamps(files), optimizer)
+
+
+def suggested_names(request: Request) -> str:
+    """The line that describes a batch for the model that was asked for; nothing of it is run.
+
+    Raises:
+        GradkitError: there is no such model (``panel_nothing_chosen``, or whatever loading it raises), or it says too
+            little of what it takes (``nothing_to_propose``).
+    """
+    if request.kind == OBJECTS:
+        names = {**notebook_variables(), **request.objects}
+        model = _variable(request.named["model"], names) if "model" in request.named else None
+    else:
+        wanted = ("model", "adapter", "weights")
+        given: dict[str, Any] = {key: text for key, text in request.named.items() if key in wanted}
+        training_loops.refuse(given.get("model", ""))
+        built = build.build_model(given.pop("model", None), **given, is_trainable=request.is_trainable)
+        model = built.value if built is not None else None
+    if model is None:
+        raise GradkitError("panel_nothing_chosen")
+    line = synthetic.propose(model)
+    if not line:
+        raise GradkitError("nothing_to_propose", expects=signatures.expectation(model))
+    return line
+
+
+def place_of(error: BaseException) -> str:
+    """Where an error belongs: ``"source"`` or ``"batch"``, the two parts of the form, or ``"run"``.
+
+    Example:
+        >>> try: fulfil(Request(FILE, named={"model": "torch.nn:Flatten", "batch": "none.pt"}))
+        ... except GradkitError as error: place_of(error)
+        'batch'
+    """
+    passed = {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)}
+    if passed & {load_batches.load_batch.__code__, build.build_loss.__code__, synthetic.parse.__code__}:
+        return "batch"
+    if isinstance(error, GradkitError) and error.key in _OF_BATCH:
+        return "batch"
+    return "source" if passed & {fulfil.__code__, suggested_names.__code__} else "run"
+
+
+_OF_BATCH = ("no_batch", "no_loss", "no_such_parameter", "nothing_to_propose")
+
+
+def _from_notebook(request: Request) -> tuple[load_step.Step, Any]:
+    names = {**notebook_variables(), **request.objects}
+    given = {argument: _meant(argument, text, names) for argument, text in request.named.items()}
+    if "step" in given:
+        step = load_step.from_step(given["step"], given.get("model"), label=request.named["step"])
+    elif "model" in given:
+        step = load_step.from_objects(
+            given["model"], given.get("batch"), given.get("loss"), label=request.named["model"]
+        )
+    else:
+        raise GradkitError("panel_nothing_chosen")
+    return step, given.get("optimizer")
+
+
+def _meant(argument: str, text: str, names: Mapping[str, Any]) -> Any:
+    """What was chosen by name, or said in words of its own: a line that describes a batch, a loss."""
+    if argument == "batch" and text not in names:
+        return load_batches.load_batch(text)
+    if argument == "loss" and text not in names:
+        return build.build_loss(text)
+    return _variable(text, names)
+
+
+def _variable(name: str, names: Mapping[str, Any]) -> Any:
+    if name not in names:
+        raise GradkitError("panel_no_variable", name=name)
+    return names[name]
+
+
+def _stamps(files: Any) -> dict[str, int]:
+    return {file: _written(Path(file)) for file in files}
+
+
+def _written(path: Path) -> int:
+    try:
+        inside = [path, *path.iterdir()] if path.is_dir() else [path]
+        return max(one.stat().st_mtime_ns for one in inside)
+    except OSError:
+        return 0
+
+
+DATA = (".pt", ".pth", ".safetensors", ".npz", ".npy", ".json")
+_SKIPPED = frozenset("node_modules site-packages __pycache__ build dist venv env".split())
+_MOST_FILES, _MOST_LOOKED_AT, _LARGEST_FILE = 60, 4000, 400_000
+
+
+def suggested_specs(folder: Path) -> tuple[str, ...]:
+    """``train.py:step`` ...: what the Python files in a folder, and up to two below it, define, but for what trains
+    for a whole run.
+
+    Nothing is imported or run. A file that cannot be read or parsed is left out.
+
+    Example:
+        >>> suggested_specs(Path("no such folder"))
+        ()
+    """
+    return tuple(f"{_relative(path, folder)}:{name}" for path in _files(folder, (".py",)) for name in _defined(path))
+
+
+def suggested_data_files(folder: Path) -> tuple[str, ...]:
+    """The files in a folder, and up to two below it, that may hold a batch or weights."""
+    return tuple(_relative(path, folder) for path in _files(folder, DATA))
+
+
+def suggested_adapters(folder: Path) -> tuple[str, ...]:
+    """The folders near by that hold an adapter."""
+    found = (path.parent for path in _walk(folder, (".json",)) if path.name == "adapter_config.json")
+    return tuple(_relative(path, folder) for path in found)
+
+
+def _files(folder: Path, endings: tuple[str, ...]) -> list[Path]:
+    return sorted(itertools.islice(_walk(folder, endings), _MOST_FILES))
+
+
+def _walk(folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:
+    for depth in ("*", "*/*", "*/*/*"):
+        try:
+            found = itertools.islice(folder.glob(depth), _MOST_LOOKED_AT)
+            yield from (path for path in sorted(found) if path.suffix in endings and _wanted(path, folder))
+        except OSError:  # a folder that may not be read
+            continue
+
+
+def _wanted(path: Path, folder: Path) -> bool:
+    above = path.relative_to(folder).parts
+    return path.is_file() and not any(part.startswith(".") or part in _SKIPPED for part in above)
+
+
+def _defined(path: Path) -> list[str]:
+    try:
+        tree = ast.parse(regular_files.read_regular(path, _LARGEST_FILE))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return training_loops.proposed(tree)
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()

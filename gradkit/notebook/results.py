@@ -1,0 +1,263 @@
+"""What a diagnosis found: the verdict, one card for every finding, and what changed since the diagnosis before."""
+
+from __future__ import annotations
+
+import base64
+import functools
+from collections.abc import Callable
+
+import ipywidgets
+
+from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import words
+from gradkit.core.printable import entities as escape
+from gradkit.core.records import Finding
+from gradkit.notebook.graph_view import PictureView
+from gradkit.notebook.guide_walk import GuideWalk
+from gradkit.notebook.parameters import Parameters
+from gradkit.notebook.parts import Button, Choice, Column, Row, show
+from gradkit.report import html
+from gradkit.report.report import Report
+
+
+class Compare(Column):
+    """Two reports beside each other: their pictures, how many parameters are reached, and what became of the findings.
+
+    It is drawn when ``look`` is called, not before.
+    """
+
+    def __init__(self) -> None:
+        self._language = "en"
+        self._pair: tuple[Report, Report] | None = None
+        self._drawn: tuple[Report, Report, str] | None = None
+        self.words, self.before, self.after = (ipywidgets.HTML() for _ in range(3))
+        pictures = ipywidgets.HBox((self.before, self.after))
+        pictures.add_class("gkp-two")
+        super().__init__(self.words, pictures, look="gkp-compare")
+
+    @property
+    def there(self) -> bool:
+        """Whether there is something to compare."""
+        return self._pair is not None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two reports say different things."""
+        if self._pair is None:
+            return False
+        before, after = self._pair
+        return _places(before) != _places(after) or _alive(before) != _alive(after)
+
+    def show(self, before: Report | None, after: Report) -> None:
+        """Compare two other reports; nothing, if there is none before."""
+        self._pair = None if before is None else (before, after)
+        if self._pair is None:
+            self._drawn = None
+            self.words.value = self.before.value = self.after.value = ""
+
+    def speak(self, language: str) -> None:
+        """See :class:`parts.Spoken`."""
+        self._language = language
+        if self._drawn is not None:
+            self.look()
+
+    def look(self) -> None:
+        """Draw, unless it is drawn already."""
+        if self._pair is None or self._drawn == (*self._pair, self._language):
+            return
+        before, after = self._pair
+        self._drawn = (before, after, self._language)
+        self.words.value = f'<ul class="gkp-changes">{"".join(self._changes(before, after))}</ul>'
+        self.before.value = self._side("before", before)
+        self.after.value = self._side("after", after)
+
+    def _side(self, name: str, report: Report) -> str:
+        wanted = [row for row in report.parameters if row.should_train]
+        facts = {"n": sum(row.reached for row in wanted), "all": len(wanted)}
+        head = f"<h4>{self._say(name)}</h4><p>{self._say('reached', **facts)}</p>"
+        try:
+            drawn = base64.b64encode(report.svg("map", self._language).encode()).decode()
+            picture = f'<img alt="{escape(report.verdict(self._language))}" src="data:image/svg+xml;base64,{drawn}">'
+        except GradkitError as error:
+            picture = f"<p>{escape(error.text(self._language))}</p>"
+        return f'<div class="gkp-side">{head}<div class="gkp-paper">{picture}</div></div>'
+
+    def _changes(self, before: Report, after: Report) -> list[str]:
+        old, new = _places(before), _places(after)
+        gained = len(_alive(after) - _alive(before))
+        rows = [("good", "cured", place) for place in old if place not in new]
+        rows += [("bad", "left", place) for place in new if place in old]
+        rows += [("bad", "new", place) for place in new if place not in old]
+        said = [f'<li class="gkp-{look}">{self._say(key, what=place)}</li>' for look, key, place in rows]
+        if gained:
+            said.insert(0, f'<li class="gkp-good">{self._say("alive", n=gained)}</li>')
+        return said or [f"<li>{self._say('same')}</li>"]
+
+    def _say(self, key: str, **facts: object) -> str:
+        return escape(words(f"panel.compare.{key}", self._language, **facts))
+
+
+def _alive(report: Report) -> set[str]:
+    return {row.name for row in report.parameters if row.reached}
+
+
+def _places(report: Report) -> list[str]:
+    """Cause and code of each finding: line numbers move when a file is changed."""
+    return list(dict.fromkeys(map(_place, report.findings)))
+
+
+def _place(finding: Finding) -> str:
+    code = finding.location.text.strip() if finding.location is not None else ""
+    return f"{finding.cause}  {code}".strip()
+
+
+FIRST = 4
+"""How many findings are shown before a person asks for the others."""
+
+
+class Findings(Column):
+    """What is wrong, in the order in which to change it.
+
+    Args:
+        walk: called with the index of the finding whose guide a person wants to walk through.
+        look: called with the index of the finding that they want to see in the picture.
+    """
+
+    def __init__(self, walk: Callable[[int], None], look: Callable[[int], None]) -> None:
+        self._report: Report | None = None
+        self._language, self._all = "en", False
+        self._walk, self._look = walk, look
+        self.verdict, self.order = ipywidgets.HTML(), ipywidgets.HTML()
+        self.cards = Column(look="gkp-cards")
+        self.more = Button("panel.findings.more", self._show_all, look="gkp-small", n=0)
+        super().__init__(self.verdict, self.order, self.cards, self.more, look="gkp-findings")
+
+    def show(self, report: Report) -> None:
+        """Show another report."""
+        self._report, self._all = report, False
+        self._write()
+
+    def speak(self, language: str) -> None:
+        """See :class:`parts.Spoken`."""
+        self._language = language
+        self._write()
+        self.more.speak(language)
+
+    def _show_all(self) -> None:
+        self._all = True
+        self._write()
+
+    def _write(self) -> None:
+        report = self._report
+        if report is None:
+            return
+        look, mark = ("gkp-good", "✓") if report.healthy else ("gkp-bad", "✗")
+        self.verdict.value = (
+            f'<div class="gkp-verdict {look}" tabindex="-1"><span class="gkp-mark">{mark}</span>'
+            f"<div><p>{escape(report.verdict(self._language))}</p>"
+            f'<p class="gkp-quiet">{escape(report.summary(self._language))}</p></div></div>'
+        )
+        count = len(report.findings)
+        order = escape(words("panel.findings.order", self._language, n=count)) if count > 1 else ""
+        self.order.value = f'<p class="gkp-order">{order}</p>'
+        show(self.order, count > 1)
+        shown = count if self._all else FIRST
+        self.cards.children = tuple(self._card(report, index) for index in range(min(count, shown)))
+        show(self.cards, bool(count))
+        self.more.facts = {"n": count}
+        show(self.more, count > shown)
+
+    def _card(self, report: Report, index: int) -> Column:
+        section = report.sections(self._language)[index]
+        body = ipywidgets.HTML(f'<div class="gk">{html.card(section, self._language, more=False)}</div>')
+        walk = Button("panel.findings.walk", functools.partial(self._walk, index), look="gkp-accent")
+        look = Button("panel.findings.look", functools.partial(self._look, index))
+        row = Row(walk, look, look="gkp-buttons")
+        row.speak(self._language)
+        return Column(body, row, look="gkp-finding")
+
+
+PICTURE, COMPARE, TABLE, GUIDE = TABS = ("picture", "compare", "table", "guide")
+HEIGHT = 620
+
+
+class Results(Column):
+    """Everything about one report; not there at all before there is one.
+
+    Args:
+        again: called when a person wants to diagnose again.
+        go: called with the name of the tab after a button has opened it.
+    """
+
+    def __init__(self, again: Callable[[], None], go: Callable[[str], None]) -> None:
+        self._language = "en"
+        self._go = go
+        self.report: Report | None = None
+        self.findings = Findings(self._open_guide, self._open_picture)
+        self.tabs = Choice("panel.tab.", TABS, look="gkp-tabs")
+        self.view = PictureView(None, height=HEIGHT)
+        self.picture, self.guide = Column(self.view, look="gkp-picture"), GuideWalk(again)
+        self.parameters = Parameters()
+        self.compare = Compare()
+        self.pages = {PICTURE: self.picture, COMPARE: self.compare, TABLE: self.parameters, GUIDE: self.guide}
+        tabbed = Column(self.tabs, *self.pages.values(), look="gkp-card gkp-tabbed")
+        super().__init__(self.findings, tabbed, look="gkp-results")
+        self.tabs.observe(lambda _: self._turn(), "value")
+        show(self, False)
+
+    def show(self, report: Report, view: PictureView, *, same: bool = False, reloads: bool = True) -> None:
+        """Show a report, with its picture drawn already.
+
+        Args:
+            report: the newest report.
+            view: its picture.
+            same: whether it is on the same program as the last, so that the two can be compared.
+            reloads: whether another diagnosis would read the user's files anew.
+        """
+        before = self.report if same else None
+        self.report = report
+        old, self.view = self.view, view
+        self.picture.children = (view,)
+        old.close()
+        self.findings.show(report)
+        self.parameters.show(report)
+        self.guide.show(report, same=same, reloads=reloads)
+        self.compare.show(before, report)
+        show(self.tabs.buttons[GUIDE], self.guide.stop is not None)
+        show(self.tabs.buttons[COMPARE], self.compare.there)
+        self.tabs.value = COMPARE if self.compare.differs else PICTURE
+        self._turn()
+        show(self, True)
+        self.speak(self._language)
+
+    def speak(self, language: str) -> None:
+        """See :class:`parts.Spoken`."""
+        super().speak(language)
+        self._language = language
+        self._turn()
+
+    def _turn(self) -> None:
+        """Show one page. The picture changes its language when it is seen: hidden, it has no size to fit into."""
+        for name, page in self.pages.items():
+            show(page, name == self.tabs.value)
+        if self.tabs.value == COMPARE:
+            self.compare.look()
+        if self.tabs.value == PICTURE:
+            self.view.language = self._language
+
+    def _open_guide(self, index: int) -> None:
+        stop = self.guide.at(index)
+        if stop is not None:
+            self.guide.choose(stop)
+        self.tabs.value = GUIDE
+        self._go(GUIDE)
+
+    def _open_picture(self, index: int) -> None:
+        assert self.report is not None
+        self.tabs.value = PICTURE
+        if self.view.view == "torchviz" and not self.view.svg:
+            self.view.view = "map"  # torchviz cannot draw this one
+        boxes = self.view.shown().boxes
+        mine = [box.number for box in boxes if box.finding == index and box.kind in ("cut", "plate")]
+        self.view.selected = mine[0] if mine else None
+        self._go(PICTURE)

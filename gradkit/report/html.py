@@ -1,0 +1,130 @@
+"""The report as HTML: the same sections as the text, with the picture, readable on light and dark pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import resources
+
+from gradkit.core import i18n
+from gradkit.core.printable import entities as escape
+from gradkit.report.layout import CodeLine, Section
+
+
+def style() -> str:
+    """The style sheet of the report."""
+    return resources.files("gradkit").joinpath("report/static/report.css").read_text(encoding="utf-8")
+
+
+def write(
+    sections: Iterable[Section],
+    verdict: str,
+    summary: str,
+    *,
+    healthy: bool,
+    drawing: str = "",
+    language: str | None = None,
+    asides: Sequence[tuple[str, str]] = (),
+    breakdown: Sequence[Sequence[str]] = (),
+) -> str:
+    """A fragment that stands on its own: style, verdict, a card for each finding, and the picture (SVG) if given.
+
+    What was looked at and found harmless (``asides``: place and sentence) is folded away, and so is the table of
+    ``breakdown``: its head, then its rows.
+
+    Example:
+        >>> "gk-verdict ok" in write((), "Sound.", "4 of 4", healthy=True)
+        True
+    """
+    parts = [
+        f'<div class="gk" lang="{"zh-CN" if (language or i18n.language()) == "zh" else "en"}"><style>{style()}</style>',
+        f'<p class="gk-verdict{" ok" if healthy else ""}">{"✓" if healthy else "✗"} {escape(verdict)}</p>',
+        *(card(section, language) for section in sections),
+    ]
+    if drawing:
+        name = escape(i18n.words("picture.title", language))
+        parts.append(f'<div class="gk-paper" role="group" aria-label="{name}" tabindex="0">{drawing}</div>')
+    foot = "<br>".join(map(escape, summary.splitlines()))
+    parts.append(f'<p class="gk-summary">{foot}</p>{_folded(asides, language)}{_table(breakdown, language)}</div>')
+    return "\n".join(parts)
+
+
+def _folded(asides: Sequence[tuple[str, str]], language: str | None) -> str:
+    if not asides:
+        return ""
+    rows = "".join(f'<li><span class="gk-place">{escape(a)}</span> {escape(b)}</li>' for a, b in asides)
+    return f'<details class="gk-more"><summary>{_word("harmless", language)}</summary><ul>{rows}</ul></details>'
+
+
+def _table(breakdown: Sequence[Sequence[str]], language: str | None) -> str:
+    if not breakdown:
+        return ""
+    head, *rows = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) for tag, row in _tagged(breakdown))
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    title = escape(i18n.words("breakdown.title", language))
+    within = f'<div class="gk-table" role="group" aria-label="{title}" tabindex="0">{table}</div>'
+    return f'<details class="gk-more"><summary>{title}</summary>{within}</details>'
+
+
+def _tagged(breakdown: Sequence[Sequence[str]]) -> Iterator[tuple[str, Sequence[str]]]:
+    yield "th", breakdown[0]
+    yield from (("td", row) for row in breakdown[1:])
+
+
+def page(fragment: str, title: str, language: str | None = None) -> str:
+    """A whole document around a fragment, for a file."""
+    code = "zh-CN" if (language or i18n.language()) == "zh" else "en"
+    return (
+        f'<!doctype html><html lang="{code}"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"></head>'
+        f'<body style="margin:24px">{fragment}</body></html>\n'
+    )
+
+
+def card(section: Section, language: str | None = None, *, more: bool = True) -> str:
+    """One finding; with ``more``, the command that prints its guide is named."""
+    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in section.facts)
+    notes = "".join(
+        f'<p><span class="gk-note">{_word("note", language)}</span> {escape(text)} '
+        f'<span class="gk-place">{escape(place)}</span></p>{code(lines)}'
+        for text, place, lines in section.notes
+    )
+    command = i18n.words("report.more", language, command=f"gradkit guide {section.cause}") if more else ""
+    return (
+        f'<div class="gk-card"><p class="gk-title"><span class="gk-cause">{escape(section.cause)}</span> '
+        f'{escape(section.title)}</p><p class="gk-place">{escape(section.place)}</p>{code(section.code)}'
+        f'<dl class="gk-facts">{facts}</dl>{notes}'
+        f'<p><span class="gk-help">{_word("help", language)}</span> {escape(section.help)}</p>{code(section.change)}'
+        f'<p class="gk-more">{escape(command)}</p></div>'
+    )
+
+
+def code(lines: Iterable[CodeLine]) -> str:
+    """Lines of code with their numbers; the expression in question is underlined, its label stands below it."""
+    rows = [row for line in lines for row in _rows(line)]
+    return f'<pre class="gk-code" tabindex="0">{chr(10).join(rows)}</pre>' if rows else ""
+
+
+def _rows(line: CodeLine) -> Iterable[str]:
+    number = f'<span class="gk-num">{line.number:>4} </span>'
+    if line.sign in ("+", "-"):
+        kind = "gk-plus" if line.sign == "+" else "gk-minus"
+        return [f'{number}<span class="{kind}">{line.sign} {escape(line.text)}</span>']
+    if not line.start:
+        return [f"{number}{escape(line.text)}"]
+    before, hit, after = (
+        line.text[: line.start - 1],
+        line.text[line.start - 1 : line.end - 1],
+        line.text[line.end - 1 :],
+    )
+    rows = [f'{number}{escape(before)}<span class="gk-hit">{escape(hit)}</span>{escape(after)}']
+    if line.label:
+        indent = len(line.text) - len(line.text.lstrip())
+        rows.append(
+            f'<span class="gk-num">     </span>{line.text[:indent]}<span class="gk-caret">↑ {escape(line.label)}</span>'
+        )
+    return rows
+
+
+def _word(key: str, language: str | None) -> str:
+    return escape(i18n.words(f"report.{key}", language))

@@ -1,0 +1,209 @@
+"""What a report says, line by line, before it becomes text or HTML: both are written from these records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gradkit.core import causes, i18n, printable
+from gradkit.core.records import Finding, Harmless, Location, Note
+from gradkit.report import fix
+from gradkit.source import frames, imported
+
+MOST_NAMES, MOST_LETTERS = 4, 150
+
+
+@dataclass(frozen=True)
+class CodeLine:
+    """A line of the user's code. ``start`` and ``end`` are the columns of the carets under it (0: none), ``label`` what
+    stands beside them; ``sign`` is ``"-"`` or ``"+"`` in a difference, else ``""``."""
+
+    number: int
+    text: str
+    start: int = 0
+    end: int = 0
+    label: str = ""
+    sign: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One finding, ready to be written down.
+
+    Attributes:
+        title: the sentence about the cause.
+        place: ``file:line:column``, with the function and its caller.
+        code: the frame around the line.
+        facts: (name, sentence) pairs: what starves, how sure, what the rerun showed.
+        notes: (sentence, place, code) of every other line that takes part.
+        help: what to do; ``change`` shows it on the user's own lines where that can be derived.
+    """
+
+    cause: str
+    title: str
+    place: str
+    code: tuple[CodeLine, ...]
+    facts: tuple[tuple[str, str], ...]
+    notes: tuple[tuple[str, str, tuple[CodeLine, ...]], ...]
+    help: str
+    change: tuple[CodeLine, ...]
+
+
+def section(finding: Finding, total: int, trainable_numel: int, language: str | None = None) -> Section:
+    """Lay one finding out. ``total`` and ``trainable_numel``: parameters that should train, and their elements."""
+    spot = finding.location
+    n = len(finding.parameters)
+    facts = {"n": n, "call": finding.call, "total": total, **_shown({"via": finding.library, **finding.facts})}
+    label = _words(_key(finding, "label"), language, **facts)
+    return Section(
+        cause=finding.cause,
+        title=_words(_key(finding, "title"), language, **facts),
+        place=_place(finding, language),
+        code=frame(spot, label) if spot is not None else (),
+        facts=tuple(_facts(finding, trainable_numel, language)),
+        notes=tuple(_note(note, language) for note in finding.notes if note.kind != "called_by"),
+        help=_words(_key(finding, "help"), language, **facts),
+        change=tuple(CodeLine(c.number, printable.line(c.text)[0], sign=c.sign) for c in fix.derive_change(finding)),
+    )
+
+
+def _key(finding: Finding, part: str) -> str:
+    """The sentence of a cause for its ``title``, ``label`` or ``help``: the one of the variant, if there is such."""
+    plain = f"cause.{finding.cause}.{part}"
+    worded = causes.cause(finding.cause).variants
+    variants = (finding.variant, "library" if finding.library else "")
+    return next((key for v in variants if v in worded and i18n.has(key := f"{plain}_{v}")), plain)
+
+
+def frame(spot: Location, label: str, around: int = 1) -> tuple[CodeLine, ...]:
+    """The line of ``spot`` with the lines next to it, carets under the expression."""
+    if not spot.text:
+        return ()
+    lines, source = [], imported.source_of(spot)
+    for number in range(spot.line - around, spot.line + around + 1):
+        text = spot.text if number == spot.line else source.line(number) if source is not None else ""
+        if number == spot.line:
+            end = max(spot.end_column, spot.column + 1)
+            lines.append(CodeLine(number, *printable.line(text, spot.column, end), label))
+        elif number > 0 and text.strip():
+            lines.append(CodeLine(number, printable.line(text)[0]))
+    return tuple(lines)
+
+
+def shown_path(file: str, language: str | None = None) -> str:
+    """A path as a person would write it: relative to the current folder if inside it; a notebook cell by its number."""
+    if frames.is_cell(file):
+        return frames.cell_name(file, language)
+    relative = (
+        os.path.relpath(file)
+        if os.path.isabs(file) and os.path.splitdrive(file)[0] == os.path.splitdrive(os.getcwd())[0]
+        else file
+    )
+    return printable.name(relative if not relative.startswith("..") else file, printable.FACT)
+
+
+def shown_place(spot: Location, language: str | None = None) -> str:
+    """``train.py:41:17``."""
+    return f"{shown_path(spot.file, language)}:{spot.line}:{spot.column}"
+
+
+def _place(finding: Finding, language: str | None) -> str:
+    spot = finding.location
+    if spot is None:
+        return _words("report.no_line", language)
+    place = shown_place(spot, language)
+    if spot.function and spot.function != "<module>":
+        place = _words("report.in_function", language, place=place, function=printable.name(spot.function))
+    caller = next((n.location for n in finding.notes if n.kind == "called_by" and n.location), None)
+    if caller is not None:
+        function = (
+            printable.name(caller.function)
+            if caller.function not in ("", "<module>")
+            else shown_path(caller.file, language)
+        )
+        at = f"{os.path.basename(shown_path(caller.file, language))}:{caller.line}"
+        place = _words("report.called_by", language, place=place, function=function, at=at)
+    return place
+
+
+def _facts(finding: Finding, trainable_numel: int, language: str | None) -> list[tuple[str, str]]:
+    shown = _few([printable.name(one) for one in finding.parameters])
+    names = ", ".join(shown)
+    left = len(finding.parameters) - len(shown)
+    if left > 0:
+        names = _words("report.and_more", language, names=names, n=left)
+    rows = []
+    if finding.parameters:
+        size = f"{finding.numel:,}"
+        key = "report.starved_of" if trainable_numel else "report.starved_all"
+        name = "parameters" if causes.cause(finding.cause).arrives else "starved"
+        rows.append((name, _words(key, language, names=names, size=size, total=f"{trainable_numel:,}")))
+    if finding.module:
+        rows.append(("module", printable.name(finding.module)))
+    runs = "_runs" if finding.revived and finding.facts.get("error") else ""
+    why = f"proof.{finding.proof}_{finding.doubt}"
+    key = why if i18n.has(why) else f"proof.{finding.proof}{runs}"
+    facts = {"n": len(finding.revived or finding.parameters), "reruns": finding.reruns, **_shown(finding.facts)}
+    rows.append((finding.proof, _words(key, language, **facts)))
+    if finding.facts.get("error"):
+        rows.append(("error", printable.escaped(printable.shortened(finding.facts["error"]))))
+    changed = [spot for spot in (finding.location, *finding.also) if spot is not None and spot.changed]
+    if changed:
+        files = dict.fromkeys(shown_path(spot.file, language) for spot in changed)
+        key = "report.changed_shown" if all(spot.text for spot in changed) else "report.changed_hidden"
+        rows.append(("changed", _words(key, language, files=", ".join(files))))
+    return [(_words(f"report.{name}", language), text) for name, text in rows]
+
+
+def _few(names: Sequence[str]) -> tuple[str, ...]:
+    """The first names, as many as can be taken in at a glance."""
+    fits = [i for i in range(1, MOST_NAMES + 1) if len(", ".join(names[:i])) <= MOST_LETTERS]
+    return tuple(names[: max(fits, default=1)])
+
+
+def _note(note: Note, language: str | None) -> tuple[str, str, tuple[CodeLine, ...]]:
+    text = _words(f"note.{note.kind}", language, **_shown(note.facts))
+    if note.location is None:
+        return text, "", ()
+    return text, shown_place(note.location, language), frame(note.location, "", 0)
+
+
+def aside(one: Harmless, language: str | None = None) -> tuple[str, str]:
+    """Place and sentence of what was looked at and found harmless."""
+    place = shown_place(one.location, language).rsplit(":", 1)[0]
+    what = _words(f"harmless.of_{one.kind}", language, call=one.call)
+    return place, _words("report.told", language, name=what, text=_words(f"harmless.{one.why}", language))
+
+
+def verdict(
+    findings: tuple[Finding, ...], wanted: int, starved: int, backward: bool, error: str, language: str | None
+) -> str:
+    """The whole diagnosis in one sentence."""
+    if not findings:
+        return _words("verdict.healthy", language, n=wanted)
+    first = next((f for f in findings if f.location is not None), findings[0])
+    at = shown_place(first.location, language).rsplit(":", 1)[0] if first.location is not None else ""
+    where = _words("verdict.line" if at else "verdict.no_line", language, place=at, cause=first.cause)
+    if error:
+        words = printable.name(error.splitlines()[0].split(". ")[0], printable.LINE)
+        head = _words("verdict.raises" if backward else "verdict.step_raises", language, error=words)
+    elif not wanted:
+        head = _words("verdict.nothing", language)
+    elif starved == 0:
+        head = _words("verdict.reached", language, n=wanted)
+    elif not backward:
+        head = _words("verdict.total", language, n=wanted)
+    elif starved >= wanted:
+        head = _words("verdict.others", language, n=wanted)
+    else:
+        head = _words("verdict.partial", language, n=starved, all=wanted)
+    return _words("verdict.join", language, head=head, where=where)
+
+
+def _shown(facts: Mapping[str, str]) -> dict[str, str]:
+    return {name: printable.shortened(value) for name, value in facts.items()}
+
+
+def _words(key: str, language: str | None, **facts: object) -> str:
+    return i18n.words(key, language, **facts)

@@ -1,0 +1,244 @@
+"""What a diagnosis found, and the ways to look at it. Words are chosen when it is shown, never before."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import graphviz
+
+from gradkit.core import i18n, printable, regular_files, writing
+from gradkit.core.errors import GradkitError
+from gradkit.core.records import BARREN, Finding, Harmless, Parameter, Picture, Untried
+from gradkit.report import breakdown as report_breakdown
+from gradkit.report import checklist as report_checklist
+from gradkit.report import html as report_html
+from gradkit.report import layout
+from gradkit.report import text as report_text
+from gradkit.report.picture import dot, render, torchviz_view
+from gradkit.report.picture.torchviz_kept import Kept
+
+MOST_ASIDES = 6
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of ``diagnose``. In a notebook it displays itself; ``print`` gives the text.
+
+    Attributes:
+        findings: what to change, most blocking first; ``()`` for a sound program.
+        parameters: one row for each parameter of the model.
+        picture: the nodes and edges that the drawings are made from.
+        label: what was diagnosed, for example ``"train.py:step"``.
+        loss: its value as text, or its shape if it is not a scalar.
+        backward: whether ``loss.backward()`` has something to start from.
+        error: what backward raised, ``""`` if nothing.
+        runs: how many times the step was run.
+        harmless: stop-gradients that were looked at and starve nobody.
+        grad_fn: autograd's name of the node that made the loss, ``""`` if none did.
+        left: what was raised where something could not be put back as it was; ``()`` as a rule.
+        untried: parts of the diagnosis that broke off, for example a rerun; what is said does not rest on them.
+        autograd: the nodes that ``graph(view="torchviz")`` is drawn from.
+    """
+
+    findings: tuple[Finding, ...]
+    parameters: tuple[Parameter, ...]
+    picture: Picture
+    label: str = ""
+    loss: str = ""
+    backward: bool = True
+    error: str = ""
+    runs: int = 1
+    harmless: tuple[Harmless, ...] = ()
+    grad_fn: str = ""
+    left: tuple[str, ...] = ()
+    untried: tuple[Untried, ...] = ()
+    autograd: Kept = field(default_factory=Kept)
+
+    @property
+    def healthy(self) -> bool:
+        """Backward would work, and every parameter that should train is reached."""
+        return not self.findings
+
+    @property
+    def barren(self) -> bool:
+        """Healthy, but every gradient is exactly zero: from this batch nothing is learned."""
+        wanted = [row for row in self.parameters if row.should_train]
+        return self.healthy and bool(wanted) and all(row.grad_norm == 0 for row in wanted)
+
+    # -- words --------------------------------------------------------------------------------------------------
+
+    def verdict(self, language: str | None = None) -> str:
+        """The whole diagnosis in one sentence."""
+        wanted = [row for row in self.parameters if row.should_train]
+        starved = sum(not row.reached for row in wanted)
+        if self.barren:
+            zero = next((layout.aside(one, language)[0] for one in self.harmless if one.why == BARREN), "")
+            words = i18n.words("verdict.barren", language, n=len(wanted))
+            return words if not zero else i18n.words("verdict.barren_at", language, head=words, place=zero)
+        return layout.verdict(self.findings, len(wanted), starved, self.backward, self.error, language)
+
+    def summary(self, language: str | None = None) -> str:
+        """How many parameters there are, should train, and are reached; and how often the step was run."""
+        rows = self.parameters
+        wanted = [row for row in rows if row.should_train]
+        facts = {"all": len(rows), "wanted": len(wanted), "reached": sum(r.reached for r in wanted), "runs": self.runs}
+        return i18n.words("report.summary_raised" if self.error else "report.summary", language, **facts)
+
+    def sections(self, language: str | None = None) -> tuple[layout.Section, ...]:
+        """The findings laid out for text or HTML."""
+        wanted = [row for row in self.parameters if row.should_train]
+        numel = sum(row.numel for row in wanted)
+        return tuple(layout.section(finding, len(wanted), numel, language) for finding in self.findings)
+
+    def asides(self, language: str | None = None) -> tuple[tuple[str, str], ...]:
+        """What was looked at and found harmless, a handful of it: place and sentence of each."""
+        shown = [one for one in self.harmless if one.why != BARREN][:MOST_ASIDES]
+        return tuple(layout.aside(one, language) for one in shown)
+
+    def limits(self, language: str | None = None) -> tuple[str, ...]:
+        """A sentence for each part of the diagnosis that could not be made, and for what could not be put back."""
+        left = (i18n.words("report.left", language, error=one) for one in self.left)
+        return (*(i18n.words(f"untried.{one.what}", language, error=one.error) for one in self.untried), *left)
+
+    def _foot(self, language: str | None) -> str:
+        return "\n".join([self.summary(language), *self.limits(language)])
+
+    def checklist(self) -> tuple[checklist.Check, ...]:
+        """Point by point what was seen of the run; each says itself by ``text(language)``."""
+        return report_checklist.checks(
+            self.parameters, self.loss, self.grad_fn, self.error, len(self.findings), backward=self.backward
+        )
+
+    def text(self, language: str | None = None) -> str:
+        """The report for a terminal, in signs that the encoding of ``sys.stdout`` has, so that ``print`` never raises.
+
+        ``save("report.txt")`` writes every sign as it is.
+        """
+        return self._text(language, printable.fitted)
+
+    def _text(self, language: str | None, fit: Callable[[str], str]) -> str:
+        said = self.verdict(language), self._foot(language)
+        return report_text.write(self.sections(language), *said, language, self.asides(language), fit)
+
+    def breakdown(self, depth: int = 1, language: str | None = None) -> str:
+        """The parameters counted by module: elements in all, should train, ``requires_grad``, reached; with a remark
+        where something that should train is not reached, or something that should not may train.
+
+        Args:
+            depth: how many steps to go down from the innermost module that holds everything.
+            language: ``"en"``, ``"zh"``, or None for the one in use.
+
+        Example:
+            >>> row = Parameter("fc.weight", (2, 3), 6, "float32", True, True, True, True, True, 0.5, "Linear")
+            >>> report = Report((), (row,), Picture((), (), (), ()))
+            >>> print(report.breakdown(language="en"))  # doctest: +NORMALIZE_WHITESPACE
+            By module, in elements:
+            Module    In all  Should train  requires_grad  Reached   Mode
+            fc             6             6              6        6  train  ✓ reached
+              weight       6             6              6        6  train  ✓ reached
+        """
+        return report_breakdown.write(report_breakdown.shares(self.parameters, self.picture.modules, depth), language)
+
+    def html(self, language: str | None = None, *, with_picture: bool = True) -> str:
+        """The report as an HTML fragment, with the picture where it can be drawn."""
+        shown = self._drawing(language) if with_picture else ""
+        return report_html.write(
+            self.sections(language), self.verdict(language), self._foot(language), healthy=self.healthy,
+            drawing=shown, language=language, asides=self.asides(language),
+            breakdown=report_breakdown.table(report_breakdown.shares(self.parameters, self.picture.modules), language),
+        )  # fmt: skip
+
+    def _drawing(self, language: str | None) -> str:
+        try:
+            return self.svg(language=language)
+        except GradkitError as error:
+            return f"<p>{printable.entities(error.text(language))}</p>"
+
+    # -- pictures -----------------------------------------------------------------------------------------------
+
+    def graph(
+        self,
+        view: str = "auto",
+        language: str | None = None,
+        open: tuple[str, ...] = (),  # noqa: A002
+    ) -> graphviz.Digraph:
+        """The drawing as DOT: ``"map"`` folds by module, ``"graph"`` shows every node, ``"auto"`` picks by size.
+
+        ``"torchviz"`` is the autograd graph as torchviz draws it, up to 300 nodes: what lies behind the loss and, where
+        a rerun with the cuts undone was made, what it misses, beside it, with the plate of every cut between the two.
+        """
+        if view == "torchviz":
+            starved = [row.name for row in self.parameters if row.should_train and not row.reached]
+            return torchviz_view.dot(self.autograd, starved, language, self.picture)
+        return dot.dot(self.picture, view, language, open=open)
+
+    def svg(self, view: str = "auto", language: str | None = None) -> str:
+        """The drawing as SVG text.
+
+        Raises:
+            GradkitError: there is no Graphviz (``no_layout``), or it took too long (``layout_timeout``).
+        """
+        return render.svg(self.graph(view, language))
+
+    def png(self, view: str = "auto", language: str | None = None) -> bytes:
+        """The drawing as a PNG."""
+        return render.png(self.graph(view, language))
+
+    def save(self, path: str | Path, language: str | None = None, view: str = "auto") -> Path:
+        """Write the report to a file; its ending says how: .html .svg .png .dot .txt .json.
+
+        Raises:
+            GradkitError: another ending (``save_format``).
+        """
+        target = Path(path)
+        writers: dict[str, Callable[[], bytes]] = {
+            ".html": lambda: report_html.page(self.html(language), self.verdict(language), language).encode(),
+            ".svg": lambda: self.svg(view, language).encode(),
+            ".png": lambda: self.png(view, language),
+            ".dot": lambda: str(self.graph(view, language).source).encode(),
+            ".txt": lambda: self._text(language, str).encode(),
+            ".json": lambda: printable.as_json(self.data()).encode(),
+        }
+        writer = writers.get(target.suffix.lower())
+        if writer is None:
+            raise GradkitError("save_format", path=target, formats=" ".join(writers))
+        regular_files.check_target(target)
+        writing.write(target, writer())
+        return target
+
+    def data(self) -> dict[str, Any]:
+        """Everything that was found as plain data, for scripts: the same in every language."""
+        return {
+            "healthy": self.healthy, "label": self.label, "loss": self.loss, "backward": self.backward,
+            "error": self.error, "runs": self.runs, "findings": [_found(f) for f in self.findings],
+            "parameters": [_plain(dataclasses.asdict(p)) for p in self.parameters],
+            "harmless": [dataclasses.asdict(one) for one in self.harmless], "left": list(self.left),
+            "untried": [dataclasses.asdict(one) for one in self.untried],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return printable.fitted(f"<gradkit.Report: {self.verdict('en')}>")
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {"text/plain": self.text(), "text/html": self.html()}
+
+
+def _found(finding: Finding) -> dict[str, Any]:
+    """A finding as plain data, without the rule that made it; variant, library and doubt stand among its facts."""
+    row = dataclasses.asdict(finding)
+    del row["rule"]
+    told = {"variant": row.pop("variant"), "via": row.pop("library"), "why": row.pop("doubt")}
+    return {**row, "facts": {**row["facts"], **{name: value for name, value in told.items() if value}}}
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no nan and no infinity: they become text."""
+    return {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}

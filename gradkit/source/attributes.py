@@ -1,0 +1,350 @@
+"""Where the user's classes set, create, read and store an attribute, by their source: also in lists and by helpers."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType
+
+from gradkit.core.records import Location
+from gradkit.source import constructors, frames, locations, syntax
+from gradkit.source.syntax import Function
+
+
+def class_files(classes: Iterable[type]) -> tuple[str, ...]:
+    """The user's files in which the given classes, and those they derive from, are written."""
+    found: dict[str, None] = {}
+    for cls in classes:
+        for base in cls.__mro__:
+            file = _file_of(base)
+            if file and frames.is_user_file(file):
+                found[file] = None
+    return tuple(found)
+
+
+def _file_of(cls: type) -> str:
+    return next((code.co_filename for code in _codes(cls)), "")
+
+
+def _codes(cls: type) -> Iterator[CodeType]:
+    """The code objects of a class's own methods and properties."""
+    for member in vars(cls).values():
+        for function in (member, getattr(member, "fget", None), getattr(member, "__func__", None)):
+            code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+            if isinstance(code, CodeType) and code.co_name != "<lambda>":
+                yield code
+
+
+def codes(classes: Iterable[type]) -> Iterator[CodeType]:
+    """The code of the methods of the given classes, and of those they derive from, in the user's files."""
+    for base in dict.fromkeys(base for cls in classes for base in cls.__mro__):
+        yield from (code for code in _codes(base) if frames.is_user_file(code.co_filename))
+
+
+def _class_node(cls: type) -> tuple[str, ast.ClassDef | None]:
+    file = _file_of(cls)
+    lines = frozenset(code.co_firstlineno for code in _codes(cls) if code.co_filename == file)
+    return file, _class_in(locations.tree_of(file), cls.__name__, lines) if file else None
+
+
+@functools.lru_cache(maxsize=256)
+def _class_in(tree: ast.Module | None, name: str, lines: frozenset[int]) -> ast.ClassDef | None:
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            if any(node.lineno <= line <= (node.end_lineno or line) for line in lines):
+                return node
+    return None
+
+
+def bodies(cls: type) -> Iterator[tuple[str, ast.ClassDef]]:
+    """The user's source of a class and of those it derives from, each with its file."""
+    for base in cls.__mro__:
+        file, node = _class_node(base)
+        if node is not None and frames.is_user_file(file):
+            yield file, node
+
+
+def definition(
+    chain: Sequence[tuple[type, str]], files: Iterable[str] = (), built: Sequence[constructors.Built] = ()
+) -> tuple[Location | None, str]:
+    """Where a parameter is defined: the line of the user's class that sets the attribute on the way to it.
+
+    Where that line only keeps what ``__init__`` was handed (``self.body = body``), the line that handed it over, if it
+    can be told.
+
+    Args:
+        files: the user's, to look for the line that hands over.
+        chain: for ``"mid.proj.weight"``: the class of each module on the way and the attribute taken from it,
+            outermost first: ``[(UNet, "mid"), (Block, "proj"), (Linear, "weight")]``.
+        built: what each of these is now, to tell which of several lines handed it over.
+
+    Returns:
+        The innermost such line in the user's code, and the attribute it sets; ``(None, "")`` if there is none.
+    """
+    for step, (cls, attribute) in reversed(list(enumerate(chain))):
+        for base in cls.__mro__:
+            file, node = _class_node(base)
+            if node is None or not frames.is_user_file(file):
+                continue
+            for child in ast.walk(node):
+                if _sets(child, attribute):
+                    function = f"{base.__name__}.{_function_around(node, child)}"
+                    target = _target(child, attribute)
+                    given = None
+                    if cls.__init__ is base.__init__:  # type: ignore[misc]
+                        given = constructors.argument_for(
+                            node, child, target, cls.__name__, files, built[step : step + 2]
+                        )
+                    return given or locations.place(file, target, function), attribute
+    known = chain[:-1] if chain and chain[-1][0].__module__.startswith("torch.") else chain
+    for _, attribute in reversed(known):
+        found = list(_attached(attribute, files))
+        if found:
+            return (found[0], attribute) if len(found) == 1 else (None, "")
+    return None, ""
+
+
+def _attached(attribute: str, files: Iterable[str]) -> Iterator[Location]:
+    """Where the user's code sets an attribute of anything: ``model.extra = nn.Linear(2, 2)``."""
+    for file in files:
+        for node, around in syntax.statements(file):
+            values = [v for t, v in syntax.pairs(node) if isinstance(t, ast.Attribute) and t.attr == attribute]
+            yield from (locations.place(file, value, syntax.function_of(around)) for value in values)
+
+
+def _sets(node: ast.AST, attribute: str) -> bool:
+    return _target(node, attribute) is not node or (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("register_parameter", "add_module", "register_module", "setattr")
+        and any(isinstance(a, ast.Constant) and a.value == attribute for a in node.args)
+    )
+
+
+def _target(node: ast.AST, attribute: str) -> ast.AST:
+    """Of ``self.a, self.b = A(), B()``, the part ``B()`` for ``b``; the node itself if it sets no such attribute."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    for target in targets:
+        value: ast.AST = node.value or node  # type: ignore[attr-defined]
+        if isinstance(target, ast.Attribute) and target.attr == attribute:
+            return value
+        if isinstance(target, ast.Tuple):
+            for i, part in enumerate(target.elts):
+                if isinstance(part, ast.Attribute) and part.attr == attribute:
+                    return value.elts[i] if isinstance(value, ast.Tuple) and len(value.elts) > i else value
+    return node
+
+
+def _function_around(cls: ast.ClassDef, node: ast.AST) -> str:
+    line = node.lineno  # type: ignore[attr-defined]
+    for child in cls.body:
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) and child.lineno <= line <= (
+            child.end_lineno or line
+        ):
+            return child.name
+    return ""
+
+
+def uses(classes: Iterable[type], attribute: str) -> tuple[Location, ...]:
+    """Where the user's classes read ``self.<attribute>`` outside of ``__init__``."""
+    found: dict[tuple[str, int], Location] = {}
+    for base in dict.fromkeys(base for cls in classes for base in cls.__mro__):
+        file, node = _class_node(base)
+        if node is None or not frames.is_user_file(file):
+            continue
+        for child in ast.walk(node):
+            if isinstance(child, ast.Attribute) and child.attr == attribute and isinstance(child.ctx, ast.Load):
+                function = _function_around(node, child)
+                if function != "__init__":
+                    spot = locations.place(file, child, f"{base.__name__}.{function}")
+                    found.setdefault((file, spot.line), spot)
+    return tuple(found.values())
+
+
+def stored(cls: type, attribute: str) -> Location | None:
+    """Where a class stores ``self.<attribute>`` outside of ``__init__``, something other than None."""
+    for base in cls.__mro__:
+        file, owner = _class_node(base)
+        if owner is None or not frames.is_user_file(file):
+            continue
+        for node in ast.walk(owner):
+            if not isinstance(node, (ast.Assign, ast.AnnAssign)) or _function_around(owner, node) == "__init__":
+                continue
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(_stores(t, attribute) for t in targets) and not (
+                isinstance(node.value, ast.Constant)
+                or (isinstance(node.value, (ast.Dict, ast.List)) and not ast.unparse(node.value)[1:-1])
+            ):
+                return locations.place(file, node, f"{base.__name__}.{_function_around(owner, node)}")
+    return None
+
+
+def _stores(target: ast.AST, attribute: str) -> bool:
+    """``self.a = ...`` and ``self.a[key] = ...`` both store into ``a``."""
+    if isinstance(target, ast.Subscript):
+        target = target.value
+    return isinstance(target, ast.Attribute) and target.attr == attribute
+
+
+ADDING = frozenset("append appendleft extend insert add update setdefault __setitem__ put push set store".split())
+EMPTY = frozenset(("None", "[]", "{}", "()", "list()", "dict()", "set()", "deque()"))
+_DEEPEST = 4
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """A function of the user's: where its names are looked up."""
+
+    file: str
+    function: Function
+    owner: type | None
+    files: tuple[str, ...]
+
+
+def created(cls: type, attribute: str, kind: str, files: Iterable[str] = ()) -> tuple[Location, ...]:
+    """The lines that create what ``self.<attribute>`` of a class holds, in the order of the source.
+
+    Names are followed through assignments, ``append`` and the like, and into the methods and functions whose result
+    they are.
+
+    Args:
+        kind: name of the class of what is held: a line that calls it creates it.
+        files: the user's, to look for functions.
+
+    Returns:
+        ``()`` if no line is seen to call ``kind``.
+    """
+    found: dict[tuple[str, int], Location] = {}
+    for file, owner in bodies(cls):
+        for function in (node for node in owner.body if isinstance(node, Function)):
+            scope = _Scope(file, function, cls, tuple(files))
+            for spot in _fed(f".{attribute}", kind, scope, 0):
+                found.setdefault((spot.file, spot.line), spot)
+    return tuple(found[key] for key in sorted(found))
+
+
+def derived(cls: type, attribute: str, files: Iterable[str] = ()) -> Location | None:
+    """The first line that gives ``self.<attribute>`` something computed: ``self.x = torch.randn(3, ...) * 0.1``.
+
+    A leaf that is made right there (``torch.randn(3, requires_grad=True)``, ``....requires_grad_()``) is none. Where
+    the user's own function makes it, the line is in there.
+
+    Args:
+        files: the user's, to look for functions.
+    """
+    for file, owner in bodies(cls):
+        for function in (node for node in owner.body if isinstance(node, Function)):
+            scope = _Scope(file, function, cls, tuple(files))
+            for statement in ast.walk(function):
+                if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+                    for value in _given(statement, f".{attribute}"):
+                        spot = _computed(value, scope, 0)
+                        if spot is not None:
+                            return spot
+    return None
+
+
+def _computed(value: ast.expr, scope: _Scope, depth: int) -> Location | None:
+    """Where an expression's value is computed: there, or in the user's function that it calls and that returns it."""
+    if isinstance(value, ast.Name) and depth:
+        given = [v for s in ast.walk(scope.function) if isinstance(s, ast.Assign) for v in _given(s, value.id)]
+        return _computed(given[-1], scope, depth + 1) if given and depth < _DEEPEST else None
+    if _leaf(value):
+        return None
+    inner = next(_callees(value.func, scope), None) if isinstance(value, ast.Call) and depth < _DEEPEST else None
+    returned = [n.value for n in ast.walk(inner.function) if isinstance(n, ast.Return) and n.value] if inner else []
+    if inner is not None and len(returned) == 1:
+        return _computed(returned[0], inner, depth + 1)
+    name = f"{scope.owner.__name__}.{scope.function.name}" if scope.owner is not None else scope.function.name
+    return locations.place(scope.file, value, name)
+
+
+def _leaf(value: ast.expr) -> bool:
+    if not isinstance(value, ast.Call):
+        return not isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.IfExp))
+    return _name(value.func) == "requires_grad_" or any(k.arg == "requires_grad" for k in value.keywords)
+
+
+def _fed(target: str, kind: str, scope: _Scope, depth: int) -> Iterator[Location]:
+    """The lines of a function that put something of this kind into ``target``."""
+    for statement in ast.walk(scope.function):
+        if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)):
+            for value in _given(statement, target):
+                yield from _made(value, statement, kind, scope, depth)
+
+
+def _given(statement: ast.stmt, target: str) -> list[ast.expr]:
+    """What a statement puts into ``target``: by assignment, by ``target[...] = ...`` or by a method that adds."""
+    if isinstance(statement, ast.Expr):
+        call = statement.value
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in ADDING:
+            if _is(_base(call.func.value), target):
+                return [*call.args, *(k.value for k in call.keywords)]
+        return []
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]  # type: ignore[attr-defined]
+    value: ast.expr | None = statement.value  # type: ignore[attr-defined]
+    if value is None:
+        return []
+    for one in targets:
+        if _is(_base(one), target):
+            return [value]
+        for i, part in enumerate(one.elts if isinstance(one, ast.Tuple) else ()):
+            if _is(_base(part), target):
+                return [value.elts[i] if isinstance(value, ast.Tuple) and len(value.elts) > i else value]
+    return []
+
+
+def _base(node: ast.expr) -> ast.expr:
+    """``self.a`` of ``self.a[0]["x"]``."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
+
+
+def _is(node: ast.expr, target: str) -> bool:
+    """``target``: a name, or ``".a"`` for an attribute ``self.a``."""
+    if isinstance(node, ast.Attribute):
+        return f".{node.attr}" == target
+    return isinstance(node, ast.Name) and node.id == target
+
+
+def _made(value: ast.expr, statement: ast.stmt, kind: str, scope: _Scope, depth: int) -> Iterator[Location]:
+    if any(isinstance(node, ast.Call) and _name(node.func) == kind for node in ast.walk(value)):
+        name = f"{scope.owner.__name__}.{scope.function.name}" if scope.owner is not None else scope.function.name
+        shown = statement if isinstance(statement, (ast.Expr, ast.Return)) else value
+        yield locations.place(scope.file, shown, name)
+        return
+    if depth >= _DEEPEST or ast.unparse(value) in EMPTY:
+        return
+    for node in ast.walk(value):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield from _fed(node.id, kind, scope, depth + 1)
+        elif isinstance(node, ast.Call):
+            for inner in _callees(node.func, scope):
+                for back in ast.walk(inner.function):
+                    if isinstance(back, (ast.Return, ast.Yield)) and back.value is not None:
+                        shown = back if isinstance(back, ast.Return) else ast.Expr(value=back)
+                        yield from _made(back.value, ast.copy_location(shown, back), kind, inner, depth + 1)
+
+
+def _callees(called: ast.expr, scope: _Scope) -> Iterator[_Scope]:
+    """The user's function that an expression calls: a method of the class, else a function of that name."""
+    name = _name(called)
+    if isinstance(called, ast.Attribute) and scope.owner is not None:
+        for file, owner in bodies(scope.owner):
+            for node in owner.body:
+                if isinstance(node, Function) and node.name == name:
+                    yield _Scope(file, node, scope.owner, scope.files)
+                    return
+    for file in dict.fromkeys([scope.file, *scope.files]):
+        tree = locations.tree_of(file)
+        for top in tree.body if tree is not None else ():
+            if isinstance(top, Function) and top.name == name:
+                yield _Scope(file, top, None, scope.files)
+                return
+
+
+def _name(called: ast.expr) -> str:
+    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""

@@ -1,0 +1,190 @@
+"""Which line of the user's own code is running, and which file is theirs: a file, or a cell of the running notebook.
+
+While the user's code runs, only code objects and instruction offsets are kept (``chain``);
+lines, columns and text are looked up afterwards (``locations.locate``).
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+from gradkit.core import i18n, package
+from gradkit.core.trace import Chain, Point
+
+
+def notebook_shell() -> Any:
+    """IPython's shell; None outside of a notebook or IPython."""
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+
+
+def is_cell(file: str) -> bool:
+    """Whether IPython gave a cell this file name.
+
+    Example:
+        >>> is_cell("/tmp/ipykernel_7/3321010380.py"), is_cell("<ipython-input-2-0956e7f17520>"), is_cell("train.py")
+        (True, True, False)
+    """
+    return "ipykernel_" in file or file.startswith("<ipython")
+
+
+def cell_name(file: str, language: str | None = None) -> str:
+    """What a person calls a cell: by the number in front of it, from its last run, where IPython knows that.
+
+    Example:
+        >>> cell_name("/tmp/ipykernel_7/3321010380.py", "en")
+        'notebook cell'
+    """
+    running = notebook_shell()
+    known = running.compile.format_code_name(file) if running is not None else None
+    number = re.search(r"\d+", known[1]) if known else None
+    if number is None:
+        return i18n.words("report.cell", language)
+    return i18n.words("report.cell_numbered", language, number=number[0])
+
+
+def cell_files() -> tuple[str, ...]:
+    """The cells as names of source files (``linecache`` has their text), the last executed first; ``()`` elsewhere."""
+    running = notebook_shell()
+    if running is None:
+        return ()
+    found: dict[str, None] = {}
+    for number, text in reversed(list(enumerate(running.history_manager.input_hist_raw))):
+        name = running.compile.get_code_name(text, text, number)
+        if name in linecache.cache:
+            found[name] = None
+    return tuple(found)
+
+
+_HERE = str(package.FOLDER)
+_OURS = tuple(os.path.join(_HERE, name) + os.sep for name in ("cases", os.path.join("teaching", "guides")))
+_TYPED = ("<stdin>", "<console>", "<ipython-input", "<python-input", "<doctest")
+_LIBRARIES = tuple(
+    {os.path.realpath(path) + os.sep for key, path in sysconfig.get_paths().items() if key in ("stdlib", "platstdlib")}
+)
+
+_MOST = 1000  # frames of the user's that are told apart; only with a raised recursion limit there can be more
+
+
+@functools.cache
+def is_user_file(filename: str) -> bool:
+    """Whether a file is the user's own: no installed package, no standard library, not gradkit itself.
+
+    Example:
+        >>> is_user_file("/home/ann/train.py"), is_user_file(ast.__file__)
+        (True, False)
+    """
+    if filename.startswith("<"):
+        return filename.startswith(_TYPED)
+    path = os.path.realpath(filename)
+    if path.startswith(_OURS):
+        return True
+    if f"{os.sep}site-packages{os.sep}" in path or f"{os.sep}dist-packages{os.sep}" in path:
+        return False
+    return not path.startswith((_HERE + os.sep, *_LIBRARIES))
+
+
+class Outside:
+    """A frame that is waiting for what it called, and the user's frames from there outwards, once they were asked for.
+
+    Hold it no longer than the frame runs.
+    """
+
+    __slots__ = ("found", "frame")
+
+    def __init__(self, frame: FrameType) -> None:
+        self.frame = frame
+        self.found: tuple[Chain, Point | None] | None = None
+
+
+def chain(frame: FrameType | None, stop: CodeType, waiting: Sequence[Outside] = ()) -> Chain:
+    """The user's frames from ``frame`` outwards up to the code object ``stop``, innermost first.
+
+    If there is none (the whole step lives in an installed library), the innermost frame that is
+    neither torch's nor gradkit's stands in for them.
+
+    Args:
+        waiting: frames further out, innermost last, from where on the way out need not be looked up anew.
+    """
+    found, spare = _outwards(frame, stop, waiting, len(waiting) - 1)
+    if found or spare is None:
+        return found
+    return (spare,)
+
+
+def _outwards(
+    frame: FrameType | None, stop: CodeType, waiting: Sequence[Outside], last: int
+) -> tuple[Chain, Point | None]:
+    """The user's frames, and the innermost of an installed library's."""
+    found, spare, met = _stretch(frame, stop, waiting[last].frame if last >= 0 else None)
+    if not met:
+        return found, spare
+    rest, library = waiting[last].found or _from(waiting, last, stop)
+    return (*found, *rest)[:_MOST] if found else rest, spare or library
+
+
+def _from(waiting: Sequence[Outside], last: int, stop: CodeType) -> tuple[Chain, Point | None]:
+    """The same from a frame that is waiting, not looked up anew for those further out, and without recursion."""
+    first = last
+    while first >= 0 and waiting[first].found is None:
+        first -= 1
+    known = waiting[first].found if first >= 0 else None
+    for at in range(first + 1, last + 1):
+        found, spare, met = _stretch(waiting[at].frame, stop, waiting[at - 1].frame if at else None)
+        if met and known is not None:
+            found, spare = (*found, *known[0])[:_MOST] if found else known[0], spare or known[1]
+        waiting[at].found = known = found, spare
+    return known if known is not None else ((), None)
+
+
+def _stretch(frame: FrameType | None, stop: CodeType, mark: FrameType | None) -> tuple[Chain, Point | None, bool]:
+    """The user's frames up to ``mark``, the innermost of a library's, and whether ``mark`` was met."""
+    found: list[Point] = []
+    spare: Point | None = None
+    while frame is not None and frame is not mark:
+        code = frame.f_code
+        if code is stop:
+            return tuple(found), spare, False
+        kind = _kinds.get(code.co_filename, -1)
+        if kind < 0:
+            kind = _kind(code.co_filename)
+        if kind == 2:
+            found.append((code, frame.f_lasti))
+            if len(found) == _MOST:
+                return tuple(found), spare, False
+        elif kind == 1 and spare is None:
+            spare = (code, frame.f_lasti)
+        frame = frame.f_back
+    return tuple(found), spare, frame is not None
+
+
+def is_torch_file(filename: str) -> bool:
+    """Whether a file is torch's own, Python's or gradkit's."""
+    return _kind(filename) == 0
+
+
+_kinds: dict[str, int] = {}
+
+
+def _kind(filename: str) -> int:
+    """2 the user's, 1 an installed library's, 0 torch's, Python's or gradkit's."""
+    kind = _kinds.get(filename, -1)
+    if kind >= 0:
+        return kind
+    if is_user_file(filename):
+        kind = 2
+    elif filename.startswith("<"):
+        kind = 0
+    elif f"{os.sep}torch{os.sep}" in (path := os.path.abspath(filename)) or path.startswith((_HERE, *_LIBRARIES)):
+        kind = 1 if "site-packages" in path and f"{os.sep}torch{os.sep}" not in path else 0
+    else:
+        kind = 1
+    _kinds[filename] = kind
+    return kind

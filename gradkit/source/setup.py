@@ -1,0 +1,390 @@
+"""Lines of the user's source that set training up: optimizers, adapters, checkpointing, grad mode, labels, returns.
+
+Nothing that ran during the step tells them. Every answer is a guess with evidence, and is reported as likely or
+observed, never as proven.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import CodeType
+from typing import Any
+
+from gradkit.core.records import Location
+from gradkit.core.trace import Point
+from gradkit.source import callgraph, locations, syntax
+from gradkit.source.syntax import FUNCTIONS, _is_with, function_of, statements
+
+
+def loading(files: Iterable[str], near: Iterable[str] = ()) -> list[Location]:
+    """Each ``PeftModel.from_pretrained(...)`` or ``load_adapter(...)`` without ``is_trainable=True`` that can have run.
+
+    Args:
+        near: qualified names of functions that did run.
+    """
+
+    def frozen(node: ast.Call, name: str, owner: str) -> bool:
+        asked = [k.value for k in node.keywords if k.arg == "is_trainable"]
+        loads = name == "load_adapter" or (name == "from_pretrained" and "Peft" in owner)
+        return loads and (not asked or (isinstance(asked[0], ast.Constant) and asked[0].value is False))
+
+    return _calls(files, frozen, near)
+
+
+def checkpointing(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
+    """The first ``gradient_checkpointing_enable(...)``, or the first ``gradient_checkpointing=True`` in a call."""
+
+    def enables(node: ast.Call, name: str, _owner: str) -> bool:
+        asked = [k.value for k in node.keywords if k.arg == "gradient_checkpointing"]
+        return name == "gradient_checkpointing_enable" or any(
+            isinstance(value, ast.Constant) and value.value is True for value in asked
+        )
+
+    return _first_call(files, enables, near)
+
+
+def disabling(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
+    """The first call that switches peft adapters off for good."""
+
+    def disables(node: ast.Call, name: str, _owner: str) -> bool:
+        off = bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value is False
+        return name in ("disable_adapter_layers", "disable_adapters") or (name == "enable_adapters" and off)
+
+    return _first_call(files, disables, near)
+
+
+def adding(files: Iterable[str], adapter: str) -> Location | None:
+    """The call that added or loaded the adapter of this name."""
+
+    def adds(node: ast.Call, name: str, _owner: str) -> bool:
+        return name in _ADDING and any(
+            isinstance(value, ast.Constant) and value.value == adapter
+            for value in [*node.args, *(k.value for k in node.keywords)]
+        )
+
+    files = tuple(files)
+    return _first_call(files, adds) or _only_call(files, _ADDING)
+
+
+_ADDING = frozenset(("add_adapter", "load_adapter"))
+
+
+def _only_call(files: Iterable[str], names: frozenset[str]) -> Location | None:
+    """The call of a function of these names, if there is just one, and it names nothing by a text written out."""
+    found = [
+        (file, node, around)
+        for file in files
+        for node, around in statements(file)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names
+    ]
+    if len(found) != 1:
+        return None
+    file, node, around = found[0]
+    told = [*node.args, *(k.value for k in node.keywords if k.arg == "adapter_name")]
+    texts = [value for value in told if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+    return locations.place(file, node, function_of(around)) if not texts else None
+
+
+def switching_off(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
+    """The first ``torch.set_grad_enabled(False)`` that is no ``with``."""
+    return _first_call(
+        files,
+        lambda node, name, _owner: (
+            name == "set_grad_enabled" and bool(node.args) and ast.unparse(node.args[0]) == "False"
+        ),
+        near,
+    )
+
+
+def halving(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
+    """The first ``.half()``, ``.to(torch.float16)`` or ``(torch_)dtype=torch.float16``: the weights become fp16."""
+
+    def halves(node: ast.Call, name: str, owner: str) -> bool:
+        given = node.args if name == "to" else []
+        told = [*given, *(k.value for k in node.keywords if k.arg in ("dtype", "torch_dtype"))]
+        fp16 = any(ast.unparse(value) in ("torch.float16", "torch.half", "'float16'") for value in told)
+        return (name == "half" and bool(owner) and not node.args) or (fp16 and name not in ("autocast", "tensor"))
+
+    return _first_call(files, halves, near)
+
+
+def inferring(files: Iterable[str], function: str) -> Location | None:
+    """The use of ``torch.inference_mode``, as a block or as a decorator, that stands nearest to ``function``.
+
+    None if there is none, or if several stand equally near.
+    """
+    found = [spot for file in files for node, around in statements(file) for spot in _inferring(file, node, around)]
+    near = [_shared(spot.function, function) for spot in found]
+    best = [spot for spot, shared in zip(found, near, strict=True) if shared == max(near)]
+    return best[0] if len(best) == 1 else None
+
+
+def _inferring(file: str, node: ast.AST, around: Sequence[ast.AST]) -> list[Location]:
+    heads = [item.context_expr for item in node.items] if isinstance(node, (ast.With, ast.AsyncWith)) else []
+    marks = node.decorator_list if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else []
+    function = function_of([*around, *([node] if marks else [])])
+    return [locations.place(file, one, function) for one in [*heads, *marks] if "inference_mode" in _words_in(one)]
+
+
+def _words_in(node: ast.AST) -> set[str]:
+    parts = [part for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute))]
+    return {part.id if isinstance(part, ast.Name) else part.attr for part in parts}
+
+
+def _shared(one: str, other: str) -> int:
+    """How many outer names two qualified names have in common."""
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.split("."), other.split("."), strict=False))
+    return len(list(same))
+
+
+def returning(files: Iterable[str], owner: str, method: str) -> Location | None:
+    """The first ``return`` in a method of a class."""
+    for file in files:
+        for node, around in statements(file):
+            if isinstance(node, ast.Return) and function_of(around).endswith(f"{owner}.{method}"):
+                return locations.place(file, node, function_of(around))
+    return None
+
+
+def returned(code: CodeType, position: int, *, zeros: bool = False) -> Location | None:
+    """The ``return`` of a function that gives None at a position of its tuple; if none plainly does, its last one.
+
+    With ``zeros``, the last one that plainly gives zeros there (``torch.zeros_like(grad)``, ``0 * grad``), or None.
+    """
+    lines = {line for *_, line in code.co_lines() if line}
+    nodes = [n for n, _ in statements(code.co_filename) if isinstance(n, ast.Return) and n.lineno in lines]
+    plain = [n for n in nodes if _gives(n.value, position, zeros=zeros)]
+    best = (plain or ([] if zeros else nodes))[-1:]
+    return locations.place(code.co_filename, best[0], locations.qualified_name(code)) if best else None
+
+
+_ZEROS = re.compile(r"\bzeros(_like)?\(|\bzero_\(|(^|[^\w.])0(\.0*)? \* |\* 0(\.0*)?$")
+
+
+def _gives(value: ast.expr | None, position: int, *, zeros: bool) -> bool:
+    at = value.elts[position] if isinstance(value, ast.Tuple) and position < len(value.elts) else value
+    if zeros:
+        return at is not None and bool(_ZEROS.search(ast.unparse(at)))
+    return at is None or (isinstance(at, ast.Constant) and at.value is None)
+
+
+def _first_call(
+    files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool], near: Iterable[str] = ()
+) -> Location | None:
+    return next(iter(_calls(files, wanted, near)), None)
+
+
+def _calls(
+    files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool], near: Iterable[str] = ()
+) -> list[Location]:
+    """The calls that can have run and for which ``wanted(node, name, owner)`` holds; none that opens a ``with``."""
+    files, found = tuple(files), list[Location]()
+    for file in files:
+        for node, around in statements(file):
+            if not isinstance(node, ast.Call) or any(_is_with(a, node) for a in around):
+                continue
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+            if wanted(node, name, owner):
+                found.append(locations.place(file, node, function_of(around)))
+    return [found[i] for i in callgraph.can_have_run([(spot.file, spot.function) for spot in found], files, near)]
+
+
+_FILLS = frozenset("masked_fill masked_fill_ full full_like new_full fill_ where index_fill index_fill_".split())
+_BOUNDS = frozenset("min max torch.clamp torch.minimum torch.maximum np.minimum np.maximum".split())
+
+
+def ignored_index_of(point: Point | None) -> int:
+    """The ``ignore_index`` that a call of a loss function was given, as written there; torch's -100 if none is."""
+    node = locations.node_at(point) if point is not None else None
+    given = [k.value for k in node.keywords if k.arg == "ignore_index"] if isinstance(node, ast.Call) else []
+    value = _number(given[0]) if given else None
+    return -100 if value is None else value
+
+
+def ignored_label_lines(files: Iterable[str], index: int) -> tuple[Location, ...]:
+    """The lines that may have written the ignored index, those that fit equally well.
+
+    A write by position (``labels[:, :n] = -100``) fits better than one that picks its places by comparing
+    (``labels[ids == pad] = -100``) or keeps to a bound (``labels[:, :min(n, 9)] = -100``): those leave something.
+
+    Example:
+        >>> import linecache
+        >>> text = ["labels[ids == 0] = -100\\n", "labels[:, :9] = -100\\n"]
+        >>> linecache.cache["data.py"] = (1, None, text, "data.py")
+        >>> [spot.line for spot in ignored_label_lines(["/data.py"], -100)], [spot.line for spot in ignored_label_lines(["data.py"], -100)]
+        ([], [2])
+    """
+    found = [match for file in dict.fromkeys(files) for match in _writes(file, index)]
+    best = max((score for score, _ in found), default=0)
+    return tuple(spot for score, spot in found if score == best)
+
+
+def _writes(file: str, index: int) -> Iterator[tuple[int, Location]]:
+    named = {
+        target.id
+        for node, _ in syntax.statements(file)
+        if isinstance(node, ast.Assign) and _number(node.value) == index
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node, around in syntax.statements(file):
+        where = _places(node, index, named)
+        if where is None:
+            continue
+        parts = [x for part in where for x in ast.walk(part)]
+        bounded = any(isinstance(x, (ast.Name, ast.Attribute)) and ast.unparse(x) in _BOUNDS for x in parts)
+        picked = bounded or any(isinstance(x, ast.Compare) for x in parts)
+        yield (1 if picked else 2), locations.place(file, node, syntax.function_of(around))
+
+
+def _places(node: ast.AST, index: int, named: set[str]) -> list[ast.expr] | None:
+    """What says where a statement or expression writes the index; None if it does not write it."""
+
+    def is_it(value: ast.expr) -> bool:
+        words = value.id if isinstance(value, ast.Name) else value.attr if isinstance(value, ast.Attribute) else ""
+        return _number(value) == index or words in named or "ignore" in words.lower()
+
+    if isinstance(node, ast.Assign) and is_it(node.value):
+        slices = [target.slice for target in node.targets if isinstance(target, ast.Subscript)]
+        return slices or None
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        given = [*node.args, *(k.value for k in node.keywords if k.arg in ("value", "fill_value"))]
+        return given if name in _FILLS and any(is_it(value) for value in given) else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        lists = [side for side in (node.left, node.right) if isinstance(side, ast.List)]
+        return [node] if any(len(x.elts) == 1 and is_it(x.elts[0]) for x in lists) else None
+    return None
+
+
+def _number(value: ast.expr) -> int | None:
+    sign = -1 if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) else 1
+    inner = value.operand if isinstance(value, ast.UnaryOp) else value
+    given = inner.value if isinstance(inner, ast.Constant) else None
+    return sign * given if isinstance(given, int) and not isinstance(given, bool) else None
+
+
+def optimizer_line(
+    files: Iterable[str], kind: str, settings: Mapping[str, str], near: Iterable[str] = (), *, filtered: bool = False
+) -> Location | None:
+    """The call that most likely built an optimizer.
+
+    Args:
+        kind: its class.
+        settings: its defaults, as source code: a call that says otherwise is none.
+        near: qualified names of the step's functions: a call in a function that one was written in is more likely.
+        filtered: it lacks some parameters only: where those it was given are picked out on a line before
+            (``params = [p for n, p in ... if ...]``), that line.
+    """
+    around_step = {name.rpartition(".")[0] for name in near} - {""}
+    found = [
+        (score + (3 if function_of(around) in around_step else 0), call, around, file)
+        for file in files
+        for score, call, around in _building(file, kind, settings)
+    ]
+    if not found:
+        return None
+    _, call, around, file = max(found, key=lambda entry: entry[0])
+    picked = _picking(call, around) if filtered else None
+    return locations.place(file, picked if picked is not None else call, function_of(around))
+
+
+def _building(file: str, kind: str, settings: Mapping[str, str]) -> Iterator[tuple[float, ast.Call, Sequence[ast.AST]]]:
+    for node, around in statements(file):
+        if not isinstance(node, ast.Call):
+            continue
+        named = ast.unparse(node.func)
+        exact = named.rpartition(".")[2] == kind
+        likely = re.search("optim", named, re.I) and any("parameters()" in ast.unparse(arg) for arg in node.args)
+        looked_up = not exact and not likely and bool(node.args) and _is_looked_up(node.func, around)
+        if not exact and not likely and not looked_up:
+            continue
+        told = {k.arg: _plain(k.value) for k in node.keywords if k.arg in settings and _plain(k.value)}
+        agreeing = sum(1 if settings[key] == value else -10 for key, value in told.items() if key)
+        yield agreeing + (5 if exact else -0.5 if looked_up else 0), node, around
+
+
+def _is_looked_up(function: ast.expr, around: Sequence[ast.AST]) -> bool:
+    """Whether the class is chosen by name: ``getattr(torch.optim, name)(...)``, ``OPTIMIZERS[name](...)``."""
+    inside = [outer for outer in around if isinstance(outer, FUNCTIONS)]
+    if isinstance(function, ast.Name) and inside:
+        given = [n for n in ast.walk(inside[-1]) if isinstance(n, ast.Assign)]
+        values = [n.value for n in given if any(isinstance(t, ast.Name) and t.id == function.id for t in n.targets)]
+        return any(_is_looked_up(value, ()) for value in values)
+    by_name = isinstance(function, ast.Subscript) or (
+        isinstance(function, ast.Call) and ast.unparse(function.func) == "getattr"
+    )
+    return by_name and re.search("optim", ast.unparse(function), re.I) is not None
+
+
+def _plain(value: ast.expr) -> str:
+    """A value that is written out, as Python shows it; ``""`` for any other."""
+    try:
+        return repr(ast.literal_eval(value))
+    except ValueError:
+        return ""
+
+
+def _picking(call: ast.Call, around: Sequence[Any]) -> ast.expr | None:
+    """The expression that picks out the parameters, if it stands on a line of its own in the same function."""
+    given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "params"), None)
+    inside = [outer for outer in around if isinstance(outer, FUNCTIONS)]
+    if not isinstance(given, ast.Name) or not inside:
+        return None
+    for node in ast.walk(inside[-1]):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == given.id for t in targets):
+            if _picks(node.value):
+                return node.value
+    return None
+
+
+def _picks(value: ast.expr) -> bool:
+    """Whether an expression leaves parameters out: by a condition other than ``requires_grad``, or by naming parts."""
+    conditions = [test for node in ast.walk(value) if isinstance(node, ast.comprehension) for test in node.ifs]
+    calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
+    conditions += [node.args[0] for node in calls if ast.unparse(node.func) == "filter" and node.args]
+    if any("requires_grad" not in ast.unparse(test) for test in conditions):
+        return True
+    asked = [
+        node.func.value for node in calls if isinstance(node.func, ast.Attribute) and "parameters" in node.func.attr
+    ]
+    return bool(asked) and all(isinstance(owner, ast.Attribute) for owner in asked)
+
+
+def matches_no_name(files: Iterable[str], function: str, names: Iterable[str]) -> Location | None:
+    """The call that hands a function a text to look for in names, where no name holds it.
+
+    Args:
+        function: name of the function that chooses by name, such as ``convert(model, part)``.
+        names: of everything in the model.
+
+    Returns:
+        None unless there is just one such call.
+    """
+    files, told = tuple(files), " ".join(names)
+    asked = {key for file in files for key in _looked_for(file, function)}
+    found = []
+    for file in files:
+        for node, around in statements(file):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == function:
+                given = [*enumerate(node.args), *((k.arg, k.value) for k in node.keywords)]
+                texts = [v.value for key, v in given if key in asked and isinstance(v, ast.Constant)]
+                if any(isinstance(text, str) and text and text not in told for text in texts):
+                    found.append(locations.place(file, node, function_of(around)))
+    return found[0] if len(found) == 1 else None
+
+
+def _looked_for(file: str, function: str) -> Iterator[int | str]:
+    """Name and position of each parameter of a function that it looks for in something: ``if part in name``."""
+    for node, _ in statements(file):
+        if isinstance(node, FUNCTIONS) and node.name == function:
+            tests = [x.left for x in ast.walk(node) if isinstance(x, ast.Compare) and isinstance(x.ops[0], ast.In)]
+            sought = {x.id for x in tests if isinstance(x, ast.Name)}
+            for position, argument in enumerate(node.args.args):
+                if argument.arg in sought:
+                    yield from (position, argument.arg)

@@ -1,0 +1,157 @@
+"""A syntax tree of the user's source: what stands in it, by which names, and in which function."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gradkit.source import locations
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@functools.lru_cache(maxsize=64)
+def named(tree: ast.Module) -> dict[str, list[Any]]:
+    """The functions of a file, by name."""
+    found: dict[str, list[Any]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, FUNCTIONS):
+            found.setdefault(node.name, []).append(node)
+    return found
+
+
+def parameters(function: Function) -> list[str]:
+    """The names of what a function may be given.
+
+    Example:
+        >>> parameters(ast.parse("def forward(self, x, *rest, image=None): ...").body[0])
+        ['self', 'x', 'image']
+    """
+    given = function.args
+    return [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+
+
+def looked_up(value: ast.expr | None) -> tuple[ast.expr | None, str]:
+    """The mapping and the key of ``batch.get("image")``, ``batch.pop("image", None)`` or ``batch["image"]``.
+
+    Example:
+        >>> mapping, key = looked_up(ast.parse("batch.get('image')", mode="eval").body)
+        >>> ast.unparse(mapping), key
+        ('batch', 'image')
+    """
+    mapping: ast.expr | None = None
+    key: ast.expr | None = None
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("get", "pop"):
+        mapping, key = value.func.value, value.args[0] if value.args else None
+    elif isinstance(value, ast.Subscript):
+        mapping, key = value.value, value.slice
+    return (mapping, key.value) if isinstance(key, ast.Constant) and isinstance(key.value, str) else (None, "")
+
+
+def stores(function: Function, name: str, line: int) -> list[ast.Name]:
+    """Where a name is given a value in a function, above a line."""
+    names = (node for node in ast.walk(function) if isinstance(node, ast.Name) and node.lineno < line)
+    return [node for node in names if node.id == name and isinstance(node.ctx, ast.Store)]
+
+
+def assigned(function: Function, name: str, line: int) -> ast.expr | None:
+    """What a name is given in a function above a line, if that happens once."""
+    given = stores(function, name, line)
+    found = [value for node in ast.walk(function) for target, value in pairs(node) if target in given]
+    return found[0] if len(found) == len(given) == 1 else None
+
+
+def _name_of(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def pairs(statement: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """The targets of an assignment, each with what it is given; ``a, b = x, y`` is taken apart.
+
+    Example:
+        >>> [(ast.unparse(a), ast.unparse(b)) for a, b in pairs(ast.parse("a, b = c = x, y").body[0])]
+        [('a', 'x'), ('b', 'y'), ('c', '(x, y)')]
+    """
+    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        return [(statement.target, statement.value)]
+    found: list[tuple[ast.expr, ast.expr]] = []
+    for target in statement.targets if isinstance(statement, ast.Assign) else ():
+        value = statement.value  # type: ignore[attr-defined]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            found += zip(target.elts, value.elts, strict=True)
+        else:
+            found.append((target, value))
+    return found
+
+
+def function_of(around: Sequence[ast.AST]) -> str:
+    """The qualified name of the function that the innermost of some statements stand in."""
+    return ".".join(a.name for a in around if isinstance(a, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def _is_with(outer: ast.AST, node: ast.AST) -> bool:
+    return isinstance(outer, ast.With) and any(item.context_expr is node for item in outer.items)
+
+
+def statements(file: str) -> Iterator[tuple[ast.AST, list[Any]]]:
+    """Every node of a file with the statements around it, outermost first."""
+    tree = locations.tree_of(file)
+    todo: list[tuple[ast.AST, list[Any]]] = [(tree, [])] if tree is not None else []
+    while todo:
+        node, around = todo.pop()
+        yield node, around
+        inner = [*around, node] if isinstance(node, ast.stmt) else around
+        todo.extend((child, inner) for child in reversed(list(ast.iter_child_nodes(node))))
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def same(node: ast.AST | None, other: ast.AST) -> bool:
+    """Whether two nodes, of trees that were parsed apart, stand in the same place."""
+    places = [
+        (type(x), *(getattr(x, f, None) for f in ("lineno", "col_offset", "end_col_offset"))) for x in (node, other)
+    ]
+    return node is not None and places[0] == places[1]
+
+
+class Tree:
+    """A syntax tree, walked.
+
+    Attributes:
+        nodes: every node, outer ones before what is in them.
+
+    Example:
+        >>> tree = Tree(ast.parse("def f():\\n    return g(1)"))
+        >>> [type(node).__name__ for node in tree.inside(tree.nodes[-1])]
+        ['Module', 'FunctionDef', 'Return', 'Call']
+        >>> tree.function(tree.nodes[-1]).name
+        'f'
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.nodes: list[Any] = [tree]
+        self._parents: dict[int, ast.AST] = {}
+        self._functions: dict[int, Any] = {}
+        for node in self.nodes:  # it grows on the way
+            function = node if isinstance(node, FUNCTIONS) else self._functions.get(id(node))
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, (ast.expr_context, ast.operator)):
+                    continue  # shared between nodes, and of no interest
+                self._parents[id(child)] = node
+                self._functions[id(child)] = function
+                self.nodes.append(child)
+
+    def inside(self, node: ast.AST) -> list[Any]:
+        """The nodes that a node is inside of, outermost first."""
+        found: list[Any] = []
+        while (outer := self._parents.get(id(node))) is not None:
+            found.append(outer)
+            node = outer
+        return found[::-1]
+
+    def function(self, node: ast.AST) -> Any:
+        """The innermost function that a node is inside of, None if it is in none."""
+        return self._functions.get(id(node))

@@ -1,0 +1,169 @@
+"""Which of autograd's errors was raised, where, and which calls used a history that was freed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from types import CodeType, TracebackType
+
+from torch.autograd import function, graph
+from torch.utils import hooks
+
+from gradkit.core import introspection
+from gradkit.core.trace import Call, Chain, Trace
+from gradkit.source import frames
+
+
+def raised_from(error: BaseException | None) -> list[BaseException]:
+    """An exception and those that it was raised from."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
+def stale_histories(trace: Trace, mishap: AutogradError) -> tuple[tuple[Call, int], ...]:
+    """The calls that should have let a value's history go, with the number of that value.
+
+    They are those on the way to the loss that use a value whose history is older than the step, or was freed in it. But
+    where an optimizer has stepped since, and trains nothing of what made the value, the earlier loss had no business
+    with it: then they are those that used the value on the way to that one.
+    """
+    found = _late(trace, mishap.freed)
+    early = [
+        (call, number)
+        for number in dict.fromkeys(number for _, number in found)
+        if mishap.trained and not mishap.trained & {trace.values[one].parameter for one in trace.sources([number])}
+        for call in trace.calls
+        if call.index in mishap.freed and number in call.inputs
+    ]
+    moved = {number for _, number in early}
+    return tuple(sorted([*early, *(one for one in found if one[1] not in moved)], key=lambda one: one[0].index))
+
+
+def _late(trace: Trace, freed: frozenset[int]) -> list[tuple[Call, int]]:
+    live, found = {trace.loss}, []
+    for call in reversed(trace.calls):
+        if call.index in freed or not call.grad_on or not live.intersection(call.outputs):
+            continue
+        for number in call.inputs:
+            value = trace.values[number]
+            if value.parameter or value.leaf or not value.requires_grad:
+                continue
+            if value.past or value.maker in freed:
+                found.append((call, number))
+            else:
+                live.add(number)
+    return found
+
+
+TWICE, OVERWRITTEN, LEAF_WRITTEN, VIEW_WRITTEN = "twice", "overwritten", "leaf_written", "view_written"
+UNUSED, NOT_ASKED, MANY_ELEMENTS, NO_DERIVATIVE = "unused", "not_asked", "many_elements", "no_derivative"
+SCALER, REDUCTION, READY_TWICE, INFERENCE = "scaler", "reduction", "ready_twice", "inference"
+BAD_GRADIENT, HOOK_REFUSED, NOT_A_LEAF, NUMPY_REFUSED = "bad_gradient", "hook_refused", "not_a_leaf", "numpy_refused"
+EVAL_ONLY, INTEGER_FLAG, NO_HISTORY, HOOK_RESULT = "eval_only", "integer_flag", "no_history", "hook_result"
+IN_FUNCTION, IN_HOOK = "function", "hook"
+
+_KINDS: tuple[tuple[str, str], ...] = (
+    (TWICE, r"backward through the graph a second time"),
+    (OVERWRITTEN, r"has been modified by an inplace operation"),
+    (VIEW_WRITTEN, r"is a view.*being modified inplace|view was created (in|inside)|views?,? .*modified inplace"),
+    (LEAF_WRITTEN, r"leaf Variable that requires grad"),
+    (UNUSED, r"appears to not have been used in the graph"),
+    (NOT_ASKED, r"differentiated Tensors? (at index \d+ )?does not require grad"),
+    (NO_HISTORY, r"does not require grad and does not have a grad_fn"),
+    (MANY_ELEMENTS, r"can be implicitly created only for scalar outputs"),
+    (NO_DERIVATIVE, r"[Dd]erivative for .* is not implemented|not implemented the derivative"),
+    (SCALER, r"unscale FP16 gradients|No inf checks were recorded|unscale_\(\) has already been called"),
+    (SCALER, r"step\(\) has already been called since the last update|unscale_\(\) is being called after step"),
+    (SCALER, r"No scale factor|Attempted (unscale_|step|update) but _scale is None|_scale is None"),
+    (REDUCTION, r"finished reduction in the prior iteration"),
+    (READY_TWICE, r"mark a variable ready only once"),
+    (INFERENCE, r"[Ii]nference tensor"),
+    (HOOK_RESULT, r"hook '.*' has changed the (size|type)|but hook returned|grad hooks should return None"),
+    (HOOK_RESULT, r"hook returned an invalid number"),
+    (HOOK_RESULT, r"Backward hook for Modules .* return None"),
+    (BAD_GRADIENT, r"returned an (incorrect number of gradients|invalid gradient)|hook .*(changed|wrong)"),
+    (HOOK_REFUSED, r"register a (post accumulate grad )?hook on|BackwardHookFunctionBackward"),
+    (NOT_A_LEAF, r"requires_grad flags of leaf|optimize a non-leaf"),
+    (NUMPY_REFUSED, r"numpy\(\) on Tensor that requires grad"),
+    (EVAL_ONLY, r"RNN backward .* training mode"),
+    (INTEGER_FLAG, r"floating point (and complex )?dtype can require gradients"),
+)  # fmt: skip
+
+_FUNCTION: tuple[CodeType, ...] = (function.BackwardCFunction.apply.__code__,)
+_HOOK_FILES = (hooks.__file__, graph.__file__)
+
+
+@dataclass(frozen=True)
+class AutogradError:
+    """An error of autograd's.
+
+    Attributes:
+        kind: one of this module's constants; ``""`` for any other error inside a custom Function's backward or a hook.
+        message: its words.
+        chain: the user's frames when it was raised, innermost first.
+        inside: ``"function"`` in the backward of a custom Function, ``"hook"`` in a hook, else ``""``.
+        in_step: the step raised it, not the backward that was run on what it returned.
+        asked: number of the value that a gradient was asked of, -1 if not known.
+        inputs: numbers of the values for which it was asked (``torch.autograd.grad``).
+        freeing: the user's frames at each backward of the step's own that freed its graph, and the calls it freed.
+        trained: parameters in the hands of an optimizer that stepped before.
+    """
+
+    kind: str
+    message: str
+    chain: Chain
+    inside: str = ""
+    in_step: bool = False
+    asked: int = -1
+    inputs: tuple[int, ...] = ()
+    freeing: tuple[tuple[Chain, frozenset[int]], ...] = ()
+    trained: frozenset[str] = frozenset()
+
+    @property
+    def freed(self) -> frozenset[int]:
+        """Every call whose history was freed."""
+        return frozenset().union(*(calls for _, calls in self.freeing))
+
+
+def classify(
+    error: BaseException, *, in_step: bool = False, asked: int = -1, inputs: tuple[int, ...] = ()
+) -> AutogradError | None:
+    """The mishap behind an exception, looking through what it was raised from; None if autograd has no part in it.
+
+    Example:
+        >>> import torch
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> try: (x * x).backward()
+        ... except RuntimeError as error: print(classify(error).kind)
+        many_elements
+    """
+    for one in raised_from(error):
+        message = introspection.text(one) or type(one).__name__
+        kind = next((kind for kind, pattern in _KINDS if re.search(pattern, message, re.S)), "")
+        chain, inside = _where(one.__traceback__)
+        if (isinstance(one, (RuntimeError, AssertionError, ValueError, TypeError)) and kind) or inside:
+            return AutogradError(kind, message, chain, inside, in_step, asked, inputs)
+    return None
+
+
+def _where(trace: TracebackType | None) -> tuple[Chain, str]:
+    """The user's frames, innermost first, and whether they were called by autograd itself."""
+    found: list[tuple[CodeType, int]] = []
+    inside, before = "", None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if frames.is_user_file(code.co_filename):
+            if before in _FUNCTION:
+                inside = IN_FUNCTION
+            elif not inside and before is not None and _calls_hooks(before):
+                inside = IN_HOOK
+            found.append((code, trace.tb_lasti))
+        before, trace = code, trace.tb_next
+    return tuple(reversed(found)), inside
+
+
+def _calls_hooks(code: CodeType) -> bool:
+    return code.co_filename in _HOOK_FILES

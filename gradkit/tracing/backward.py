@@ -1,0 +1,436 @@
+"""The backward of a run, watched: which parameters it really reaches, and the backwards that a step makes itself.
+
+``torch.autograd.backward``, which ``Tensor.backward`` ends in as well, is replaced while the step runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from gradkit.core import attempts, introspection, patches
+from gradkit.core.tensors import has_no_numbers
+from gradkit.core.trace import Chain
+from gradkit.source import faults, frames
+from gradkit.source.faults import on_behalf
+from gradkit.state.preserve import TENSOR_HOOKS, Preserved, grad_of
+from gradkit.tracing import autograd_errors, ranks
+from gradkit.tracing.autograd_errors import AutogradError
+from gradkit.tracing.autograd_graph import AutogradGraph, graph_behind, leaf_of, walk_graph
+from gradkit.tracing.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a backward pass did.
+
+    Attributes:
+        norms: 2-norm of the gradient of each parameter that got one, by name; None on the meta device, and for a
+            parameter that is connected where backward raised before it got there.
+        runs: whether ``loss.backward()`` has something to start from.
+        error: what it raised, ``""`` if nothing.
+        elements: number of elements of the loss; 1 for a scalar.
+        mishap: that error, if it is one of autograd's or was raised inside a custom Function's backward or a hook.
+        emptied: parameters that got a gradient and have none any more after the backward.
+        warned: warnings that a backward of the user's own raises as errors where it is run under the same filters.
+    """
+
+    norms: dict[str, float | None] = field(default_factory=dict)
+    runs: bool = False
+    error: str = ""
+    elements: int = 1
+    mishap: AutogradError | None = None
+    emptied: frozenset[str] = frozenset()
+    warned: tuple[str, ...] = ()
+
+
+@on_behalf
+def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reached:
+    """Run a real backward from ``loss`` and see where gradients arrive; every ``.grad`` is taken away again.
+
+    A loss with several elements starts from ones, as ``loss.sum()`` would.
+
+    Args:
+        since: autograd's sequence number when the step began. Where the graph reaches further back, into something that
+            the user holds, it is not freed.
+
+    Example:
+        >>> model = torch.nn.Linear(2, 1)
+        >>> with Preserved(model) as preserved:
+        ...     sorted(backward(model(torch.ones(1, 2)).sum(), preserved).norms)
+        ['bias', 'weight']
+    """
+    if not loss.requires_grad:
+        return Reached(elements=loss.numel())
+    for one in leaves_of(loss):
+        preserved.leaf(one)
+    preserved.clear_grads()
+    ranks.meet_ranks()
+    with attempts.lifted() as warned, torch.enable_grad(), arrivals(preserved) as arrived:
+        error, mishap = "", None
+        try:
+            start = None if loss.numel() == 1 else torch.ones_like(loss)
+            loss.backward(start, retain_graph=_older(loss, since))  # type: ignore[no-untyped-call]
+        except Exception as raised:  # a hook or a custom Function may raise anything
+            if faults.is_ours(raised):
+                raise
+            error, mishap = introspection.text(raised) or type(raised).__name__, autograd_errors.classify(raised)
+    held = norms(preserved.parameters)
+    found, emptied = {**arrived, **held}, arrived.keys() - held.keys()
+    if error:
+        behind = {id(one) for one in leaves_of(loss)}
+        found = {name: found.get(name) for name, p in preserved.parameters.items() if name in found or id(p) in behind}
+    preserved.clear_grads()
+    return Reached(found, True, error, loss.numel(), mishap, frozenset(emptied), tuple(warned))
+
+
+def _older(loss: torch.Tensor, since: int) -> bool:
+    return any(node._sequence_nr() < since for node in nodes_of(loss) if leaf_of(node) is None)
+
+
+@contextlib.contextmanager
+def arrivals(preserved: Preserved) -> Iterator[dict[str, float | None]]:
+    """Gradients that arrive while the block runs, of parameters whose hooks use them up at once.
+
+    An optimizer that steps in a ``register_post_accumulate_grad_hook``, or in a hook of the parameter that comes next,
+    leaves no ``.grad`` behind to be looked at.
+    """
+    found: dict[str, float | None] = {}
+    handles = []
+    for name, parameter in preserved.parameters.items():
+        if parameter.requires_grad and any(getattr(parameter, table, None) for table in TENSOR_HOOKS):
+            preserved.before_write(parameter)
+            handles.append(parameter.register_hook(partial(_arrived, found, name)))  # type: ignore[no-untyped-call]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _arrived(found: dict[str, float | None], name: str, grad: torch.Tensor) -> None:
+    found[name] = _norm(grad)
+
+
+def norms(parameters: Mapping[str, torch.Tensor]) -> dict[str, float | None]:
+    """The 2-norm of every gradient that these parameters hold now."""
+    held = {name: grad_of(parameter) for name, parameter in parameters.items()}
+    return {name: _norm(grad) for name, grad in held.items() if grad is not None}
+
+
+def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
+    """Every leaf tensor in the autograd graph behind ``loss``."""
+    return [found for node in nodes_of(loss) if (found := leaf_of(node)) is not None]
+
+
+def nodes_of(loss: torch.Tensor) -> list[Any]:
+    """Every node of the autograd graph behind ``loss``."""
+    return walk_graph([loss.grad_fn])[0] if loss.grad_fn is not None else []
+
+
+def not_finite(norms: dict[str, float | None], names: Iterable[str]) -> tuple[str, ...]:
+    """Of the named parameters, those whose gradient holds nan or inf."""
+    return tuple(n for n in names if (norm := norms.get(n)) is not None and not math.isfinite(norm))
+
+
+def first_not_finite(loss: torch.Tensor, preserved: Preserved) -> int:
+    """Run a backward and find the first node that was handed finite gradients and handed on nan or inf.
+
+    Returns:
+        Its sequence number in autograd's count, -1 if there is none.
+    """
+    found: list[int] = []
+
+    def watch(node: Any, handed_on: Any, handed: Any) -> None:
+        if not found and _finite(handed) and not _finite(handed_on):
+            found.append(node._sequence_nr())
+
+    with watched(loss, watch):
+        backward(loss, preserved)
+    return found[0] if found else -1
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A node of a custom Function that was handed a gradient and handed none on.
+
+    Attributes:
+        name: the Function's name.
+        code: of its ``backward``.
+        position: which of the inputs of ``apply`` gets none, among those that are tensors.
+        parameters: those behind that input.
+        zeros: it gets a gradient of nothing but zeros.
+    """
+
+    name: str
+    code: CodeType
+    position: int
+    parameters: tuple[str, ...]
+    zeros: bool = False
+
+
+def dropped(loss: torch.Tensor, preserved: Preserved) -> tuple[Dropped, ...]:
+    """Run a backward and find the custom Functions that let a gradient end."""
+    found: dict[tuple[int, int], Any] = {}
+
+    def watch(node: Any, handed_on: Any, handed: Any) -> None:
+        if getattr(node, "_forward_cls", None) is None or not any(g is not None for g in handed):
+            return
+        for position, ((parent, _), grad) in enumerate(zip(node.next_functions, handed_on, strict=False)):
+            if parent is not None and (grad is None or (_all_zero([grad]) and not _all_zero(handed))):
+                found[(id(node), position)] = (node._forward_cls, parent, grad is not None)  # noqa: SLF001
+
+    with watched(loss, watch):
+        backward(loss, preserved)
+    names = {id(p): name for name, p in reversed(list(preserved.parameters.items()))}
+    made = []
+    for (_, position), (cls, parent, zeros) in found.items():
+        leaves = [one for node in walk_graph([parent])[0] if (one := leaf_of(node)) is not None]
+        behind = tuple(names[id(one)] for one in leaves if id(one) in names)
+        code = getattr(cls.backward, "__code__", None)
+        if behind and code is not None:
+            made.append(Dropped(cls.__name__, code, position, behind, zeros))
+    return tuple(made)
+
+
+@contextlib.contextmanager
+def watched(loss: torch.Tensor, watch: Callable[[Any, Any, Any], None]) -> Iterator[None]:
+    """While the block runs, ``watch(node, handed_on, handed)`` is called for every node that backward comes to."""
+    nodes = [node for node in nodes_of(loss) if leaf_of(node) is None]
+    handles = [node.register_hook(partial(watch, node)) for node in nodes]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _all_zero(grads: Any) -> bool:
+    strided = [g for g in grads if is_strided(g) and not has_no_numbers(g)]
+    return bool(strided) and not any(bool(g.any()) for g in strided)
+
+
+def _finite(grads: Any) -> bool:
+    return all(bool(torch.isfinite(g).all()) for g in grads if is_strided(g))
+
+
+def is_strided(grad: Any) -> bool:
+    """Whether something is a tensor whose numbers can be looked at one by one: not sparse, not nested.
+
+    Example:
+        >>> is_strided(torch.ones(2)), is_strided(torch.ones(2).to_sparse()), is_strided(None)
+        (True, False, False)
+    """
+    return isinstance(grad, torch.Tensor) and grad.layout is torch.strided and not grad.is_nested
+
+
+_SMALLEST = 1e-10  # below, float32 loses the squares of much of what there is
+
+
+def _norm(grad: torch.Tensor) -> float | None:
+    """The 2-norm; the largest element where squares would overflow; nan or inf only if the gradient holds such."""
+    if has_no_numbers(grad) or grad.is_nested:
+        return None
+    values = grad.detach().coalesce().values() if grad.layout is torch.sparse_coo else grad.detach()
+    if values.dim() > 1 and values.is_floating_point() and values.dtype is not torch.float64:
+        # A copy in float64 of a large embedding's gradient takes twice its memory, and longer than a forward.
+        rows = torch.linalg.vector_norm(values, dim=-1, dtype=torch.float32)
+        norm = float(torch.linalg.vector_norm(rows if rows.device.type == "mps" else rows.double()))
+        if _SMALLEST <= norm < math.inf:
+            return norm
+    exact = values.device.type != "mps"  # Apple's GPUs have no float64
+    wide = values.to(torch.complex128 if values.is_complex() else torch.float64) if exact else values.float()
+    norm = float(torch.linalg.vector_norm(wide))
+    return norm if math.isfinite(norm) or not wide.numel() else float(wide.abs().max())
+
+
+MOST_WALKS = 200  # a Hessian asks for thousands of gradients
+
+
+@dataclass(frozen=True)
+class OwnBackward:
+    """One of them: on which value, with which graph, and what was reached by then."""
+
+    number: int
+    graph: AutogradGraph
+    reached: Reached
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A walk back: from which value (-1: ``autograd.grad``), over which nodes, whether it frees them, and where.
+
+    ``inputs``: the values whose gradient was asked for by name.
+    """
+
+    number: int
+    sequences: frozenset[int]
+    freed: bool
+    chain: Chain
+    inputs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A gradient that was asked for and not given: the error, the tensor it was asked of, and for which values.
+
+    ``refused``: the tensor has no history at all, so that nothing was tried.
+    """
+
+    error: BaseException
+    tensor: torch.Tensor | None
+    inputs: tuple[int, ...] = ()
+    refused: bool = False
+
+
+class OwnBackwards:
+    """Hears every backward of a run.
+
+    Args:
+        ledger: numbers the tensors of the run.
+        parameters: the model's, by name.
+        stop: the code object at which the user's frames end.
+        preserved: remembers the ``.grad`` of every leaf before it is filled; None if nothing is to be put back.
+
+    Attributes:
+        reached: the norm of every gradient that any of them handed to a parameter.
+        passes: every walk back through the graph, in order.
+        threads: those that are heard; its user adds those that the step starts.
+    """
+
+    def __init__(
+        self, ledger: Ledger, parameters: Mapping[str, torch.Tensor], stop: CodeType, preserved: Preserved | None = None
+    ) -> None:
+        self._stop = stop
+        self.reached: dict[str, float | None] = {}
+        self._ledger, self._parameters, self._preserved = ledger, parameters, preserved
+        self._found: dict[int, OwnBackward] = {}
+        self._asked: Asked | None = None
+        self.passes: list[Pass] = []
+        self.heard: Callable[[list[torch.Tensor], FrameType], None] = lambda losses, frame: None
+        self.threads: set[int] = set()
+        self._patched = patches.undone()
+
+    def __enter__(self) -> OwnBackwards:
+        self._thread = threading.get_ident()
+        self.threads.add(self._thread)
+        self._original: Callable[..., None] = torch.autograd.backward
+        self._patched.__enter__()
+        patches.replace(torch.autograd, "backward", self._backward)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._patched.__exit__(*error)
+
+    def of(self, number: int | None, sequence: int = -1) -> OwnBackward | None:
+        """The step's own backward of a value, or the last one that walked over the node ``sequence``.
+
+        Args:
+            number: of the value that the step returned; None takes the last backward of all.
+        """
+        if number is None:
+            own = next(reversed(self._found.values()), None)
+        else:
+            over = (one.number for one in reversed(self.passes) if sequence in one.sequences and one.number >= 0)
+            own = self._found.get(number) or self._found.get(next(over, -1))
+        return None if own is None else replace(own, reached=replace(own.reached, norms=dict(self.reached)))
+
+    def freeing(self, index_at: Callable[[int], int]) -> tuple[tuple[Chain, frozenset[int]], ...]:
+        """Each backward that freed its graph: the user's frames, and the calls that it freed.
+
+        Args:
+            index_at: tells the call that made a node of autograd's, by its sequence number; -1 for none.
+        """
+        return tuple((one.chain, frozenset(map(index_at, one.sequences)) - {-1}) for one in self.passes if one.freed)
+
+    def asked(self, error: BaseException) -> Asked | None:
+        """What ``error`` came from, if a gradient was asked for."""
+        asked, self._asked = self._asked, None
+        return asked if asked is not None and asked.error in autograd_errors.raised_from(error) else None
+
+    @on_behalf
+    def grad(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Carry out ``torch.autograd.grad``."""
+        outputs = _tensors(args[0] if args else kwargs["outputs"])
+        if outputs and not outputs[0].requires_grad:
+            return self._refuse(func, outputs[0], args, kwargs)
+        few = len(self.passes) < MOST_WALKS
+        behind = _sequences(outputs) if few else frozenset()
+        inputs = tuple(map(self._ledger.use, _tensors(args[1] if len(args) > 1 else kwargs.get("inputs", ()))))
+        walked = Pass(-1, behind, not _keeps(args[3:5], kwargs), frames.chain(sys._getframe(1), self._stop), inputs)
+        try:
+            result = func(*args, **kwargs)
+        except Exception as error:
+            self._asked = Asked(error, outputs[0] if outputs else None, inputs)
+            raise
+        self.passes.append(walked)
+        return result
+
+    @on_behalf
+    def _backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
+        losses = _tensors(tensors)
+        if not losses or threading.get_ident() not in self.threads:
+            self._original(tensors, *args, **kwargs)
+            return
+        loss = next((x for x in losses if x.requires_grad), losses[0])
+        if not loss.requires_grad:
+            self._refuse(self._original, loss, (tensors, *args), kwargs)
+        self.heard(losses, sys._getframe(1))
+        number, drawn = self._ledger.use(loss), graph_behind(losses, self._parameters)
+        with contextlib.ExitStack() as stack:
+            arrived: dict[str, float | None] = {}
+            if self._preserved is not None:
+                for leaf in (leaf for one in losses for leaf in leaves_of(one)):
+                    self._preserved.leaf(leaf)
+                self._preserved.clear_grads(only_old=True)
+                arrived = stack.enter_context(arrivals(self._preserved))
+            try:
+                self._original(tensors, *args, **kwargs)
+            except Exception as error:
+                self._asked = Asked(error, loss)
+                raise
+        mine = threading.get_ident() == self._thread  # autograd counts its nodes in each thread anew
+        behind = frozenset(node.sequence for node in drawn.nodes if not node.leaf and mine)
+        chain = frames.chain(sys._getframe(1), self._stop)
+        self.passes.append(Pass(number, behind, not _keeps(args[1:3], kwargs), chain))
+        held = norms(self._parameters)
+        self.reached.update({**arrived, **held})
+        reached = Reached(dict(self.reached), True, "", loss.numel(), emptied=frozenset(arrived.keys() - held.keys()))
+        self._found.pop(number, None)
+        self._found[number] = OwnBackward(number, drawn, reached)
+
+    @on_behalf
+    def _refuse(self, func: Callable[..., Any], loss: torch.Tensor, args: Any, kwargs: Any) -> Any:
+        """Let torch raise what it raises where nothing requires grad, and remember what it was asked of."""
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            self._asked = Asked(error, loss, refused=True)
+            raise
+
+
+def _tensors(given: Any) -> list[torch.Tensor]:
+    """The tensors among what a gradient is asked of; edges of the graph, which name no tensor, are left out."""
+    if isinstance(given, torch.Tensor):
+        return [given]
+    many = given.values() if isinstance(given, dict) else given
+    return [x for x in many if isinstance(x, torch.Tensor)]
+
+
+def _keeps(given: Any, named: Any) -> bool:
+    """Whether ``retain_graph`` or ``create_graph`` keeps the graph: ``given`` holds them by position."""
+    retain, create = [*given, None, None][:2]
+    return bool(retain or create or named.get("retain_graph") or named.get("create_graph"))
+
+
+def _sequences(outputs: list[torch.Tensor]) -> frozenset[int]:
+    return frozenset(n._sequence_nr() for one in outputs for n in nodes_of(one) if leaf_of(n) is None)

@@ -1,0 +1,184 @@
+"""What may be changed or watched while a step runs again: the points at which a tracer asks, and who is asked.
+
+An experiment subclasses ``Intervention`` and overrides the points that it needs. A tracer without interventions asks
+nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from gradkit.core.trace import Chain
+from gradkit.source import faults, frames
+from gradkit.tracing.ledger import Ledger
+
+Instead = tuple[Any, Any, Any]
+
+
+class Moment:
+    """Where a run stands; hold it no longer than the point lasts.
+
+    Attributes:
+        index: the number of calls that were recorded so far, which is the index of the one under way.
+        ledger: numbers the tensors of the run.
+    """
+
+    __slots__ = ("_frame", "_stop", "index", "ledger")
+
+    def __init__(self, frame: FrameType | None, stop: CodeType, index: int, ledger: Ledger) -> None:
+        self._frame, self._stop, self.index, self.ledger = frame, stop, index, ledger
+
+    def chain(self) -> Chain:
+        """The user's frames, innermost first."""
+        return frames.chain(self._frame, self._stop)
+
+
+class Intervention:
+    """One thing that is changed, or watched, while a step runs. As it stands here it changes nothing.
+
+    Attributes:
+        skip: keys of the switches of grad mode that are not to be carried out.
+
+    Example:
+        >>> from gradkit.tracing.tracer import Tracer
+        >>> class Doubling(Intervention):
+        ...     def after_call(self, moment, name, inputs, given, result):
+        ...         return result * 2 if name == "square" else result
+        >>> step = lambda: torch.tensor(3.0).square()
+        >>> Tracer(torch.nn.Linear(1, 1), interventions=[Doubling()]).run(step)
+        tensor(18.)
+    """
+
+    skip: frozenset[Any] = frozenset()
+
+    def during(self) -> contextlib.AbstractContextManager[object]:
+        """Held around the run and around the backward of what it returned."""
+        return contextlib.nullcontext()
+
+    def during_step(self) -> contextlib.AbstractContextManager[object]:
+        """Held around the run alone, outside of all that listens to it."""
+        return contextlib.nullcontext()
+
+    def before_write(self, moment: Moment, name: str, targets: Sequence[Any]) -> None:
+        """The call ``name`` may write into ``targets``, if those are tensors at all."""
+
+    def before_call(self, moment: Moment, func: Any, args: Any, kwargs: Any) -> Instead:
+        """What is to be called instead of ``func(*args, **kwargs)``."""
+        return func, args, kwargs
+
+    def after_call(self, moment: Moment, name: str, inputs: tuple[int, ...], given: Sequence[Any], result: Any) -> Any:
+        """What the step gets to see of a call's result.
+
+        Args:
+            inputs: numbers of the values that the call makes use of.
+            given: all tensors, and numbers or arrays with origins, among its arguments.
+        """
+        return result
+
+    def may_set(self, name: str, tensor: torch.Tensor) -> bool:
+        """Whether a property is to be set: ``name`` is ``"requires_grad="`` or ``"grad="``, for example."""
+        return True
+
+    def after_collective(self, moment: Moment, name: str, targets: Sequence[torch.Tensor], read: Sequence[Any]) -> None:
+        """A collective of ``torch.distributed`` has filled ``targets`` from ``read``."""
+
+    def parameter_made(self, moment: Moment, name: str, made: torch.Tensor, data: torch.Tensor) -> None:
+        """A Parameter or Variable was made of ``data``; ``name`` as ``births`` has it."""
+
+    def recorded(self, name: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+        """A call was entered into the record, with the numbers of what went in and out."""
+
+
+class Together(Intervention):
+    """Several interventions as one: each is asked in turn, and changes what those before it have left.
+
+    Attributes:
+        faults: what they raised themselves.
+    """
+
+    def __init__(self, parts: Sequence[Intervention]) -> None:
+        self._parts = tuple(parts)
+        self.skip = frozenset[Any]().union(*(part.skip for part in self._parts))
+        self.faults: list[Exception] = []
+
+    def refuse(self) -> None:
+        """Raise what one of them has raised, also where the step has caught it."""
+        for fault in self.faults:
+            raise fault
+
+    @contextlib.contextmanager
+    def during(self) -> Iterator[None]:
+        """All of them, the first outermost."""
+        with contextlib.ExitStack() as stack:
+            for part in self._parts:
+                stack.enter_context(part.during())
+            yield
+
+    @contextlib.contextmanager
+    def during_step(self) -> Iterator[None]:
+        """All of them, the first outermost."""
+        with contextlib.ExitStack() as stack:
+            for part in self._parts:
+                stack.enter_context(part.during_step())
+            yield
+
+    def before_write(self, moment: Moment, name: str, targets: Sequence[Any]) -> None:
+        """Ask each."""
+        with _Noting(self.faults):
+            for part in self._parts:
+                part.before_write(moment, name, targets)
+
+    def before_call(self, moment: Moment, func: Any, args: Any, kwargs: Any) -> Instead:
+        """Ask each, with what the one before it said."""
+        with _Noting(self.faults):
+            for part in self._parts:
+                func, args, kwargs = part.before_call(moment, func, args, kwargs)
+        return func, args, kwargs
+
+    def after_call(self, moment: Moment, name: str, inputs: tuple[int, ...], given: Sequence[Any], result: Any) -> Any:
+        """Ask each, with what the one before it said."""
+        with _Noting(self.faults):
+            for part in self._parts:
+                result = part.after_call(moment, name, inputs, given, result)
+        return result
+
+    def may_set(self, name: str, tensor: torch.Tensor) -> bool:
+        """Whether none of them objects."""
+        with _Noting(self.faults):
+            return all(part.may_set(name, tensor) for part in self._parts)
+
+    def after_collective(self, moment: Moment, name: str, targets: Sequence[torch.Tensor], read: Sequence[Any]) -> None:
+        """Ask each."""
+        with _Noting(self.faults):
+            for part in self._parts:
+                part.after_collective(moment, name, targets, read)
+
+    def parameter_made(self, moment: Moment, name: str, made: torch.Tensor, data: torch.Tensor) -> None:
+        """Ask each."""
+        with _Noting(self.faults):
+            for part in self._parts:
+                part.parameter_made(moment, name, made, data)
+
+    def recorded(self, name: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+        """Tell each."""
+        with _Noting(self.faults):
+            for part in self._parts:
+                part.recorded(name, inputs, outputs)
+
+
+class _Noting:
+    """Keeps what is raised inside, and lets it pass."""
+
+    def __init__(self, noted: list[Exception]) -> None:
+        self._noted = noted
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception):
+            self._noted.append(faults.claim(error))

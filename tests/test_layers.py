@@ -1,0 +1,117 @@
+"""The floor plan: a room imports from itself and from the rooms before it; its docstring says what it takes and gives."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "gradkit"
+
+# Lowest first. A room with rooms inside: those too, lowest first; what lies in the room itself comes last.
+ROOMS: dict[str, tuple[str, ...]] = {
+    "core": (),
+    "source": (),
+    "state": (),
+    "load": (),
+    "tracing": (),
+    "diagnosis": ("facts", "experiments", "rules"),
+    "report": ("picture",),
+    "api": ("scanning",),
+    "teaching": (),
+    "notebook": (),
+}
+DOORS = ("cli", "testing", "types", "__main__", "__init__")
+PROGRAMS = ("cases", "teaching/guides", "teaching/claims", "teaching/books")  # written the way that users write
+# Who may name a library that does not belong everywhere; what is in no row may be named by any room.
+LIBRARIES = {
+    "ipywidgets": {"notebook"}, "anywidget": {"notebook"}, "traitlets": {"notebook"},
+    "IPython": {"notebook", "teaching"}, "graphviz": {"report"}, "pygraphviz": {"report"},
+    "jupytext": {"teaching"}, "nbformat": {"teaching"}, "peft": {"load"}, "transformers": {"load"}, "safetensors": {"load"},
+    "executing": {"source"}, "platformdirs": {"core"},
+}  # fmt: skip
+NO_TORCH = ("source", "report")  # they work on records and text; the exceptions are listed with their reason
+TORCH_ALL_THE_SAME = {"source/constructors.py": "compares a built layer with what the source says"}
+
+
+def _modules() -> list[Path]:
+    found = (path for path in PACKAGE.rglob("*.py"))
+    return sorted(path for path in found if not _name(path).startswith(tuple(f"{one}/" for one in PROGRAMS)))
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def _floor(name: str) -> tuple[int, int]:
+    """``(room, room inside of it)`` of ``"diagnosis/rules/setup.py"``; doors stand above all rooms."""
+    parts = name.removesuffix(".py").split("/")
+    rooms = list(ROOMS)
+    if parts[0] not in rooms:
+        return len(rooms) + DOORS.index(parts[0]), 0
+    inner = ROOMS[parts[0]]
+    return rooms.index(parts[0]), inner.index(parts[1]) if len(parts) > 2 and parts[1] in inner else len(inner)
+
+
+def _imported(path: Path) -> set[str]:
+    """Modules of ours that a file imports anywhere, by their files; the top name of any other."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{_name(path)}:{node.lineno} imports relatively"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {_file(name.split(".")) for name in found} - {""}
+
+
+def _file(parts: list[str]) -> str:
+    if parts[0] != "gradkit":
+        return parts[0]
+    for end in range(len(parts), 0, -1):
+        below = PACKAGE.joinpath(*parts[1:end])
+        for file in (below.with_suffix(".py"), below / "__init__.py"):
+            if file.is_file() and file != PACKAGE / "gradkit.py":
+                return _name(file)
+    return ""
+
+
+MODULES = _modules()
+IMPORTS = {_name(path): _imported(path) for path in MODULES}
+
+
+def test_every_module_is_in_a_room_or_is_a_door() -> None:
+    assert {name.split("/", maxsplit=1)[0].removesuffix(".py") for name in IMPORTS} - {*ROOMS, *DOORS} == set()
+
+
+@pytest.mark.parametrize("module", IMPORTS)
+def test_a_module_imports_nothing_from_a_room_above(module: str) -> None:
+    ours = {name for name in IMPORTS[module] if name.endswith(".py")}
+    assert {name for name in ours if _floor(name) > _floor(module)} == set()
+
+
+def test_no_imports_go_round_in_a_circle() -> None:
+    faces = {name for name in IMPORTS if name.endswith("__init__.py")}  # they only hand names on
+    graph = {
+        name: {one for one in used if one in IMPORTS and one not in faces}
+        for name, used in IMPORTS.items()
+        if name not in faces
+    }
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+@pytest.mark.parametrize("module", IMPORTS)
+def test_a_library_is_named_only_where_it_belongs(module: str) -> None:
+    room = module.split("/", maxsplit=1)[0]
+    assert {name for name in IMPORTS[module] if room not in LIBRARIES.get(name, {room})} == set()
+    if room in NO_TORCH and module not in TORCH_ALL_THE_SAME:
+        assert "torch" not in IMPORTS[module]
+
+
+@pytest.mark.parametrize("room", [*ROOMS, *(f"{room}/{inner}" for room, inside in ROOMS.items() for inner in inside)])
+def test_a_room_says_what_it_takes_and_gives(room: str) -> None:
+    said = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text(encoding="utf-8"))) or ""
+    assert "Takes:" in said
+    assert "Gives:" in said

@@ -50,7 +50,7 @@ def panel(model: Any = None, batch: Any = None, **given: Any) -> Panel:
         >>> panel(language="zh").diagnose.description
         '开始诊断'
     """
-    pass
+    from gradkit.notebook.panel import Panel
 
     return Panel(model, batch, **given)
 
@@ -65,6 +65,6 @@ def quiz(language: str | None = None) -> Quiz:
         >>> quiz(language="en").next.description
         'Next'
     """
-    pass
+    from gradkit.notebook.quiz import Quiz
 
     return Quiz(language)

@@ -361,10 +361,10 @@ def _guide(options: argparse.Namespace) -> int:
 
 
 def _guides(_: argparse.Namespace) -> int:
-    from gradkit.core import causes
+    from gradkit.core.causes import families
     from gradkit.teaching.guide import guide
 
-    for family, causes in causes.families().items():
+    for family, causes in families().items():
         say(words(f"guide.family.{family}"))
         for cause in causes:
             say(f"  {cause:26}{guide(cause).title}")
@@ -372,16 +372,16 @@ def _guides(_: argparse.Namespace) -> int:
 
 
 def _claims(options: argparse.Namespace) -> int:
-    from gradkit.teaching import claim
+    from gradkit.teaching.claim import claim, claims, markdown
 
     if options.claim is None:
-        for one in claim.claims():
+        for one in claims():
             say(f"{one.id:38}{words(f'claims.verdict.{one.verdict}')}: {one.belief}")
         return HEALTHY
-    claim = claim.claim(options.claim)
-    seen = claim.run()
-    say(claim.markdown(claim, seen), end="")
-    return HEALTHY if seen.verdict == claim.verdict else FINDINGS
+    belief = claim(options.claim)
+    seen = belief.run()
+    say(markdown(belief, seen), end="")
+    return HEALTHY if seen.verdict == belief.verdict else FINDINGS
 
 
 def _notebooks(options: argparse.Namespace) -> int:

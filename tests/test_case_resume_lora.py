@@ -106,7 +106,7 @@ def test_the_related_errors_are_there_with_the_adapter_loaded_to_be_trained(
 def test_the_temporary_run_is_gone_when_the_program_ends(tmp_path: Path) -> None:
     child = subprocess.run(
         [sys.executable, "-m", "gradkit.cases.resume_lora", "--fixed"],
-        cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(load_step.__file__).parents[1])},
+        cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(gradkit.__file__).parents[1])},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert f"Resuming from {tmp_path}" in child.stdout

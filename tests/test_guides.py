@@ -19,11 +19,10 @@ from gradkit.core import causes
 from gradkit.core.errors import GradkitError
 from gradkit.report.report import Report
 from gradkit.teaching import claim as teaching_claim
-from gradkit.teaching import guide
-from gradkit.teaching.guide import STEPS, guide, markdown
+from gradkit.teaching.guide import STEPS, guide, guides_folder, markdown
 
 CAUSES = causes.causes()
-FOLDER = guide.guides_folder("detach").parent
+FOLDER = guides_folder("detach").parent
 NO_GUIDES = ("__init__.py", "__pycache__")
 DIRECTIVE = re.compile(r"^\{\{.*\}\}$", re.MULTILINE)
 HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
@@ -48,13 +47,13 @@ def page(cause: str, language: str) -> str:
 
 
 def experiments(cause: str) -> dict[str, Callable[[], None]]:
-    found = vars(guide.load_case(cause)).items()
+    found = vars(load_case(cause)).items()
     return {name.removeprefix("experiment_"): run for name, run in found if name.startswith("experiment_")}
 
 
 def program(cause: str, maker: str) -> tuple[torch.nn.Module, Any, dict[str, torch.Tensor]]:
     """A guide's program, and what should train in it, as it is before the first step (which may replace it)."""
-    module = guide.load_case(cause)
+    module = load_case(cause)
     model, step = getattr(module, maker)()
     wanted = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if maker == "make" and hasattr(module, "SHOULD_TRAIN"):
@@ -109,7 +108,7 @@ def leaves(loss: torch.Tensor) -> set[int]:
 
 
 def diagnosed(cause: str, maker: str) -> Report:
-    module = guide.load_case(cause)
+    module = load_case(cause)
     model, step = getattr(module, maker)()
     should_train, optimizer = getattr(module, "SHOULD_TRAIN", None), getattr(step, "optimizer", None)
     return gradkit.diagnose(step, model=model, should_train=should_train, optimizer=optimizer)
@@ -134,7 +133,7 @@ def test_an_unknown_language_is_named() -> None:
 
 def test_a_part_that_the_program_has_not_is_named() -> None:
     with pytest.raises(GradkitError, match="nowhere"):
-        guide.region("detach", "nowhere")
+        region("detach", "nowhere")
 
 
 @each_language
@@ -276,7 +275,7 @@ FAILURES: dict[str, Callable[[str, str], None]] = {
 
 @each_cause
 def test_the_wrong_program_fails_as_its_guide_says(cause: str) -> None:
-    kind, _, message = guide.load_case(cause).FAILS.partition(": ")
+    kind, _, message = load_case(cause).FAILS.partition(": ")
     FAILURES[kind](cause, message)
 
 
@@ -291,14 +290,14 @@ def test_every_way_to_fail_is_told_to_contributors(language: str) -> None:
 def test_the_cured_program_gives_every_trainable_parameter_a_gradient(cause: str) -> None:
     _, step, wanted = program(cause, "make_fixed")
     loss = step()
-    if guide.load_case(cause).FAILS != "hardly moved":
+    if load_case(cause).FAILS != "hardly moved":
         loss.backward()
-    assert wanted.keys() >= set(getattr(guide.load_case(cause), "SHOULD_TRAIN", ()))
+    assert wanted.keys() >= set(getattr(load_case(cause), "SHOULD_TRAIN", ()))
     assert wanted
     assert starved(wanted) == []
 
 
-@pytest.mark.parametrize("cause", [cause for cause in CAUSES if "step.optimizer = " in guide.case_source(cause)])
+@pytest.mark.parametrize("cause", [cause for cause in CAUSES if "step.optimizer = " in case_source(cause)])
 def test_the_optimizer_of_the_cured_program_moves_every_trainable_parameter(cause: str) -> None:
     _, step, wanted = program(cause, "make_fixed")
     step().backward()
@@ -307,11 +306,11 @@ def test_the_optimizer_of_the_cured_program_moves_every_trainable_parameter(caus
 
 @each_cause
 def test_the_wrong_part_holds_the_line_to_change(cause: str) -> None:
-    lines = guide.case_source(cause).splitlines()
+    lines = case_source(cause).splitlines()
     part = "layers" if any(line.strip() == "# [layers]" for line in lines) else "wrong"
-    for number in guide.cut_lines(cause):
-        assert lines[number - 1].removesuffix("# CUT").strip() in guide.region(cause, part)
-    assert guide.cut_lines(cause)
+    for number in cut_lines(cause):
+        assert lines[number - 1].removesuffix("# CUT").strip() in region(cause, part)
+    assert cut_lines(cause)
 
 
 @pytest.mark.parametrize("cause", [cause for cause in CAUSES if cause != "unknown"])
@@ -320,14 +319,14 @@ def test_the_engine_names_cause_and_line_of_the_wrong_program(cause: str) -> Non
     found = [(finding.cause, finding.location and finding.location.line) for finding in report.findings]
     assert not report.healthy
     assert found[0][0] == cause, found
-    assert found[0][1] in guide.cut_lines(cause), found
+    assert found[0][1] in cut_lines(cause), found
     assert Path(report.findings[0].location.file) == FOLDER / cause / "case.py"
 
 
 def test_the_engine_says_what_it_saw_of_the_program_that_it_does_not_know() -> None:
     (finding,) = diagnosed("unknown", "make").findings
     assert (finding.cause, finding.location) == ("unknown", None)
-    assert guide.load_case("unknown").FAILS.partition(": ")[2] in finding.facts["error"]
+    assert load_case("unknown").FAILS.partition(": ")[2] in finding.facts["error"]
 
 
 @each_cause

@@ -1,4 +1,4 @@
-"""The floor plan: a room imports from itself and from the rooms before it; its docstring says what it takes and gives."""
+"""The floor plan: a room imports from itself and from the rooms before it; its docstring tells what goes in and out."""
 
 from __future__ import annotations
 
@@ -23,17 +23,21 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "teaching": (),
     "notebook": (),
 }
-DOORS = ("cli", "testing", "types", "__main__", "__init__")
+DOORS = ("cli", "diagnosis/__main__", "testing", "types", "__main__", "__init__")
 PROGRAMS = ("cases", "teaching/guides", "teaching/claims", "teaching/books")  # written the way that users write
 # Who may name a library that does not belong everywhere; what is in no row may be named by any room.
 LIBRARIES = {
     "ipywidgets": {"notebook"}, "anywidget": {"notebook"}, "traitlets": {"notebook"},
-    "IPython": {"notebook", "teaching"}, "graphviz": {"report"}, "pygraphviz": {"report"},
-    "jupytext": {"teaching"}, "nbformat": {"teaching"}, "peft": {"load"}, "transformers": {"load"}, "safetensors": {"load"},
+    "IPython": {"notebook", "teaching"}, "graphviz": {"report", "notebook"}, "pygraphviz": {"report"},
+    "jupytext": {"teaching"}, "nbformat": {"teaching"}, "peft": {"load", "diagnosis"}, "transformers": {"load"},
+    "safetensors": {"load"},
     "executing": {"source"}, "platformdirs": {"core"},
 }  # fmt: skip
 NO_TORCH = ("source", "report")  # they work on records and text; the exceptions are listed with their reason
-TORCH_ALL_THE_SAME = {"source/constructors.py": "compares a built layer with what the source says"}
+TORCH_ALL_THE_SAME = {
+    "source/constructors.py": "compares a built layer with what the source says",
+    "report/picture/torchviz_view.py": "torchviz draws live tensors: empty ones stand for those of the run",
+}
 
 
 def _modules() -> list[Path]:
@@ -49,8 +53,8 @@ def _floor(name: str) -> tuple[int, int]:
     """``(room, room inside of it)`` of ``"diagnosis/rules/setup.py"``; doors stand above all rooms."""
     parts = name.removesuffix(".py").split("/")
     rooms = list(ROOMS)
-    if parts[0] not in rooms:
-        return len(rooms) + DOORS.index(parts[0]), 0
+    if name.removesuffix(".py") in DOORS:
+        return len(rooms) + DOORS.index(name.removesuffix(".py")), 0
     inner = ROOMS[parts[0]]
     return rooms.index(parts[0]), inner.index(parts[1]) if len(parts) > 2 and parts[1] in inner else len(inner)
 

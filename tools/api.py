@@ -39,7 +39,7 @@ PUBLIC: dict[tuple[str, str], tuple[str, ...]] = {
     ),
     ("In a notebook", "在 notebook 中"): ("gradkit.panel", "gradkit.quiz"),
     ("Guides and beliefs", "指南与说法"): (
-        "gradkit.diagnosis.causes", "gradkit.teaching.guide", "gradkit.types.Guide", "gradkit.types.GuideStep", "gradkit.claims",
+        "gradkit.causes", "gradkit.guide", "gradkit.types.Guide", "gradkit.types.GuideStep", "gradkit.claims",
         "gradkit.claim", "gradkit.types.Claim", "gradkit.judge", "gradkit.types.Trial",
     ),
     ("Language and errors", "语言与错误"): ("gradkit.language", "gradkit.GradkitError"),

@@ -18,12 +18,10 @@ from pathlib import Path
 REPO = Path(__file__).parents[1]
 sys.path.insert(0, str(REPO))
 
-from gradkit.core import i18n
-from gradkit.teaching import book as teaching_book
-from gradkit.teaching import pages
+from gradkit.core import i18n  # noqa: E402
+from gradkit.teaching import book as teaching_book  # noqa: E402
+from gradkit.teaching import pages  # noqa: E402
 from gradkit.teaching.pages import Page  # noqa: E402
-
-# noqa: E402
 
 NOTEBOOKS = REPO / "notebooks"
 HAN = re.compile(r"[\u4e00-\u9fff]")

@@ -23,7 +23,7 @@ import nbformat
 REPO = Path(__file__).parents[1]
 sys.path.insert(0, str(REPO))
 
-from gradkit.core import i18n, settings
+from gradkit.core import i18n, settings  # noqa: E402
 from gradkit.teaching import book as teaching_book  # noqa: E402
 
 PAGES = REPO / "docs" / "notebooks"
@@ -35,8 +35,8 @@ OURS = re.compile(r"/[\w./+-]*/(?=gradkit/|notebooks/|site-packages/)|/[\w./-]*/
 STILL = """
 import base64 as _base64
 from IPython.display import display as _display
-from gradkit.report.picture import render as _render
-from gradkit.report import Report as _Report
+from gradkit.report.picture import render as _render  # noqa: E402
+from gradkit.report import Report as _Report  # noqa: E402
 
 def _still(self):
     picture = _base64.b64encode(_render.png(self.graph(), dpi=96)).decode()

@@ -23,18 +23,13 @@ sys.path.insert(0, str(REPO))
 
 import torch  # noqa: E402
 
-from gradkit.cli import main as gradkit_command
-from gradkit.core import i18n
-from gradkit.core.causes import causes as all_causes
-from gradkit.core.causes import families
-from gradkit.teaching import book
-from gradkit.teaching import claim as teaching_claim
+from gradkit.cli import main as gradkit_command  # noqa: E402
+from gradkit.core import i18n  # noqa: E402
+from gradkit.core.causes import causes as all_causes  # noqa: E402
+from gradkit.core.causes import families  # noqa: E402
+from gradkit.teaching import book  # noqa: E402
+from gradkit.teaching import claim as teaching_claim  # noqa: E402
 from gradkit.teaching.guide import guide  # noqa: E402
-
-# noqa: E402
-# noqa: E402
-# noqa: E402
-# noqa: E402
 from tools import peer_table, publish  # noqa: E402
 
 if sys.version_info >= (3, 11):

@@ -2,5 +2,6 @@
 
 Takes: a ``Step`` and options.
 Gives: ``Diagnosis``: findings, parameters, and the records that a picture is made from.
-``facts`` reads records and the model; ``experiments`` run the step again with one thing changed; ``rules`` name causes from ``Evidence`` alone.
+``facts`` reads records and the model; ``experiments`` run the step again with one thing changed; ``rules`` name causes
+from ``Evidence`` alone. ``python -m gradkit.diagnosis train.py:step`` prints what a diagnosis rests on.
 """

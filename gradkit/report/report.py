@@ -108,7 +108,7 @@ class Report:
     def _foot(self, language: str | None) -> str:
         return "\n".join([self.summary(language), *self.limits(language)])
 
-    def checklist(self) -> tuple[checklist.Check, ...]:
+    def checklist(self) -> tuple[report_checklist.Check, ...]:
         """Point by point what was seen of the run; each says itself by ``text(language)``."""
         return report_checklist.checks(
             self.parameters, self.loss, self.grad_fn, self.error, len(self.findings), backward=self.backward

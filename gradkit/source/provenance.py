@@ -37,8 +37,8 @@ def compiles_to(text: str, code: CodeType, name: str = "") -> bool:
     Example:
         >>> text = "def f(x):\\n    return x.detach()\\n"
         >>> exec(text)
-        >>> compiles_to(text, f.__code__), compiles_to("\\n" + text, f.__code__), compiles_to(text + "# more", f.__code__)
-        (True, False, True)
+        >>> [compiles_to(one, f.__code__) for one in (text, "\\n" + text, text + "# more")]
+        [True, False, True]
     """
     wanted, name = outline(code), getattr(code, "co_qualname", name)
     flags = code.co_flags & _FUTURES  # as ``compile`` inherits them from the code that calls it

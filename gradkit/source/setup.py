@@ -215,8 +215,8 @@ def ignored_label_lines(files: Iterable[str], index: int) -> tuple[Location, ...
         >>> import linecache
         >>> text = ["labels[ids == 0] = -100\\n", "labels[:, :9] = -100\\n"]
         >>> linecache.cache["data.py"] = (1, None, text, "data.py")
-        >>> [spot.line for spot in ignored_label_lines(["/data.py"], -100)], [spot.line for spot in ignored_label_lines(["data.py"], -100)]
-        ([], [2])
+        >>> [[spot.line for spot in ignored_label_lines([file], -100)] for file in ("/data.py", "data.py")]
+        [[], [2]]
     """
     found = [match for file in dict.fromkeys(files) for match in _writes(file, index)]
     best = max((score for score, _ in found), default=0)

@@ -1,7 +1,8 @@
 """What people believe about autograd, each put to the test by an experiment that anyone can change and run again.
 
 ``claims/<id>/{experiment.py,en.md,zh.md}``: the experiment has ``BELIEVED``, what would be seen if the belief were
-right, and ``observe()``, which returns what is seen. The verdict is derived from the two (:mod:`gradkit.teaching.experiment`).
+right, and ``observe()``, which returns what is seen. The verdict is derived from the two
+(:mod:`gradkit.teaching.experiment`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Where and by what autograd's recording was switched off: a grad mode, or the forward of a custom Function.
 
-The function mode hears ``torch._C._set_grad_enabled``; which context manager called it, and whether it is being entered
+The function mode hears ``torch._C._set_grad_enabled``; which context manager called it, and whether it is entered
 or left, is read off the frames of ``torch/autograd/grad_mode.py``. ``inference_mode`` makes no such call, so its
-``__enter__`` is wrapped while a run lasts. Inside the forward of a custom Function autograd records nothing either; what
-calls it is compiled code in torch 2.14 and newer, so that only the frame of ``forward`` tells.
+``__enter__`` is wrapped while a run lasts. Inside the forward of a custom Function autograd records nothing either; it
+is called by compiled code in torch 2.14 and newer, so that only the frame of ``forward`` tells.
 Sources: https://pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation,
 https://pytorch.org/docs/stable/notes/extending.html#extending-torch-autograd
 """

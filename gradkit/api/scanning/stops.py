@@ -1,4 +1,4 @@
-"""What a piece of source code does that may stop a gradient, told by syntax: its calls, its names, its functions' roles."""
+"""What a piece of source code does that may stop a gradient, told by syntax: calls, names, the roles of functions."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ def gradient_state(grad: torch.Tensor | None) -> str:
     """``"zero"`` (also if there is none), ``"nan"`` (it holds nan or inf) or ``"fine"``.
 
     Example:
-        >>> gradient_state(torch.zeros(2)), gradient_state(torch.tensor([1.0, torch.nan])), gradient_state(torch.ones(2)), gradient_state(None)
-        ('zero', 'nan', 'fine', 'zero')
+        >>> [gradient_state(grad) for grad in (torch.zeros(2), torch.tensor([1.0, torch.nan]), torch.ones(2), None)]
+        ['zero', 'nan', 'fine', 'zero']
     """
     if grad is None:
         return ZERO

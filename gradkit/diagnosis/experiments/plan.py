@@ -279,7 +279,7 @@ EXPERIMENTS = (
         applies=lambda known: known.refuses,
     ),
     Experiment(
-        name="gradients", untried="questions", ask=_where_gradients_end, broken=experiments_gradients.GradientFaults(runs=1),
-        applies=_is_open,
+        name="gradients", untried="questions", ask=_where_gradients_end,
+        broken=experiments_gradients.GradientFaults(runs=1), applies=_is_open,
     ),
 )  # fmt: skip

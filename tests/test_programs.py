@@ -11,7 +11,11 @@ import gradkit
 from tests import programs
 from tests.programs import cut, sound, state
 
-CAUSES = {folder.name for folder in (Path(gradkit.__file__).parent / "guides").iterdir() if (folder / "en.md").exists()}
+CAUSES = {
+    folder.name
+    for folder in (Path(gradkit.__file__).parent / "teaching" / "guides").iterdir()
+    if (folder / "en.md").exists()
+}
 # Sound programs that look like no cause in particular.
 OTHERS = {"tests.programs.sound": {"ordinary"}}
 PACKAGES = ("tests.programs.cut", "tests.programs.sound", "tests.programs.state")

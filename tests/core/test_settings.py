@@ -73,7 +73,7 @@ def test_a_language_that_gradkit_does_not_speak_is_passed_over_in_the_environmen
 def asked_in(folder: Path, **environment: str) -> str:
     """The language of a kernel that starts in ``folder``."""
     asked, found = "import gradkit; print(gradkit.language())", {**os.environ, **environment}
-    found["PYTHONPATH"] = str(Path(__file__).parents[1])
+    found["PYTHONPATH"] = str(Path(__file__).parents[2])
     run = subprocess.run([sys.executable, "-c", asked], cwd=folder, env=found, capture_output=True, check=True)
     return run.stdout.decode().strip()
 

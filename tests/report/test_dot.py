@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gradkit.lettering import columns
 
 from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import columns
 from gradkit.core.records import Edge, Finding, Location, ModuleInfo, Node, Picture
 from gradkit.report.picture.cards import cards
 from gradkit.report.picture.dot import dot
@@ -28,7 +28,7 @@ from gradkit.report.picture.style import framed, is_wide
 from gradkit.report.picture.words import Phrases
 from tests import pictures
 
-GOLDEN = Path(__file__).parent / "goldens" / "drawing"
+GOLDEN = Path(__file__).parents[1] / "goldens" / "drawing"
 VIEWS, LANGUAGES = ("map", "graph"), ("en", "zh")
 NODE = re.compile(r"^\t+(n\d+) \[label=<(.*)> class=(\w+)(.*)\]$", re.MULTILINE)
 ROW = re.compile("</tr>|</font><font[^>]*>(?:<b>)?\u00a0\u00a0")  # a state may stand beside a title

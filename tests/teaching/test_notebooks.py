@@ -8,7 +8,7 @@ import nbclient
 import nbformat
 import pytest
 
-REPO = Path(__file__).parents[1]
+REPO = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module", params=["en", "zh"])

@@ -75,7 +75,7 @@ USERS = (
     "<console>",
     "<doctest train.step[0]>",
     "marimo://notebook.py#cell=1",
-    str(Path(gradkit.__file__).parent / "guides" / "detach" / "case.py"),
+    str(Path(gradkit.__file__).parent / "teaching" / "guides" / "detach" / "case.py"),
 )
 OTHERS = (
     "/home/ann/.venv/lib/python3.11/site-packages/timm/layers.py",

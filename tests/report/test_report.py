@@ -35,8 +35,8 @@ from gradkit.teaching import guide
 from tests.programs import cut as cut_programs
 from tests.programs.shared import batch, pair, small
 
-ROOT = Path(__file__).parent.parent
-GOLDENS = Path(__file__).parent / "goldens" / "report"
+ROOT = Path(__file__).parents[2]
+GOLDENS = Path(__file__).parents[1] / "goldens" / "report"
 GUIDES = ("adapter_inference_mode", "detach", "no_grad_decorator", "numpy_roundtrip", "trainable_unused")
 VOID = {"meta", "br", "hr", "img", "input", "link", "path", "line", "polygon", "polyline", "ellipse", "rect", "use"}
 

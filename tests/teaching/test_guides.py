@@ -19,7 +19,16 @@ from gradkit.core import causes
 from gradkit.core.errors import GradkitError
 from gradkit.report.report import Report
 from gradkit.teaching import claim as teaching_claim
-from gradkit.teaching.guide import STEPS, guide, guides_folder, markdown
+from gradkit.teaching.guide import (
+    STEPS,
+    case_source,
+    cut_lines,
+    guide,
+    guides_folder,
+    load_case,
+    markdown,
+    region,
+)
 
 CAUSES = causes.causes()
 FOLDER = guides_folder("detach").parent
@@ -282,7 +291,7 @@ def test_the_wrong_program_fails_as_its_guide_says(cause: str) -> None:
 @each_language
 def test_every_way_to_fail_is_told_to_contributors(language: str) -> None:
     name = "CONTRIBUTING.md" if language == "en" else "CONTRIBUTING.zh.md"
-    page = (Path(__file__).parents[1] / name).read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / name).read_text(encoding="utf-8")
     assert list(FAILURES) == re.findall(r'^\| `"([\w ]+)[":]', page, re.MULTILINE)
 
 

@@ -26,7 +26,7 @@ from gradkit.notebook.panel import Panel
 from gradkit.notebook.parts import shown
 from gradkit.notebook.quiz import Quiz
 from gradkit.source import frames
-from tests.test_panel import read
+from tests.notebook.test_panel import read
 
 
 @pytest.fixture

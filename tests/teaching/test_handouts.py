@@ -14,7 +14,7 @@ from gradkit.cli import COULD_NOT_RUN, HEALTHY, main
 from gradkit.core import i18n
 from gradkit.teaching import book
 
-REPO = Path(__file__).parents[1]
+REPO = Path(__file__).parents[2]
 
 
 def test_a_notebook_is_written_as_the_repository_has_it_and_as_its_book_says(

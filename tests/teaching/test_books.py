@@ -14,7 +14,7 @@ from gradkit.teaching import book as teaching_book
 from gradkit.teaching import pages
 from tools import books
 
-REPO = Path(__file__).parents[1]
+REPO = Path(__file__).parents[2]
 
 each_book = pytest.mark.parametrize("name", teaching_book.book_names())
 

@@ -20,7 +20,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-REPO = Path(__file__).parents[1]
+REPO = Path(__file__).parents[2]
 PACKAGE = REPO / "gradkit"
 LOCALES = PACKAGE / "locales"
 SUBJECTS = sorted(path.name for path in (LOCALES / "en").glob("*.toml"))

@@ -1,7 +1,7 @@
 """Programs made after public reports: the first finding stands on a marked line, the cure gets a clean bill.
 
-A file of ``tests/cases/faulty`` holds ``make()``, the program as reported, and ``make_fixed()``, the same with the
-right fix; each line that a right diagnosis names ends in ``# CUT``. A file of ``tests/cases/healthy`` is sound, and
+A file of ``tests/corpus/faulty`` holds ``make()``, the program as reported, and ``make_fixed()``, the same with the
+right fix; each line that a right diagnosis names ends in ``# CUT``. A file of ``tests/corpus/healthy`` is sound, and
 looks suspicious. ``SHOULD_TRAIN`` names what ought to learn; ``step.optimizer``, where there is one, is in use.
 """
 
@@ -23,7 +23,7 @@ from packaging.version import Version
 import gradkit
 from gradkit.report.report import Report
 
-FOLDER = Path(__file__).parent / "cases"
+FOLDER = Path(__file__).parents[1] / "corpus"
 FAULTY = sorted(path.stem for path in (FOLDER / "faulty").glob("*.py"))
 HEALTHY = sorted(path.stem for path in (FOLDER / "healthy").glob("*.py"))
 

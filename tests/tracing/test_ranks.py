@@ -23,7 +23,7 @@ import gradkit
 from gradkit.core.errors import GradkitError
 from gradkit.tracing import ranks
 
-REPO = Path(__file__).parents[1]
+REPO = Path(__file__).parents[2]
 SHORT, LONG = 0.3, 20.0
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the ranks are forked")
 

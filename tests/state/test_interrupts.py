@@ -186,7 +186,7 @@ SHARES = 4
 EVERYWHERE = """
     import sys, warnings
     warnings.simplefilter("ignore")
-    from tests.test_interrupts import PROGRAMS, check
+    from tests.state.test_interrupts import PROGRAMS, check
     done = set()
     print([one for make in PROGRAMS for one in check(make, sys.argv[1] == "last", int(sys.argv[2]), done)])
     print(len(done))
@@ -204,7 +204,7 @@ def test_an_interrupt_at_every_line_leaves_nothing_behind(time: str, share: int)
 
 def run(program: str, *given: str, seconds: int) -> str:
     command = [sys.executable, "-c", textwrap.dedent(program), *given]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=Path(__file__).parents[1])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -215,7 +215,7 @@ AT_RANDOM = """
     import torch
     import gradkit
     from tests import snapshots
-    from tests.test_interrupts import training_over_numpy
+    from tests.state.test_interrupts import training_over_numpy
     torch.manual_seed(0)
     net, step = training_over_numpy()
     run = lambda: gradkit.diagnose(step, model=net)

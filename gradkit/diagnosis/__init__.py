@@ -1,7 +1,8 @@
-"""From the records of a run to findings: what cuts, what a rerun shows, which cause it has, which line.
+"""From a step to findings: what cuts the gradient, what a rerun shows, which cause it has, which line.
 
-Takes: a ``Step`` and options.
-Gives: ``Diagnosis``: findings, parameters, and the records that a picture is made from.
-``facts`` reads records and the model; ``experiments`` run the step again with one thing changed; ``rules`` name causes
-from ``Evidence`` alone. ``python -m gradkit.diagnosis train.py:step`` prints what a diagnosis rests on.
+Takes: a ``Step`` and ``Options``.
+Gives: ``Diagnosis``: the findings, and the ``Evidence`` that they rest on, as records.
+``facts`` are made of the first run and the model; ``experiments`` run the step again with one thing changed; ``rules``
+name causes from ``Evidence`` alone, in the order that ``causes`` has. ``python -m gradkit.diagnosis train.py:step``
+prints what a diagnosis rests on.
 """

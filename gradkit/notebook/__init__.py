@@ -1,5 +1,6 @@
 """The panel, the quiz and the viewer: widgets over everything below, and ``gradkit lab``.
 
 Takes: what a person chooses on screen.
-Gives: widgets; nothing imports from here but the doors.
+Gives: ``Panel``, ``Quiz``, ``GraphView`` and their parts; JupyterLab, opened at the start notebook.
+Only the doors import from here.
 """

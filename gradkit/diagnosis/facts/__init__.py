@@ -1,5 +1,6 @@
-"""What can be told without another run.
+"""What the first run and the model tell, without another run.
 
-Takes: a ``Trace``, a model, optimizers.
-Gives: ``Verdict`` (the cuts), the parameter table, adapters, what optimizers do not hold.
+Takes: a ``Step`` and the ``Tracer`` of its first run; the model; its optimizers.
+Gives: ``FirstRun``, ``ModelFacts`` (parameters, modules, adapters), ``Verdict`` (the cuts), ``Gap`` (what no optimizer
+holds), ``HooksSeen``.
 """

@@ -234,7 +234,7 @@ def test_in_a_clone_the_start_notebook_is_that_of_the_language(language: str) ->
 
 
 def test_in_a_clone_the_notebooks_of_the_guides_are_built_beside_the_others(tmp_path: Path) -> None:
-    (tmp_path / "gradkit" / "guides").mkdir(parents=True)
+    (tmp_path / "gradkit" / "teaching" / "guides").mkdir(parents=True)
     mine = tmp_path / "notebooks" / "en" / "guides" / "detach.ipynb"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")

@@ -78,7 +78,7 @@ def build_guides(folder: Path) -> None:
 
     Those that are there are left alone. Anywhere else nothing is written, nor in a clone that can't be written to.
     """
-    if not (folder / "gradkit" / "guides").is_dir():
+    if not (folder / "gradkit" / "teaching" / "guides").is_dir():
         return
     guides = [name for name in book.book_names() if name.startswith(book.GUIDES)]
     for language in i18n.LANGUAGES:

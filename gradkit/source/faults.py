@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, TypeVar
 
+from gradkit.core import package
 from gradkit.core.errors import GradkitError
 from gradkit.source import frames
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PACKAGE = str(package.FOLDER) + os.sep
 _MARK = "_gradkit_raised_it"
 _on_behalf: set[CodeType] = set()
 _Function = TypeVar("_Function", bound=Callable[..., Any])

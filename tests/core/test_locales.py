@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import string
 import sys
@@ -24,8 +25,10 @@ REPO = Path(__file__).parents[2]
 PACKAGE = REPO / "gradkit"
 LOCALES = PACKAGE / "locales"
 SUBJECTS = sorted(path.name for path in (LOCALES / "en").glob("*.toml"))
-PROGRAMS = ("books", "cases", "claims", "guides")
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in PROGRAMS)
+PROGRAMS = tuple(
+    f"{PACKAGE / one}{os.sep}" for one in ("cases", "teaching/books", "teaching/claims", "teaching/guides")
+)
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if not str(path).startswith(PROGRAMS))
 CJK = re.compile(r"[\u4e00-\u9fff]")
 FOUR_WORDS = re.compile(r"(?:\b[A-Za-z']+,? ){3,}[A-Za-z']+\b")
 FILLERS = re.compile(r"\b(a|an|and|are|in|is|it|no|not|of|or|that|the|this|to|with|you|your)\b")

@@ -15,14 +15,11 @@ import pytest
 import torch
 from torch import nn
 
-from gradkit import GradkitError
-from gradkit.api import diagnose, scan, verify
+from gradkit import GradkitError, causes, diagnose, guide, scan, verify
 from gradkit.cli import main
 from gradkit.core import i18n
 from gradkit.core.printable import escaped, fitted, inert, line, shortened
-from gradkit.diagnosis import causes
 from gradkit.report.report import Report
-from gradkit.teaching import guide
 from gradkit.teaching.guide import markdown
 
 ACTING = {

@@ -114,7 +114,7 @@ def test_a_pipe_in_a_models_folder_is_never_waited_for(name: str) -> None:
 @POSIX
 def test_gradkit_is_imported_beside_a_pipe_called_like_its_marker() -> None:
     os.mkfifo(i18n.MARKER)
-    command = [sys.executable, "-c", "from gradkit import i18n; print(i18n.language())"]
+    command = [sys.executable, "-c", "from gradkit.core import i18n; print(i18n.language())"]
     assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout == "en\n"
 
 

@@ -574,7 +574,7 @@ FAILURES: dict[str, tuple[Any, Any, str, tuple[str, ...]]] = {
 def test_a_run_that_raises_is_explained_with_its_line_and_what_the_model_takes(case: str) -> None:
     batch, loss, key, named = FAILURES[case]
     expects = () if key == "step_runs_backward" else (FORWARD,)
-    explained(load_step.from_objects(Tagger(), batch, loss), key, "test_load.py:", *named, *expects)
+    explained(load_step.from_objects(Tagger(), batch, loss), key, "test_step.py:", *named, *expects)
 
 
 def test_a_layer_of_torch_is_named_where_no_line_is_the_users() -> None:

@@ -344,7 +344,7 @@ PLACES = (
     (nan, gradients.WatchNan, "after_call", "questions"),
     (nan, tracing_backward, "_finite", "questions"),
     (all_zero, gradients, "_why", "questions"),
-    (a_kept_value, holders, "empty", "stale"),
+    (a_kept_value, holders, "remove", "stale"),
 )
 
 

@@ -1,14 +1,16 @@
-"""The floor plan: a room imports from itself and from the rooms before it; its docstring tells what goes in and out."""
+"""The floor plan: a room imports from itself and from the rooms before it, and the documents tell it as it is."""
 
 from __future__ import annotations
 
 import ast
 import graphlib
+import re
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "gradkit"
+REPO = Path(__file__).parents[1]
+PACKAGE = REPO / "gradkit"
 
 # Lowest first. A room with rooms inside: those too, lowest first; what lies in the room itself comes last.
 ROOMS: dict[str, tuple[str, ...]] = {
@@ -119,3 +121,43 @@ def test_a_room_says_what_it_takes_and_gives(room: str) -> None:
     said = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text(encoding="utf-8"))) or ""
     assert "Takes:" in said
     assert "Gives:" in said
+
+
+# -- what the documents say of it -----------------------------------------------------------------------------------
+
+DOCUMENTS = sorted([*REPO.glob("docs/*.md"), *REPO.glob("CONTRIBUTING*.md"), *REPO.glob("README*.md")])
+# A module by its path from the repository, or from the package: "tests/test_cli.py", "core/causes.py". What stands
+# for many, "<cause>" or "*", has to stand for at least one.
+PATH = re.compile(rf"(?<![\w/.-])(?:\.\./)?((?:gradkit|tests|tools|benchmarks|{'|'.join(ROOMS)})/[\w/<>*-]+\.py)\b")
+
+
+def _design_row(room: str) -> list[str]:
+    """What the design says of a room, column by column."""
+    rows = (REPO / "docs" / "design.md").read_text(encoding="utf-8").splitlines()
+    return next(row.strip("| ").split(" | ") for row in rows if row.startswith(f"| `{room}` | "))
+
+
+def _exists(path: str) -> bool:
+    pattern = re.sub(r"<\w+>", "*", path)
+    return any(next(folder.glob(pattern), None) is not None for folder in (REPO, PACKAGE))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_design_says_which_rooms_a_room_imports(room: str) -> None:
+    inside = [name for name in IMPORTS if name.startswith(f"{room}/") and name.removesuffix(".py") not in DOORS]
+    used = {imported.partition("/")[0] for name in inside for imported in IMPORTS[name] if imported.endswith(".py")}
+    assert re.findall(r"\w+", _design_row(room)[-1]) == [one for one in ROOMS if one in used - {room}]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(REPO).as_posix())
+def test_every_module_that_a_document_names_by_its_path_is_there(document: Path) -> None:
+    named = PATH.findall(document.read_text(encoding="utf-8"))
+    assert [path for path in named if not _exists(path)] == []
+
+
+def test_paths_of_modules_are_found_in_a_text() -> None:
+    text = (
+        "`tests/programs/cut/<cause>.py`, core/causes.py ([see](../gradkit/no_such.py)); not train.py, not a/core/b.py"
+    )
+    assert PATH.findall(text) == ["tests/programs/cut/<cause>.py", "core/causes.py", "gradkit/no_such.py"]
+    assert [_exists(path) for path in PATH.findall(text)] == [True, True, False]

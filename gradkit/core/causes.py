@@ -1,6 +1,6 @@
 """What is known of every cause outside of the rule that names it: one line for each, and no table of causes elsewhere.
 
-Its words are in ``locales/<language>/report.toml`` under ``cause.<id>``, its guide in ``guides/<id>/``.
+Its words are in ``locales/<language>/report.toml`` under ``cause.<id>``, its guide in ``teaching/guides/<id>/``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A door for those who debug a wrong line: what a diagnosis rests on, printed.
 
-``python -m gradkit.diagnosis.__main__ train.py:step`` takes the words of ``gradkit diagnose``.
+``python -m gradkit.diagnosis train.py:step`` takes the words of ``gradkit diagnose``.
 """
 
 from __future__ import annotations

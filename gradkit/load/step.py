@@ -1,4 +1,4 @@
-"""Turn whatever a person has (objects, a file, a checkpoint, the name of a built-in example) into one ``Step``."""
+"""Turn whatever a person has (objects, a file, a checkpoint) into one ``Step``."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def from_objects(
             None calls ``model()``.
         loss: ``loss(output, batch)``; one whose second parameter is called ``target``, ``labels``, ``y`` ... gets
             the targets instead (``nn.CrossEntropyLoss()``). None: ``output.loss``, ``output["loss"]`` or the output
-            itself if it has one element. ``calling`` tells the rules in full.
+            itself if it has one element. ``load.call`` tells the rules in full.
         label: what to call it on screen; the model's class by default.
 
     Raises:

@@ -17,8 +17,8 @@ class BatchForm(Column):
     """Batch and loss, for the sources that do not bring their own; and which parameters ought to learn.
 
     Args:
-        objects: see :class:`sources.ObjectsSource`.
-        chosen: see :class:`sources.ObjectsSource`.
+        objects: see :class:`gradkit.notebook.model_sources.ObjectsSource`.
+        chosen: see :class:`gradkit.notebook.model_sources.ObjectsSource`.
         propose: called when a person wants a batch that fits the model.
     """
 

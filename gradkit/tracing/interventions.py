@@ -88,7 +88,7 @@ class Intervention:
         """A collective of ``torch.distributed`` has filled ``targets`` from ``read``."""
 
     def parameter_made(self, moment: Moment, name: str, made: torch.Tensor, data: torch.Tensor) -> None:
-        """A Parameter or Variable was made of ``data``; ``name`` as ``births`` has it."""
+        """A Parameter or Variable was made of ``data``; ``name`` as in ``patches.hear_parameters``."""
 
     def recorded(self, name: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
         """A call was entered into the record, with the numbers of what went in and out."""

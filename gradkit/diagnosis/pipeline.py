@@ -69,7 +69,7 @@ class Diagnosis:
         >>> step = load_step.from_step(lambda: model(torch.ones(1, 2)).detach().sum(), model)
         >>> found, left = run(step, Options(), lambda diagnosis: diagnosis)
         >>> [finding.rule for finding in found.findings], found.evidence.shown.made
-        (['severed.name'], ('rerun',))
+        (['cut_lines.findings'], ('rerun',))
     """
 
     label: str

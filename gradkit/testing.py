@@ -23,7 +23,11 @@ from gradkit.core.errors import GradkitError, letting_go
 from gradkit.diagnosis.facts import inventory
 from gradkit.report.report import Report
 from gradkit.state.preserve import Preserved, grad_of
+from gradkit.teaching.check import Progress, check, judged, progress
+from gradkit.teaching.grading import NotYet, Verdict
 from gradkit.tracing.run import Session
+
+__all__ = ["NotYet", "Progress", "Verdict", "assert_learns", "check", "judged", "progress"]
 
 
 @letting_go

@@ -123,6 +123,24 @@ def test_a_room_says_what_it_takes_and_gives(room: str) -> None:
     assert "Gives:" in said
 
 
+# Shorter than a module should be, and why it is one all the same.
+SHORT = {
+    "core/settings.py": "vocabulary",
+    "core/package.py": "vocabulary",
+    "teaching/examples.py": "the door to the built-in programs",
+    "notebook/accessibility.py": "what the page's own script and the widgets agree upon",
+    "report/picture/_dot_child.py": "a program, run by path",
+}
+
+
+@pytest.mark.parametrize("module", IMPORTS)
+def test_a_module_is_no_heap_and_no_splinter(module: str) -> None:
+    lines = len((PACKAGE / module).read_text(encoding="utf-8").splitlines())
+    assert lines <= 500
+    if not module.endswith("__init__.py") and module.removesuffix(".py") not in DOORS:
+        assert lines >= 60 or module in SHORT
+
+
 # -- what the documents say of it -----------------------------------------------------------------------------------
 
 DOCUMENTS = sorted([*REPO.glob("docs/*.md"), *REPO.glob("CONTRIBUTING*.md"), *REPO.glob("README*.md")])

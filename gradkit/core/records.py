@@ -101,7 +101,7 @@ class Finding:
         doubt: why it is no more than likely: ``"stored"`` (the value went where no rerun can undo it), ``"raised"``
             (the rerun did), ``"several"`` (lines could have done it), ``"not_run"`` (again), ``"not_revived"`` (not all
             parameters were), ``"read"`` (off run and source; a rerun has nothing to undo); ``""`` if that is not known.
-        rule: the rule that made it, ``"severed.name"``; for those who look into gradkit, no part of what is reported.
+        rule: the rule that made it, ``"cut_lines.findings"``; for those who look into gradkit, not reported.
     """
 
     cause: str

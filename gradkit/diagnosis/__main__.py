@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(given: list[str]) -> argparse.Namespace:
     parser = cli.Parser(
-        prog="python -m gradkit.diagnosis.__main__",
+        prog="python -m gradkit.diagnosis",
         description=words("debug.about"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -30,7 +30,7 @@ def findings(evidence: Evidence) -> tuple[Finding, ...]:
             return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in told)
     found = sorted([*_by(setup.findings, evidence), *_by(cut_lines.findings, evidence)], key=_rank)
     found += _by(unconnected.findings, evidence, {p for f in found for p in f.parameters})
-    for rule in (_dropped, errors.scaler_findings, gradients.hook_findings, gradients.findings):
+    for rule in (_dropped, errors.scaler_findings, gradients.hook_findings, gradients.zero_findings):
         found += _by(rule, evidence)
     found += _by(unconnected.built, evidence, {f.location for f in found})
     named = {f.location for f in found}

@@ -78,7 +78,7 @@ def is_user_file(filename: str) -> bool:
     """Whether a file is the user's own: no installed package, no standard library, not gradkit itself.
 
     Example:
-        >>> is_user_file("/home/ann/train.py"), is_user_file(ast.__file__)
+        >>> is_user_file("/home/ann/train.py"), is_user_file(os.__file__)
         (True, False)
     """
     if filename.startswith("<"):

@@ -14,6 +14,7 @@ import gradkit
 from gradkit.diagnosis.experiments.hook_probe import FINE, ZERO, GradientWatch, gradient_state
 from gradkit.diagnosis.experiments.hooks import Transparent
 from gradkit.diagnosis.facts import hooks
+from gradkit.source.locations import line_of
 from tests.programs import cut as cut_programs
 from tests.programs.shared import batch, pair
 
@@ -158,7 +159,7 @@ def test_the_line_is_the_one_where_it_became_zero() -> None:
         made = hook(grad)
     point = watch.point_of(made)
     assert point is not None
-    assert gradkit.source.frames.line_of(point) == hook.__code__.co_firstlineno + 2
+    assert line_of(point) == hook.__code__.co_firstlineno + 2
 
 
 def test_no_gradient_counts_as_zero_and_an_empty_one_as_fine() -> None:

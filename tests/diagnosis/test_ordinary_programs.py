@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import sys
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -15,6 +14,7 @@ from torch import nn
 import gradkit
 from gradkit.core import attempts
 from gradkit.core.errors import GradkitError
+from gradkit.diagnosis import causes as diagnosis_causes
 from gradkit.diagnosis.experiments import gradients, hooks, undo_cuts, undo_errors
 from gradkit.diagnosis.facts import optimizers
 from gradkit.diagnosis.rules import harmless
@@ -573,7 +573,7 @@ def test_a_step_that_raises_when_it_is_run_again_leaves_the_findings(quiet: pyte
 
 
 def test_what_breaks_elsewhere_is_refused_as_a_fault_of_gradkits(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(sys.modules["gradkit.diagnosis.causes"], "name", broken)
+    quiet.setattr(diagnosis_causes, "findings", broken)
     model = Pair()
     weight = model.first.weight.detach().clone()
     with pytest.raises(GradkitError) as refused:

@@ -70,18 +70,18 @@ def test_a_diagnosis_cannot_be_changed(cut: Diagnosis) -> None:
 
 
 def test_a_finding_knows_the_rule_that_made_it(cut: Diagnosis) -> None:
-    assert [(one.cause, one.rule) for one in cut.findings] == [("detach", "severed.name")]
+    assert [(one.cause, one.rule) for one in cut.findings] == [("detach", "cut_lines.findings")]
 
 
 @pytest.mark.parametrize(
     ("cause", "rule"),
     [
-        ("frozen_all", "states.name"),
-        ("constant_loss", "missing.name"),
-        ("inplace_modified", "raised.name"),
-        ("zero_gradient", "zeros.name"),
-        ("hook_misuse", "silenced.name"),
-        ("custom_function", "severed.name"),
+        ("frozen_all", "setup.findings"),
+        ("constant_loss", "unconnected.findings"),
+        ("inplace_modified", "errors.findings"),
+        ("zero_gradient", "gradients.zero_findings"),
+        ("hook_misuse", "gradients.hook_findings"),
+        ("custom_function", "cut_lines.findings"),
         ("nan_gradient", "causes._loss"),
     ],
 )

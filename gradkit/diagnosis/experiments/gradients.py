@@ -69,7 +69,7 @@ def zero_gradients(graph: AutogradGraph, trace: Trace, zero: Iterable[str]) -> t
         >>> import torch
         >>> from gradkit.tracing import autograd_graph
         >>> w = torch.ones(2, requires_grad=True)
-        >>> graph = autograd.graph([(w * 2).round().sum()], {"w": w})
+        >>> graph = autograd_graph.graph_behind([(w * 2).round().sum()], {"w": w})
         >>> call = Call(0, "round", (0,), (1,), True, (), -1, (), 0)
         >>> zero_gradients(graph, Trace((call,), (), (), (), 1, {}), ["w"])[0].parameters
         ('w',)

@@ -176,6 +176,7 @@ def find_silencing(session: Session, dead: Iterable[str], filled: Iterable[str] 
         filled: parameters that should train whose hook is called after their ``.grad`` was filled, and may empty it.
 
     Example:
+        >>> from gradkit.state.preserve import Preserved
         >>> model = torch.nn.Linear(2, 1)
         >>> with Preserved(model) as preserved:
         ...     find_silencing(Session(lambda: model(torch.ones(1, 2)).sum(), model, preserved), ["weight"])

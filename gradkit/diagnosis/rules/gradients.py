@@ -93,7 +93,7 @@ def _head(code: CodeType) -> int:
     return code.co_firstlineno
 
 
-def findings(e: Evidence) -> list[Finding]:
+def zero_findings(e: Evidence) -> list[Finding]:
     """The operations whose derivative is zero, one finding for each line, in the order of the run."""
     places: dict[tuple[str, int] | None, list[ZeroGradient]] = {}
     drawn = {call.key for call in e.trace.calls for r in call.regions if e.trace.regions[r].kind == SAMPLE}

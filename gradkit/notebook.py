@@ -1,1 +1,0 @@
-"""The panel and the views that it is made of."""

@@ -68,7 +68,7 @@ def test_guides_catalogues_books_style_and_settings_are_in_it(wheel: Path) -> No
     names = in_wheel(wheel)
     for cause in causes.causes():
         assert {f"gradkit/teaching/guides/{cause}/{part}" for part in ("case.py", "en.md", "zh.md")} <= names
-    books = {path.relative_to(REPO).as_posix() for path in (REPO / "gradkit" / "books").rglob("*.py")}
+    books = {path.relative_to(REPO).as_posix() for path in (REPO / "gradkit" / "teaching" / "books").rglob("*.py")}
     assert "gradkit/teaching/books/start.py" in books
     assert books <= names
     settings = "gradkit/notebook/jupyter/labconfig/default_setting_overrides.json"
@@ -123,7 +123,7 @@ def test_it_draws_and_saves_a_page(installed: Run, tmp_path: Path) -> None:
 def test_its_examples_and_case_studies_run(installed: Run) -> None:
     told = installed("python", "-m", "gradkit.cases.multitask", "--fix", "skip", "--epochs", "1")
     assert told.startswith("epoch 1: train loss")
-    code = "import gradkit, gradkit.load as load; print(*(name for name in load.BUILTINS if load.from_builtin(name)))"
+    code = "from gradkit.teaching import examples as it; print(*(one for one in it.BUILTINS if it.from_builtin(one)))"
     assert "resume_lora" in installed("python", "-c", code)
 
 

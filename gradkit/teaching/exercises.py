@@ -101,7 +101,7 @@ def program(book: str, tags: tuple[str, ...] = ("given", "program")) -> str:
 def solution(name: str) -> Mapping[str, Callable[..., Any]]:
     """What the solution's program defines: the one measure of a right answer, and the same that its notebook shows."""
     book = f"{SOLUTIONS}/{exercise(name).book}"
-    made: dict[str, Any] = {"__name__": f"gradkit.books.{book.replace('/', '.')}"}
+    made: dict[str, Any] = {"__name__": f"gradkit.teaching.books.{book.replace('/', '.')}"}
     exec(compile(program(book), f"<{book}>", "exec", dont_inherit=True), made)  # noqa: S102  # our own book
     return made
 

@@ -102,7 +102,7 @@ def load_case(cause: str) -> ModuleType:
         >>> step().requires_grad
         True
     """
-    return bilingual.load_paired(guides_folder(cause) / "case.py", f"gradkit.guides.{cause}.case")
+    return bilingual.load_paired(guides_folder(cause) / "case.py", f"gradkit.teaching.guides.{cause}.case")
 
 
 def case_source(cause: str) -> str:

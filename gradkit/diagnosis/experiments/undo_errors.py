@@ -38,7 +38,7 @@ def rerun_without(mishap: AutogradError, crossing: Sequence[tuple[Call, int]], s
     """The rerun that fits a mishap; none where there is nothing to be mended.
 
     Args:
-        crossing: as ``crossings`` found them.
+        crossing: as ``autograd_errors.stale_histories`` found them.
     """
     if mishap.kind == OVERWRITTEN:
         copying = SaveCopies()

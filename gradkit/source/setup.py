@@ -16,7 +16,7 @@ from typing import Any
 from gradkit.core.records import Location
 from gradkit.core.trace import Point
 from gradkit.source import callgraph, locations, syntax
-from gradkit.source.syntax import FUNCTIONS, _is_with, function_of, statements
+from gradkit.source.syntax import FUNCTIONS, function_of, opens_with, statements
 
 
 def loading(files: Iterable[str], near: Iterable[str] = ()) -> list[Location]:
@@ -184,7 +184,7 @@ def _calls(
     files, found = tuple(files), list[Location]()
     for file in files:
         for node, around in statements(file):
-            if not isinstance(node, ast.Call) or any(_is_with(a, node) for a in around):
+            if not isinstance(node, ast.Call) or any(opens_with(a, node) for a in around):
                 continue
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""

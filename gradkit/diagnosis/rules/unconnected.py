@@ -317,20 +317,20 @@ def _adds_a_term(e: Evidence, start: Call) -> bool:
 
 def cached_findings(e: Evidence, names: Sequence[str]) -> list[Finding]:
     """A finding for each line that kept a value from before: proven, or read off the source where no run could tell."""
-    left, found = list(names), []
+    unexplained, found = list(names), []
     for kept in e.shown.caches.kept:
         if kept.connected:
-            mine = tuple(n for n in names if n in kept.connected)
-            proof = PROVEN if kept.revived.issuperset(mine) else LIKELY
-            for spot in _store_places(e, kept) if mine else ():
-                revived = tuple(n for n in mine if n in kept.revived)
-                found.append(_cached_finding(e, kept, spot, proof, mine, revived))
-            left = [n for n in left if n not in kept.connected]
+            connected = tuple(n for n in names if n in kept.connected)
+            proof = PROVEN if kept.revived.issuperset(connected) else LIKELY
+            for spot in _store_places(e, kept) if connected else ():
+                revived = tuple(n for n in connected if n in kept.revived)
+                found.append(_cached_finding(e, kept, spot, proof, connected, revived))
+            unexplained = [n for n in unexplained if n not in kept.connected]
     for kept in e.shown.caches.kept:
-        if left and not kept.connected and not kept.idle:
-            told = _lines_naming(e, kept, left)
-            found += [_cached_finding(e, kept, spot, LIKELY, mine) for spot, mine in told]
-            left = [n for n in left if not any(n in mine for _, mine in told)]
+        if unexplained and not kept.connected and not kept.idle:
+            stores = _lines_naming(e, kept, unexplained)
+            found += [_cached_finding(e, kept, spot, LIKELY, connected) for spot, connected in stores]
+            unexplained = [n for n in unexplained if not any(n in connected for _, connected in stores)]
     return found
 
 

@@ -64,7 +64,7 @@ def enter(thread: int) -> None:
 
 
 def leave(thread: int) -> None:
-    """It runs it no longer."""
+    """A thread runs the part of the step no longer."""
     _inside.discard(thread)
 
 

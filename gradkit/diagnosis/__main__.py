@@ -1,6 +1,6 @@
-"""A door for those who debug a wrong line: what a diagnosis rests on, printed.
+"""Print what a diagnosis rests on: for whoever looks for the reason why a wrong line was named.
 
-``python -m gradkit.diagnosis train.py:step`` takes the words of ``gradkit diagnose``.
+``python -m gradkit.diagnosis train.py:step`` takes the arguments of ``gradkit diagnose``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(given: list[str]) -> argparse.Namespace:
     parser = cli.Parser(
-        prog="python -m gradkit.diagnosis",
+        prog="python -m gradkit.diagnosis.__main__",
         description=words("debug.about"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -1,7 +1,8 @@
-"""Give what was found a name, a line and its evidence.
+"""Run the rules of ``diagnosis.rules`` in their order, and rank the findings that they make.
 
-The rules run in order, most particular first: what can be read off (frozen parameters, adapters), what cuts (from
-``cuts``), what is not connected at all, and last ``unknown``, which says what was seen.
+The most particular come first: what can be read off (frozen parameters, adapters), what cuts, what is not connected at
+all, and last ``unknown``, which says what was seen. The rules for a custom Function that drops a gradient, and for a
+loss that is no scalar or has nan for a gradient, are here.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ class GuideWalk(Column):
         Args:
             report: the newest report.
             same: whether it is on the same program as the last: how far one came stays, and what was cured is kept.
-            reloads: see :class:`OwnChange`.
+            reloads: see :class:`FileChange`.
         """
         before, self._report = self.stop, report
         self._stops = carry_on(self._stops, report, same=same)

@@ -1,4 +1,4 @@
-"""What the panel does in a job: load what was asked for, diagnose it, and show how far it has come."""
+"""What the panel does in a job: load what was asked for and say what it is, diagnose it, show how far it has come."""
 
 from __future__ import annotations
 

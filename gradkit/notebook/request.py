@@ -147,7 +147,7 @@ def fulfil(request: Request) -> Loaded:
     """Load what was asked for.
 
     Raises:
-        GradkitError: it cannot be loaded; ``place`` tells which part of the form to look at.
+        GradkitError: it cannot be loaded; ``place_of`` tells which part of the form to look at.
     """
     optimizer = None
     if request.kind == BUILTIN:

@@ -1,4 +1,4 @@
-"""What a diagnosis found: the verdict, one card for every finding, and what changed since the diagnosis before."""
+"""The results of a diagnosis: what changed since the one before, one card for every finding, and the tabs of it all."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Waiter(Protocol):
         """A cell waits for it."""
 
     def cancel(self) -> None:
-        """It is to end."""
+        """Ask for its end."""
 
 
 _jobs: list[Waiter] = []

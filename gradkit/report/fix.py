@@ -178,8 +178,8 @@ def undo_edit(edit: Edit) -> None:
 
     Raises:
         GradkitError: the file was changed since (``edit_changed_since``), or the copy was (``edit_copy_changed``); the
-            copy is gone or the file cannot be written (``edit_refused`` and others, see :func:`apply`). Nothing is lost
-            then: the copy stays where it is.
+            copy is gone or the file cannot be written (``edit_refused`` and others, see :func:`apply_edit`). Nothing is
+            lost then: the copy stays where it is.
     """
     with _refusing(edit.path):
         if edit.copy.read_bytes() != edit.before:

@@ -1,6 +1,6 @@
-"""Which functions of the user's ran and from where, and which can have run.
+"""Which functions of the user's ran and from where they were called, and which others can have run.
 
-Those can that module-level code, or the step's own, leads to by name.
+A function can have run if code at the top of a module, or the step's own, leads to it by name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Whether a value goes on from one line of the user's source to another, by names.
+"""Follow a value through the user's source by names, in three parts.
 
-Followed back to what it is computed by, followed on, and to where it is stored.
+From one line to another (``flows_into``, ``defined_at``); back to what computes it (``Reader``); and to where it is
+stored for later: under a name (``stored_at``, ``store_lines``), or by a decorator that remembers results
+(``memo_decorator``, ``computed_once``).
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def _outwards(
 
 
 def _from(waiting: Sequence[Outside], last: int, stop: CodeType) -> tuple[Chain, Point | None]:
-    """The same from a frame that is waiting, not looked up anew for those further out, and without recursion."""
+    """As ``_outwards``, from a frame that is waiting: those further out are not looked up anew, nor by recursion."""
     first = last
     while first >= 0 and waiting[first].found is None:
         first -= 1

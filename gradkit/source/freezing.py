@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gradkit.core.records import Location
 from gradkit.source import locations
-from gradkit.source.syntax import _name_of, function_of, statements
+from gradkit.source.syntax import call_name, function_of, statements
 
 _FREEZERS = re.compile(r"(^|_)freeze|prepare_model_for_kbit_training", re.I)
 
@@ -77,7 +77,7 @@ def _freezes(node: ast.AST, wrapped: bool, by_table: bool) -> float:
     weight = flag_off(node)
     if weight or not isinstance(node, ast.Call):
         return weight
-    name = _name_of(node)
+    name = call_name(node)
     if name == "setattr" and len(node.args) == 3 and not _sets_flag(node):
         return 1.5 if by_table and not isinstance(node.args[1], ast.Constant) else 0.0
     freezer = _FREEZERS.search(name) and not name[:1].isupper()
@@ -98,7 +98,7 @@ def flag_off(node: ast.AST) -> float:
     ):
         given = node.value.value if isinstance(node.value, ast.Constant) else None
         return 2.0 if given is False else 1.0 if given is None else 0.0
-    if isinstance(node, ast.Call) and _name_of(node) == "requires_grad_":
+    if isinstance(node, ast.Call) and call_name(node) == "requires_grad_":
         told = [*node.args, *(k.value for k in node.keywords)]
         return 2.0 if told and isinstance(told[0], ast.Constant) and told[0].value is False else 0.0
     if isinstance(node, ast.Call) and _sets_flag(node):
@@ -107,7 +107,7 @@ def flag_off(node: ast.AST) -> float:
 
 
 def _sets_flag(node: ast.Call) -> bool:
-    named = _name_of(node) == "setattr" and len(node.args) == 3
+    named = call_name(node) == "setattr" and len(node.args) == 3
     return named and ast.unparse(node.args[1]) == "'requires_grad'"
 
 

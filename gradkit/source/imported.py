@@ -111,7 +111,7 @@ _brought: dict[str, str] = {}  # file → the text that gradkit itself imported
 
 @contextlib.contextmanager
 def looking() -> Iterator[None]:
-    """Within it, each file is read once, and has to hold all the code that is said to have run (:func:`ran`)."""
+    """While the block runs, each file is read once, and has to hold all the code that ``codes_ran`` was told of."""
     with patches.undone():
         patches.later(partial(_look_with, _look))
         _look_with(_look or _Look())

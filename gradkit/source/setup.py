@@ -16,7 +16,7 @@ from typing import Any
 from gradkit.core.records import Location
 from gradkit.core.trace import Point
 from gradkit.source import callgraph, locations, syntax
-from gradkit.source.syntax import FUNCTIONS, _is_with, function_of, statements
+from gradkit.source.syntax import FUNCTIONS, function_of, opens_with, statements
 
 
 def loading(files: Iterable[str], near: Iterable[str] = ()) -> list[Location]:
@@ -111,6 +111,28 @@ def halving(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
     return _first_call(files, halves, near)
 
 
+def _first_call(
+    files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool], near: Iterable[str] = ()
+) -> Location | None:
+    return next(iter(_calls(files, wanted, near)), None)
+
+
+def _calls(
+    files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool], near: Iterable[str] = ()
+) -> list[Location]:
+    """The calls that can have run and for which ``wanted(node, name, owner)`` holds; none that opens a ``with``."""
+    files, found = tuple(files), list[Location]()
+    for file in files:
+        for node, around in statements(file):
+            if not isinstance(node, ast.Call) or any(opens_with(a, node) for a in around):
+                continue
+            name = syntax.call_name(node)
+            owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+            if wanted(node, name, owner):
+                found.append(locations.place(file, node, function_of(around)))
+    return [found[i] for i in callgraph.can_have_run([(spot.file, spot.function) for spot in found], files, near)]
+
+
 def inferring(files: Iterable[str], function: str) -> Location | None:
     """The use of ``torch.inference_mode``, as a block or as a decorator, that stands nearest to ``function``.
 
@@ -169,28 +191,6 @@ def _gives(value: ast.expr | None, position: int, *, zeros: bool) -> bool:
     if zeros:
         return at is not None and bool(_ZEROS.search(ast.unparse(at)))
     return at is None or (isinstance(at, ast.Constant) and at.value is None)
-
-
-def _first_call(
-    files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool], near: Iterable[str] = ()
-) -> Location | None:
-    return next(iter(_calls(files, wanted, near)), None)
-
-
-def _calls(
-    files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool], near: Iterable[str] = ()
-) -> list[Location]:
-    """The calls that can have run and for which ``wanted(node, name, owner)`` holds; none that opens a ``with``."""
-    files, found = tuple(files), list[Location]()
-    for file in files:
-        for node, around in statements(file):
-            if not isinstance(node, ast.Call) or any(_is_with(a, node) for a in around):
-                continue
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
-            if wanted(node, name, owner):
-                found.append(locations.place(file, node, function_of(around)))
-    return [found[i] for i in callgraph.can_have_run([(spot.file, spot.function) for spot in found], files, near)]
 
 
 _FILLS = frozenset("masked_fill masked_fill_ full full_like new_full fill_ where index_fill index_fill_".split())
@@ -252,7 +252,7 @@ def _places(node: ast.AST, index: int, named: set[str]) -> list[ast.expr] | None
         slices = [target.slice for target in node.targets if isinstance(target, ast.Subscript)]
         return slices or None
     if isinstance(node, ast.Call):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = syntax.call_name(node)
         given = [*node.args, *(k.value for k in node.keywords if k.arg in ("value", "fill_value"))]
         return given if name in _FILLS and any(is_it(value) for value in given) else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):

@@ -63,7 +63,8 @@ def assigned(function: Function, name: str, line: int) -> ast.expr | None:
     return found[0] if len(found) == len(given) == 1 else None
 
 
-def _name_of(node: ast.Call) -> str:
+def call_name(node: ast.Call) -> str:
+    """``"step"`` of ``optimizer.step()`` and of ``step()``; ``""`` where what is called has no name."""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
@@ -91,7 +92,8 @@ def function_of(around: Sequence[ast.AST]) -> str:
     return ".".join(a.name for a in around if isinstance(a, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)))
 
 
-def _is_with(outer: ast.AST, node: ast.AST) -> bool:
+def opens_with(outer: ast.AST, node: ast.AST) -> bool:
+    """Whether ``outer`` is a ``with`` and ``node`` one of the context managers that it enters."""
     return isinstance(outer, ast.With) and any(item.context_expr is node for item in outer.items)
 
 

@@ -23,7 +23,7 @@ from gradkit.source.frames import is_user_file
 from gradkit.state.reachable import ATTRIBUTE, ELEMENT, GLOBAL, ITEM, MEMO, PART, VARIABLE, Child, Memo, children, own
 
 NAMED = (ATTRIBUTE, VARIABLE, GLOBAL)
-MOST = 100_000  # things that are looked at; nothing is remembered of them, so there may be more than of belongings
+MOST = 100_000  # things looked at; nothing is remembered of them, so more than by ``everything_reachable``
 
 _ATOMS = (str, bytes, int, float, complex, type(None), CodeType, types.FrameType, types.GeneratorType, torch.dtype)
 

@@ -32,8 +32,8 @@ T = TypeVar("T")
 class Preserved:
     """Everything as it was before, also after an exception or Ctrl-C.
 
-    Covers the model, the random state and modes of the process, and all that ``reachable`` finds within reach of the
-    step: other modules, optimizers and schedulers, random generators, containers, objects of the user's, names, data
+    Covers the model, the random state and modes of the process, and all that ``everything_reachable`` finds from the
+    step on: other modules, optimizers and schedulers, random generators, containers, objects of the user's, names, data
     that was begun. ``docs/no_trace.md`` says it in full, and what is not covered.
 
     Args:

@@ -1,9 +1,10 @@
-"""What a function uses and what it can reach: its models, optimizers and files; and everything that it could change.
+"""What a function uses, what an object holds, and everything that a step can reach and so could change.
 
-The first looks no further than it must. For the second everything counts that the step could change: by closure, global
-names and attributes; through containers, objects, modules and hooks. Of objects whose class is not the user's own, only
-those that hold tensors, modules, optimizers or random generators are entered: a logger or a connection is more than
-what its attributes say.
+The models, optimizers and files that a function uses (``modules_of``, ``optimizers_of``, ``files_of``) are looked for
+no further than needed. ``children`` lists what one object holds, by a table from its type. ``everything_reachable``
+follows closures, global names, attributes, containers, modules and hooks to the end. Of objects whose class is not the
+user's own, it enters only those that hold tensors, modules, optimizers or random generators: a logger or a connection
+is more than what its attributes say.
 """
 
 from __future__ import annotations

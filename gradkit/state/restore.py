@@ -232,7 +232,7 @@ def _state(get: Callable[[Any], Any], put: Callable[[Any, Any], object]) -> Call
 
 
 def nothing_to_restore(_: object) -> None:
-    """Take anything, give nothing."""
+    """Drop what a function returned, where a caller must not get it."""
 
 
 def _cache(thing: Any) -> Back:

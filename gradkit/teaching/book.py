@@ -66,7 +66,7 @@ def notebook(name: str, language: str) -> Any:
     """One book in one language, as a ``nbformat.NotebookNode`` without outputs.
 
     Args:
-        name: one of :func:`names`.
+        name: one of :func:`book_names`.
         language: ``"en"`` or ``"zh"``.
 
     Raises:

@@ -258,7 +258,7 @@ MOST_WALKS = 200  # a Hessian asks for thousands of gradients
 
 @dataclass(frozen=True)
 class OwnBackward:
-    """One of them: on which value, with which graph, and what was reached by then."""
+    """A backward that the step made itself: on which value, with which graph, and what was reached by then."""
 
     number: int
     graph: AutogradGraph

@@ -60,7 +60,7 @@ class Running:
             self.waiting.pop()
 
     def clear(self) -> None:
-        """None is running any more."""
+        """No module is running any more."""
         self.inside = [-1]
         self.waiting: list[frames.Outside] = []
 
@@ -218,7 +218,7 @@ def _name_in(frame: FrameType, tensor: torch.Tensor) -> str:
 
 
 def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:
-    """Those of the function, then the globals that its code mentions."""
+    """The variables of a function, then the globals that its code mentions."""
     local: Mapping[str, Any] = frame.f_locals
     yield from list(local.items())
     if local is not frame.f_globals:

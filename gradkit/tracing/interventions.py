@@ -107,7 +107,7 @@ class Together(Intervention):
         self.faults: list[Exception] = []
 
     def refuse(self) -> None:
-        """Raise what one of them has raised, also where the step has caught it."""
+        """Raise what an intervention has raised, also where the step has caught it."""
         for fault in self.faults:
             raise fault
 

@@ -2,7 +2,8 @@
 
 Each is heard by what replaces a method of torch's or Python's while a run lasts. Calls of the classes Parameter and
 Variable are heard by their metaclasses; the helpers that wrap and unwrap for ``vmap`` and ``grad`` are taken from the
-transforms' modules; all collectives end in a method of ``ProcessGroup``; function modes hold in one thread only.
+transforms' modules; all collectives end in a method of ``ProcessGroup``; function modes hold in one thread only. What
+``torch.compile`` compiled is run as it was written (``eager``).
 Sources: https://github.com/pytorch/pytorch/tree/main/torch/_functorch,
 https://pytorch.org/docs/stable/distributed.html, https://docs.python.org/3/library/threading.html#threading.Thread.run
 """
@@ -35,7 +36,7 @@ HeardParameter = Callable[[str, torch.Tensor, torch.Tensor, FrameType], None]
 
 @contextlib.contextmanager
 def hear_parameters(tell: HeardParameter) -> Iterator[None]:
-    """While the block runs, ``tell(name, made, data, frame)`` is called for each that this thread makes.
+    """While the block runs, ``tell(name, made, data, frame)`` is called for each Parameter or Variable of this thread.
 
     ``name`` is ``"Parameter"``, ``"deepcopy"`` (a Parameter that ``copy.deepcopy`` makes of another) or ``"Variable"``.
     """
@@ -191,7 +192,10 @@ _HELPERS = (
 
 @contextlib.contextmanager
 def hear_vmap(tell: Callable[[torch.Tensor, torch.Tensor, FrameType], None]) -> Iterator[None]:
-    """While the block runs, ``tell(made, given, frame)`` is called for each tensor that they wrap in this thread."""
+    """While the block runs, ``tell(made, given, frame)`` is called for each tensor that a transform wraps or unwraps.
+
+    Heard are the transforms of ``torch.func``, and what they do in this thread.
+    """
     modules = [(sys.modules[module], name) for module, name in _HELPERS if module in sys.modules]
     originals = [(module, name, getattr(module, name)) for module, name in modules]
     thread = threading.get_ident()
@@ -231,7 +235,7 @@ def requires_grad(tensor: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def eager() -> Iterator[None]:
-    """Run what ``torch.compile`` compiled as it was written: the user's lines are not in compiled code."""
+    """Run as it was written what ``torch.compile`` compiled: the user's lines are not in compiled code."""
     compiler = sys.modules.get("torch._dynamo.eval_frame")
     if compiler is None:
         yield

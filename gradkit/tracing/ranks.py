@@ -60,7 +60,7 @@ def _sharded(module: nn.Module) -> str:
 
 @contextlib.contextmanager
 def ranks_together(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """While the block runs, ``meet()`` waits for the ranks that some of these modules average gradients with."""
+    """While the block runs, ``meet_ranks()`` waits for the ranks that some of these modules average gradients with."""
     before, turns = list(_waiting), dict(_turns)
     with patches.undone():
         patches.later(partial(_wait_for, before, turns))

@@ -1,4 +1,4 @@
-"""Where a gradient becomes nan, zero or nothing: the step run once more, and its backward watched.
+"""Where a gradient becomes nan, zero or nothing: the step run once more, and its backward watched (``locate``).
 
 An operation that hands on a gradient of exactly zero, whatever it is handed, has a derivative that is zero everywhere
 (``round``, ``sign``, ``bernoulli``): a parameter all of whose ways to the loss lead through such operations gets zeros
@@ -174,7 +174,7 @@ class GradientFaults:
     Attributes:
         spoiler: index of the call whose derivative is nan or inf, -1 if not asked or not known.
         dropped: custom Functions that let a gradient end.
-        swallowed: calls that were handed a gradient and handed on zeros, each with the kind of ``vanishing``.
+        swallowed: calls that were handed a gradient and handed on zeros, each with the kind that ``ZeroGradient`` has.
         runs: how many times the step was run.
     """
 
@@ -209,7 +209,7 @@ def locate(
 
 
 def _is_tensor(loss: Any) -> bool:
-    """A step that has made a backward of its own may return anything."""
+    """Whether there is a loss to go back from: a step that makes its own backward may return anything."""
     return isinstance(loss, torch.Tensor)
 
 
@@ -234,7 +234,7 @@ class WatchNan(Intervention):
         self._poisoned_at: set[int] = set()
 
     def after_call(self, moment: Moment, name: str, inputs: tuple[int, ...], given: Sequence[Any], result: Any) -> Any:
-        """The result itself, looked at."""
+        """Look at the result and hand it on as it is."""
         if _holds_nan(result):
             self._poisoned.add(moment.index)
             if not any(map(_holds_nan, given)):

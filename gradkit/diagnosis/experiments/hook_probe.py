@@ -175,7 +175,7 @@ class HookEffect:
 
 @dataclass(frozen=True)
 class Hook:
-    """A hook of the user's: what is called, and what ``Tampered`` is to say of it."""
+    """A hook of the user's: what is called, and what ``HookEffect`` is to say of it."""
 
     call: Callable[..., Any]
     key: Key

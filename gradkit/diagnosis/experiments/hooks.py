@@ -18,7 +18,7 @@ from torch import nn
 from gradkit.core import patches
 from gradkit.core.trace import Chain, Key
 from gradkit.diagnosis.experiments.hook_probe import HIDDEN, REFUSED, Hook, HookEffect
-from gradkit.diagnosis.facts.hooks import _FILLED, _TABLES, _table, users_hooks
+from gradkit.diagnosis.facts.hooks import AFTER_ACCUMULATION, TENSOR_TABLES, hook_table, users_hooks
 from gradkit.source import faults, frames
 from gradkit.source.faults import on_behalf
 from gradkit.tracing import backward
@@ -58,17 +58,17 @@ class Transparent:
     def listening(self) -> Iterator[Transparent]:
         """While the block runs, the hooks are transparent; afterwards all tables of hooks are as they were."""
         with patches.undone():
-            for name in ("register_hook", _FILLED):
+            for name in ("register_hook", AFTER_ACCUMULATION):
                 patches.replace(torch.Tensor, name, self._registering(vars(torch.Tensor)[name]))
             for name in ("_get_backward_hooks", "_get_backward_pre_hooks"):
                 patches.replace(nn.Module, name, self._asked(vars(nn.Module)[name]))
             for parameter in self._parameters.values():
-                for name, filled in _TABLES.items():
-                    self._replace(parameter, _table(parameter, name), filled=filled)
+                for name, filled in TENSOR_TABLES.items():
+                    self._replace(parameter, hook_table(parameter, name), filled=filled)
             yield self
 
     def _registering(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        filled = original.__name__ == _FILLED
+        filled = original.__name__ == AFTER_ACCUMULATION
 
         @functools.wraps(original)
         @on_behalf
@@ -223,7 +223,7 @@ def _alive(norms: dict[str, float | None], name: str) -> bool:
 
 
 def _all(one: SilencingHook, revived: list[str], spoiled: list[str], told: set[str]) -> tuple[str, ...]:
-    """Its parameters, and those that no hook silences alone: all of them do it together."""
+    """A hook's own parameters, and those that no hook silences alone: all of them do it together."""
     return tuple(n for n in (spoiled if one.kind == HIDDEN else revived) if n in one.parameters or n not in told)
 
 

@@ -38,7 +38,7 @@ def rerun_without(mishap: AutogradError, crossing: Sequence[tuple[Call, int]], s
     """The rerun that fits a mishap; none where there is nothing to be mended.
 
     Args:
-        crossing: as ``crossings`` found them.
+        crossing: as ``autograd_errors.stale_histories`` found them.
     """
     if mishap.kind == OVERWRITTEN:
         copying = SaveCopies()
@@ -109,7 +109,7 @@ class LetGo(Intervention):
         self._names = {call.name for call, _ in crossing}
 
     def before_call(self, moment: Moment, func: Any, args: Any, kwargs: Any) -> Instead:
-        """The same call, of values without history."""
+        """The same call, made with values that have no history."""
         name = getattr(func, "__name__", "")
         if name in self._names and (name, *spot(moment.chain())) in self._keys:
             args, kwargs = self._let_go(args, moment.ledger), self._let_go(kwargs, moment.ledger)

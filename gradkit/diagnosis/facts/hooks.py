@@ -20,8 +20,9 @@ from gradkit.source import frames
 from gradkit.state.preserve import Preserved
 from gradkit.tracing.tracer import Tracer
 
-_FILLED = "register_post_accumulate_grad_hook"
-_TABLES = {"_backward_hooks": False, "_post_accumulate_grad_hooks": True}
+AFTER_ACCUMULATION = "register_post_accumulate_grad_hook"
+TENSOR_TABLES = {"_backward_hooks": False, "_post_accumulate_grad_hooks": True}
+"""Where a tensor keeps its hooks, and whether those are called after ``.grad`` was filled."""
 _OF_MODULES = ("_backward_hooks", "_backward_pre_hooks")
 _OF_ALL_MODULES: tuple[dict[Any, Any], ...] = tuple(vars(module_hooks)[f"_global{name}"] for name in _OF_MODULES)
 
@@ -46,18 +47,19 @@ def users_hooks(hook: Any) -> CodeType | None:
 
 def hooks_on_filled(parameters: Mapping[str, torch.Tensor]) -> frozenset[str]:
     """The parameters with a hook of the user's that is called after their ``.grad`` was filled."""
-    held = {name: _table(p, "_post_accumulate_grad_hooks") for name, p in parameters.items()}
+    held = {name: hook_table(p, "_post_accumulate_grad_hooks") for name, p in parameters.items()}
     return frozenset(name for name, table in held.items() if any(map(users_hooks, table.values())))
 
 
 def any_hooks(modules: Iterable[nn.Module], parameters: Mapping[str, torch.Tensor]) -> bool:
     """Whether any of these, or all modules, have a hook of the user's on their gradients."""
-    tables = [*_OF_ALL_MODULES, *(_table(p, "_backward_hooks") for p in parameters.values())]
-    tables += [_table(module, name) for module in modules for name in _OF_MODULES]
+    tables = [*_OF_ALL_MODULES, *(hook_table(p, "_backward_hooks") for p in parameters.values())]
+    tables += [hook_table(module, name) for module in modules for name in _OF_MODULES]
     return any(users_hooks(hook) for table in tables for hook in table.values()) or bool(hooks_on_filled(parameters))
 
 
-def _table(holder: object, name: str) -> dict[Any, Any]:
+def hook_table(holder: object, name: str) -> dict[Any, Any]:
+    """The hooks that torch keeps on a tensor or module under ``name``; an empty dictionary where there are none."""
     return getattr(holder, name, None) or {}
 
 

@@ -67,19 +67,20 @@ def gap(
     held = holding(optimizers)
     now = {n: p for n, p in state_modules.parameters(model, twice=True) if n not in before and p.requires_grad}
     late = tuple(n for n, p in now.items() if id(p) not in held and ran(p))
-    mine = {id(p) for p in before.values()} | {id(p) for p in now.values()}
-    own = [one for one in optimizers if mine & holding([one])]
-    if late and (given is not None or own):
-        return _gap(given or own[0], late, NEW)
-    left = tuple(n for n, p in before.items() if id(p) not in held)
+    of_model = {id(p) for p in before.values()} | {id(p) for p in now.values()}
+    using_model = [one for one in optimizers if of_model & holding([one])]
+    if late and (given is not None or using_model):
+        return _gap(given or using_model[0], late, NEW)
+    missing = tuple(n for n, p in before.items() if id(p) not in held)
     if given is not None:
-        stale = not mine & holding([given]) or any(orphaned(p) for p in _strangers(given, mine, ran)) if left else False
-        return _gap(given, left, STALE if stale else LEFT_OUT)
-    for one in own if left else ():
-        if any(orphaned(p) for p in _strangers(one, mine, ran)):
-            return _gap(one, left, STALE)
-    copies = [one for one in found if _copies(one, before.values(), ran)] if not own else []
-    return _gap(copies[0], left, STALE) if copies else Gap()
+        foreign = _strangers(given, of_model, ran) if missing else ()
+        stale = missing and (not of_model & holding([given]) or any(map(orphaned, foreign)))
+        return _gap(given, missing, STALE if stale else LEFT_OUT)
+    for one in using_model if missing else ():
+        if any(orphaned(p) for p in _strangers(one, of_model, ran)):
+            return _gap(one, missing, STALE)
+    copies = [one for one in found if _copies(one, before.values(), ran)] if not using_model else []
+    return _gap(copies[0], missing, STALE) if copies else Gap()
 
 
 def _gap(optimizer: Optimizer, missing: tuple[str, ...], reason: str) -> Gap:

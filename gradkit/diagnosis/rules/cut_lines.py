@@ -283,14 +283,14 @@ def _in_a_module(region: Region, e: Evidence) -> bool:
 
 
 def _inside(region: Region | None, call: Call | None) -> list[Note]:
-    """Of a region, the first call in it that lost the gradient."""
+    """A note with the first call in a region that lost the gradient."""
     if region is None or call is None or not call.chain or call.chain[:1] == region.chain[:1]:
         return []
     return [Note("lost_here", locations.locate(call.chain[0]), {"call": call.name})]
 
 
 def _returns(cut: Cut, e: Evidence) -> list[Note]:
-    """Of a value that left torch, where it came back."""
+    """A note with the place where a value that left torch came back."""
     if cut.kind != ESCAPE:
         return []
     gone = {number for call in _calls(cut, e) for number in call.outputs}

@@ -1,4 +1,7 @@
-"""Errors of autograd's that are no cut: where a value was overwritten, a graph was kept, or something was not used."""
+"""Errors that torch raised and that are no cut: a value overwritten, a graph used twice, something asked for unused.
+
+Also what a step does out of order with a gradient scaler, whether or not that raised (``scaler_findings``).
+"""
 
 from __future__ import annotations
 
@@ -292,7 +295,7 @@ def _at(cause: str) -> Callable[[Evidence, AutogradError], list[Finding]]:
 
 
 def _at_maker(cause: str) -> Callable[[Evidence, AutogradError], list[Finding]]:
-    """As ``_at``, but raised by the backward of a call in the step."""
+    """A finding as ``_at`` makes it, for an error of the backward of a call in the step."""
 
     def rule(e: Evidence, mishap: AutogradError) -> list[Finding]:
         chain = next((c.chain for c in reversed(e.trace.calls) if c.name in mishap.message and c.chain), mishap.chain)

@@ -1,4 +1,4 @@
-"""The graph is whole, and what comes back through it is zero, nan or nothing: by an operation, or by a hook."""
+"""A whole graph through which zero, nan or nothing comes back: because of a hook, or of an operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Parameters from which nothing flows into the loss: a constant loss, a layer not called, a value that was kept."""
+"""Parameters from which nothing flows into the loss, and why: replaced, not called, kept, or behind a constant.
+
+First what the run shows by itself (``findings``): Parameters that were replaced, a loss that is a constant, a way
+through NumPy or Python numbers, a layer that is not called. Then values kept from before (``cached_findings``).
+"""
 
 from __future__ import annotations
 
@@ -20,142 +24,12 @@ from gradkit.source.callgraph import FunctionsRan
 from gradkit.source.syntax import FUNCTIONS, Function
 
 
-@dataclass(frozen=True)
-class Reason:
-    """Where the fault is.
-
-    Attributes:
-        kind: ``"argument"`` (``name`` is not given there) or ``"slot"`` (it is ignored there).
-        use: the line that would have used the layer, and did not run.
-    """
-
-    kind: str
-    location: Location
-    name: str
-    use: Location | None = None
-
-
-def why_unused(e: Evidence, parameter: str) -> Reason | None:
-    """Why a parameter is idle; None if its definition is all that can be named."""
-    way = [(cls, attribute) for cls, attribute in reversed(e.way_to(parameter)) if any(attributes.bodies(cls))]
-    owners = dict.fromkeys(e.facts.classes.values())
-    asked = (conditions.required_arguments(owners, attribute, e.ran) for _, attribute in way)
-    for guard in next((found for found in asked if found is not None), ()):
-        spot = arguments.missing_at(guard, e.ran, e.files)
-        if spot is not None:
-            return Reason("argument", spot, guard.key or guard.argument, guard.use)
-    return next((found for one in way if (found := _ignored(*one, e.ran)) is not None), None)
-
-
-def _ignored(cls: type, attribute: str, ran: FunctionsRan) -> Reason | None:
-    """A class declares a slot, empty until something is put there from outside, and its own ``forward`` ignores it."""
-    bodies = list(attributes.bodies(cls))
-    given = [v for _, body in bodies for v in _given(body, attribute)]
-    forward = next(((file, f) for file, body in bodies if (f := _method(body, "forward")) is not None), None)
-    if not given or any(ast.unparse(v) != "None" for v in given) or forward is None or not ran(*forward):
-        return None
-    file, function = forward
-    ends = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
-    if len(ends) != 1 or attributes.uses([cls], attribute):
-        return None
-    return Reason("slot", locations.place(file, ends[0], f"{cls.__name__}.forward"), attribute)
-
-
-def _method(body: ast.ClassDef, name: str) -> Function | None:
-    return next((node for node in body.body if isinstance(node, FUNCTIONS) and node.name == name), None)
-
-
-def _given(body: ast.ClassDef, attribute: str) -> list[ast.expr]:
-    """What the ``__init__`` of a class gives ``self.<attribute>``."""
-    init = _method(body, "__init__")
-    told = [pair for node in (ast.walk(init) if init is not None else ()) for pair in syntax.pairs(node)]
-    return [value for target, value in told if isinstance(target, ast.Attribute) and target.attr == attribute]
-
-
-_COMMON = frozenset(("weight", "bias"))
-
-
-def cached_findings(e: Evidence, names: Sequence[str]) -> list[Finding]:
-    """A finding for each line that stored such values: proven, or read off the source where no run could tell."""
-    left, found = list(names), []
-    for kept in e.shown.caches.kept:
-        if kept.connected:
-            mine = tuple(n for n in names if n in kept.connected)
-            proof = PROVEN if kept.revived.issuperset(mine) else LIKELY
-            for spot in _where(e, kept) if mine else ():
-                revived = tuple(n for n in mine if n in kept.revived)
-                found.append(_finding(e, kept, spot, proof, mine, revived))
-            left = [n for n in left if n not in kept.connected]
-    for kept in e.shown.caches.kept:
-        if left and not kept.connected and not kept.idle:
-            told = _read(e, kept, left)
-            found += [_finding(e, kept, spot, LIKELY, mine) for spot, mine in told]
-            left = [n for n in left if not any(n in mine for _, mine in told)]
-    return found
-
-
-def _finding(
-    e: Evidence, kept: CachedValue, spot: Location, proof: str, names: tuple[str, ...], revived: tuple[str, ...] = ()
-) -> Finding:
-    chain = next((chain for chain in kept.made if chain), ())
-    held = next((e.trace.values[n].attribute for n in kept.numbers if e.trace.values[n].attribute), "")
-    facts = {"attribute": held or kept.name}
-    notes = tuple(note for note in called_by(chain) if note.location is not None and note.location.line != spot.line)
-    return Finding(
-        "cached_tensor", spot, notes, proof, names, module=held.rpartition(".")[0], revived=revived,
-        reruns=e.reruns if revived else 0, facts=facts,
-    )  # fmt: skip
-
-
-def _where(e: Evidence, kept: CachedValue) -> list[Location]:
-    """Where a run without the values stored new ones; else where the source stores such; else where they were made."""
-    fixed = _fixed(e, kept)
-    if fixed is not None:
-        return [fixed]
-    found = (_at(e, kept, chain) for chain in kept.made)
-    return list({(spot.file, spot.line): spot for spot in found if spot is not None}.values())
-
-
-def _at(e: Evidence, kept: CachedValue, chain: Chain) -> Location | None:
-    read = (spot for spot, _ in dataflow.store_lines(kept.name, e.files, kept.owner, kept.reader))
-    return dataflow.stored_at(chain, kept.name) or next(read, None) or locations.innermost(chain)
-
-
-def _fixed(e: Evidence, kept: CachedValue) -> Location | None:
-    """The decorator, of what a decorator keeps."""
-    if kept.memo is not None:
-        return dataflow.memo_decorator(kept.memo, e.files)
-    return dataflow.computed_once(kept.owner, kept.name) if kept.owner is not None else None
-
-
-def _read(e: Evidence, kept: CachedValue, names: Sequence[str]) -> list[tuple[Location, tuple[str, ...]]]:
-    """The line that stores what is computed by the parameters: the one whose words name most of them."""
-    found = [
-        (spot, _meant(words, names))
-        for spot, words in dataflow.store_lines(kept.name, e.files, kept.owner, kept.reader)
-    ]
-    best = max(found, key=lambda one: len(one[1]), default=None)
-    fixed = _fixed(e, kept)
-    if best is None or not best[1]:
-        return []
-    return [(fixed or best[0], best[1])]
-
-
-def _meant(words: set[str], names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(n for n in names if words.intersection(_parts(n)))
-
-
-def _parts(name: str) -> Iterator[str]:
-    parts = name.split(".")
-    return (part for part in parts if part not in _COMMON or len(parts) == 1)
-
-
 def findings(e: Evidence, told: set[str]) -> list[Finding]:
     """Why nothing flows from some parameters into the loss."""
     names = [n for n in e.verdict.unconnected if n not in told]
     hidden = [n for n in names if _in_a_script(e, n)]
     names = [n for n in names if n not in hidden]
-    return [*_inside_a_script(hidden), *(_why(e, names) if names else ())]
+    return [*_inside_a_script(hidden), *(_explained(e, names) if names else ())]
 
 
 def _in_a_script(e: Evidence, name: str) -> bool:
@@ -170,13 +44,13 @@ def _inside_a_script(names: Sequence[str]) -> list[Finding]:
     return [Finding("unknown", None, (), LIKELY, tuple(names), variant="scripted")] if names else []
 
 
-def _why(e: Evidence, names: list[str]) -> list[Finding]:
+def _explained(e: Evidence, names: list[str]) -> list[Finding]:
     kept = cached_findings(e, names)
     names = [n for n in names if not any(n in finding.parameters for finding in kept)]
-    return [*kept, *(_others(e, names) if names else ())]
+    return [*kept, *(_without_a_kept_value(e, names) if names else ())]
 
 
-def _others(e: Evidence, names: list[str]) -> list[Finding]:
+def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
     replaced = _replaced(e, names)
     if replaced:
         return replaced
@@ -356,6 +230,58 @@ def _last_use(e: Evidence, names: Sequence[str]) -> list[Note]:
     return [Note("dropped", locations.locate(flow[-1].chain[0]), {"call": flow[-1].name})] if flow else []
 
 
+@dataclass(frozen=True)
+class Reason:
+    """Why a layer is not used, and where the fault is.
+
+    Attributes:
+        kind: ``"argument"`` (``name`` is not given there) or ``"slot"`` (it is ignored there).
+        use: the line that would have used the layer, and did not run.
+    """
+
+    kind: str
+    location: Location
+    name: str
+    use: Location | None = None
+
+
+def why_unused(e: Evidence, parameter: str) -> Reason | None:
+    """Why the layer of a parameter is not used; None if its definition is all that can be named."""
+    way = [(cls, attribute) for cls, attribute in reversed(e.way_to(parameter)) if any(attributes.bodies(cls))]
+    owners = dict.fromkeys(e.facts.classes.values())
+    asked = (conditions.required_arguments(owners, attribute, e.ran) for _, attribute in way)
+    for guard in next((found for found in asked if found is not None), ()):
+        spot = arguments.missing_at(guard, e.ran, e.files)
+        if spot is not None:
+            return Reason("argument", spot, guard.key or guard.argument, guard.use)
+    return next((found for one in way if (found := _ignored(*one, e.ran)) is not None), None)
+
+
+def _ignored(cls: type, attribute: str, ran: FunctionsRan) -> Reason | None:
+    """A class declares a slot, empty until something is put there from outside, and its own ``forward`` ignores it."""
+    bodies = list(attributes.bodies(cls))
+    given = [v for _, body in bodies for v in _given(body, attribute)]
+    forward = next(((file, f) for file, body in bodies if (f := _method(body, "forward")) is not None), None)
+    if not given or any(ast.unparse(v) != "None" for v in given) or forward is None or not ran(*forward):
+        return None
+    file, function = forward
+    ends = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
+    if len(ends) != 1 or attributes.uses([cls], attribute):
+        return None
+    return Reason("slot", locations.place(file, ends[0], f"{cls.__name__}.forward"), attribute)
+
+
+def _method(body: ast.ClassDef, name: str) -> Function | None:
+    return next((node for node in body.body if isinstance(node, FUNCTIONS) and node.name == name), None)
+
+
+def _given(body: ast.ClassDef, attribute: str) -> list[ast.expr]:
+    """What the ``__init__`` of a class gives ``self.<attribute>``."""
+    init = _method(body, "__init__")
+    told = [pair for node in (ast.walk(init) if init is not None else ()) for pair in syntax.pairs(node)]
+    return [value for target, value in told if isinstance(target, ast.Attribute) and target.attr == attribute]
+
+
 _SUMS = frozenset("add __add__ __radd__ __iadd__ add_ sub __sub__ __rsub__ __isub__ sub_".split())
 
 
@@ -387,3 +313,81 @@ def _adds_a_term(e: Evidence, start: Call) -> bool:
             if all(values[n].shape == () for n in (*flowing, *call.outputs)):
                 return True
     return False
+
+
+def cached_findings(e: Evidence, names: Sequence[str]) -> list[Finding]:
+    """A finding for each line that kept a value from before: proven, or read off the source where no run could tell."""
+    unexplained, found = list(names), []
+    for kept in e.shown.caches.kept:
+        if kept.connected:
+            connected = tuple(n for n in names if n in kept.connected)
+            proof = PROVEN if kept.revived.issuperset(connected) else LIKELY
+            for spot in _store_places(e, kept) if connected else ():
+                revived = tuple(n for n in connected if n in kept.revived)
+                found.append(_cached_finding(e, kept, spot, proof, connected, revived))
+            unexplained = [n for n in unexplained if n not in kept.connected]
+    for kept in e.shown.caches.kept:
+        if unexplained and not kept.connected and not kept.idle:
+            stores = _lines_naming(e, kept, unexplained)
+            found += [_cached_finding(e, kept, spot, LIKELY, connected) for spot, connected in stores]
+            unexplained = [n for n in unexplained if not any(n in connected for _, connected in stores)]
+    return found
+
+
+def _cached_finding(
+    e: Evidence, kept: CachedValue, spot: Location, proof: str, names: tuple[str, ...], revived: tuple[str, ...] = ()
+) -> Finding:
+    chain = next((chain for chain in kept.made if chain), ())
+    held = next((e.trace.values[n].attribute for n in kept.numbers if e.trace.values[n].attribute), "")
+    facts = {"attribute": held or kept.name}
+    notes = tuple(note for note in called_by(chain) if note.location is not None and note.location.line != spot.line)
+    return Finding(
+        "cached_tensor", spot, notes, proof, names, module=held.rpartition(".")[0], revived=revived,
+        reruns=e.reruns if revived else 0, facts=facts,
+    )  # fmt: skip
+
+
+def _store_places(e: Evidence, kept: CachedValue) -> list[Location]:
+    """Where a run without the values stored new ones; else where the source stores such; else where they were made."""
+    fixed = _memo_line(e, kept)
+    if fixed is not None:
+        return [fixed]
+    found = (_store_place(e, kept, chain) for chain in kept.made)
+    return list({(spot.file, spot.line): spot for spot in found if spot is not None}.values())
+
+
+def _store_place(e: Evidence, kept: CachedValue, chain: Chain) -> Location | None:
+    read = (spot for spot, _ in dataflow.store_lines(kept.name, e.files, kept.owner, kept.reader))
+    return dataflow.stored_at(chain, kept.name) or next(read, None) or locations.innermost(chain)
+
+
+def _memo_line(e: Evidence, kept: CachedValue) -> Location | None:
+    """The line of the decorator, where it is a decorator that keeps results; else None."""
+    if kept.memo is not None:
+        return dataflow.memo_decorator(kept.memo, e.files)
+    return dataflow.computed_once(kept.owner, kept.name) if kept.owner is not None else None
+
+
+def _lines_naming(e: Evidence, kept: CachedValue, names: Sequence[str]) -> list[tuple[Location, tuple[str, ...]]]:
+    """The line that stores what is computed by the parameters: the one whose words name most of them."""
+    found = [
+        (spot, _named_by(words, names))
+        for spot, words in dataflow.store_lines(kept.name, e.files, kept.owner, kept.reader)
+    ]
+    best = max(found, key=lambda one: len(one[1]), default=None)
+    fixed = _memo_line(e, kept)
+    if best is None or not best[1]:
+        return []
+    return [(fixed or best[0], best[1])]
+
+
+def _named_by(words: set[str], names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(n for n in names if words.intersection(_parts_of_name(n)))
+
+
+_COMMON = frozenset(("weight", "bias"))
+
+
+def _parts_of_name(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    return (part for part in parts if part not in _COMMON or len(parts) == 1)

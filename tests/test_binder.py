@@ -193,5 +193,5 @@ def test_postbuild_and_start_run_in_a_clean_venv_and_folder(tmp_path: Path) -> N
     assert all((clone / "notebooks" / one / "guides" / "detach.ipynb").is_file() for one in ("en", "zh"))
     assert run("binder/start", "python", "-I", "-c", "import gradkit; print(gradkit.__file__)").startswith(str(clone))
     told = run("binder/start", "python", "-m", "jupyter", "--paths", "--json")
-    assert json.loads(told)["config"][0] == str(clone / "gradkit" / "jupyter")
+    assert json.loads(told)["config"][0] == str(clone / "gradkit" / "notebook" / "jupyter")
     assert "detach" in run("binder/start", "gradkit", "guides")

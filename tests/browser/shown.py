@@ -6,7 +6,7 @@ import base64
 import os
 from pathlib import Path
 
-STATIC = Path(__file__).parents[2] / "gradkit" / "widgets" / "static"
+STATIC = Path(__file__).parents[2] / "gradkit" / "notebook" / "static"
 SYNCED = ("language", "labels", "selected", "opened", "view", "message", "height", "name", "limit")
 MOUNT = """
 async ([esm, css, state]) => {

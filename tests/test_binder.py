@@ -140,7 +140,7 @@ def test_start_hands_over_to_what_binder_wants_to_run_and_keeps_what_is_set_alre
         cwd=REPO, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 7
-    assert ran.stdout == f"one two words 3 2 {REPO / 'gradkit' / 'jupyter'}:/elsewhere\n"
+    assert ran.stdout == f"one two words 3 2 {REPO / 'gradkit' / 'notebook' / 'jupyter'}:/elsewhere\n"
 
 
 def reachable(host: str) -> bool:

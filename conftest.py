@@ -47,7 +47,7 @@ def notebooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _the_same_start_for_every_test() -> Iterator[None]:
-    settings.file().unlink(missing_ok=True)  # a language chosen on a panel is remembered, also by the next test's kernel
+    settings.file().unlink(missing_ok=True)  # a language chosen on a panel is remembered
     torch.manual_seed(0)
     torch.set_grad_enabled(True)
     i18n.language("en")

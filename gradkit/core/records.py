@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 PROVEN, LIKELY, OBSERVED = "proven", "likely", "observed"
-DOUBTS = STORED, RAISED, SEVERAL, NOT_RUN, NOT_REVIVED, READ = (
+STORED, RAISED, SEVERAL, NOT_RUN, NOT_REVIVED, READ = (
     "stored", "raised", "several", "not_run", "not_revived", "read",
 )  # fmt: skip
 

@@ -113,9 +113,8 @@ def run(
     if options.optimizer is not None and not optimizers.is_one(options.optimizer):
         raise GradkitError("not_an_optimizer", got=shown(options.optimizer))
     preserved = Preserved(step.model, step.run, waits)
-    made = preserved.during(
-        partial(_found, step, used, preserved, options, then, tell)
-    )  # a frame keeps what a lambda closes over
+    work = partial(_found, step, used, preserved, options, then, tell)  # a frame keeps what a lambda closes over
+    made = preserved.during(work)
     return made, tuple(map(attempts.words, preserved.left))
 
 

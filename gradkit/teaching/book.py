@@ -115,9 +115,6 @@ def language_beside(name: str, language: str) -> dict[str, str]:
     return {**files, looks.name: looks.read_text(encoding="utf-8")} if looks.exists() else files
 
 
-FORMS = ("ipynb", "py")
-
-
 def hand_out(
     folder: Path, names: Iterable[str] = (), *, languages: Iterable[str], form: str = "ipynb", force: bool = False
 ) -> list[Path]:

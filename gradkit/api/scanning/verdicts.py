@@ -80,7 +80,7 @@ class Visits:
         return self._ran
 
 
-HARMFUL, HARMLESS, NOT_REACHED, UNACCUSED, UNJUDGED = VERDICTS = (
+HARMFUL, HARMLESS, NOT_REACHED, UNACCUSED, UNJUDGED = (
     "harmful", "harmless", "not_reached", "unaccused", "unjudged",
 )  # fmt: skip
 _NAMELESS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))

@@ -17,11 +17,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "core": (),
     "source": (),
     "state": (),
+    "witness": (),
     "load": (),
     "tracing": (),
     "diagnosis": ("facts", "experiments", "rules"),
     "report": ("picture",),
     "api": ("scanning",),
+    "live": (),
     "teaching": (),
     "notebook": (),
 }

@@ -11,16 +11,7 @@ from torch.utils import hooks
 
 from gradkit.core import introspection
 from gradkit.core.trace import Call, Chain, Trace
-from gradkit.source import frames
-
-
-def raised_from(error: BaseException | None) -> list[BaseException]:
-    """An exception and those that it was raised from."""
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
-        error = error.__cause__ or error.__context__
-    return found
+from gradkit.source import faults, frames
 
 
 def stale_histories(trace: Trace, mishap: AutogradError) -> tuple[tuple[Call, int], ...]:
@@ -140,7 +131,7 @@ def classify(
         ... except RuntimeError as error: print(classify(error).kind)
         many_elements
     """
-    for one in raised_from(error):
+    for one in faults.raised_from(error):
         message = introspection.text(one) or type(one).__name__
         kind = next((kind for kind, pattern in _KINDS if re.search(pattern, message, re.S)), "")
         chain, inside = _where(one.__traceback__)

@@ -19,7 +19,7 @@ from gradkit.core import introspection
 from gradkit.core.trace import Trace
 from gradkit.live.candidates import Candidate
 from gradkit.live.stack import Point
-from gradkit.source import frames, units
+from gradkit.source import frames, locations, units
 from gradkit.state import modules as state_modules
 from gradkit.state import reachable
 
@@ -81,6 +81,11 @@ def modules_within_sight(step: Callable[[], object], candidate: Candidate) -> di
     used = [one for one in reachable.modules_of(step) if state_modules.parameters(one)]
     found = used or _outermost(near.values())
     return {_unlike(names.get(id(one), type(one).__name__), at): one for at, one in enumerate(found)}
+
+
+def name_of(point: Point) -> str:
+    """The qualified name of the function that a frame runs."""
+    return locations.qualified_name(point.code)
 
 
 def _unlike(name: str, at: int) -> str:

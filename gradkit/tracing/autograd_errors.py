@@ -132,11 +132,21 @@ def classify(
         many_elements
     """
     for one in faults.raised_from(error):
-        message = introspection.text(one) or type(one).__name__
-        kind = next((kind for kind, pattern in _KINDS if re.search(pattern, message, re.S)), "")
-        chain, inside = _where(one.__traceback__)
-        if (isinstance(one, (RuntimeError, AssertionError, ValueError, TypeError)) and kind) or inside:
-            return AutogradError(kind, message, chain, inside, in_step, asked, inputs)
+        found = classify_one(one, in_step=in_step, asked=asked, inputs=inputs)
+        if found is not None:
+            return found
+    return None
+
+
+def classify_one(
+    error: BaseException, *, in_step: bool = False, asked: int = -1, inputs: tuple[int, ...] = ()
+) -> AutogradError | None:
+    """The mishap that an exception is itself, whatever it was raised from."""
+    message = introspection.text(error) or type(error).__name__
+    kind = next((kind for kind, pattern in _KINDS if re.search(pattern, message, re.S)), "")
+    chain, inside = _where(error.__traceback__)
+    if (isinstance(error, (RuntimeError, AssertionError, ValueError, TypeError)) and kind) or inside:
+        return AutogradError(kind, message, chain, inside, in_step, asked, inputs)
     return None
 
 

@@ -74,7 +74,11 @@ def named(found: Explanation) -> tuple[str, int]:
 
 def fingerprint(space: dict[str, Any]) -> dict[str, bytes]:
     """What may not be changed by an explanation: every tensor, every optimizer's state, and all random states."""
-    found: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate(), "numpy": np.random.get_state()}
+    found: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+    }
     for name, value in space.items():
         if isinstance(value, nn.Module):
             found |= {f"{name}.{key}": tensor for key, tensor in value.state_dict().items()}

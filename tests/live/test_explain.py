@@ -381,7 +381,6 @@ def test_the_line_is_named(name: str, tmp_path: Path) -> None:
     assert found.report.origin.reproduced
 
 
-
 def _failed(text: str, folder: Path) -> failing.Failed:
     return failing.run(HEAD + textwrap.dedent(text).lstrip(), folder)
 
@@ -495,7 +494,9 @@ def _explained_while_raised(text: str, folder: Path, monkeypatch: pytest.MonkeyP
             found[0] = explain.of_error(raised, while_raised=True)
         raise raised
 
-    hidden = FunctionType(backward.__code__.replace(co_filename=explain.__file__), globals(), None, None, backward.__closure__)
+    hidden = FunctionType(
+        backward.__code__.replace(co_filename=explain.__file__), globals(), None, None, backward.__closure__
+    )
     monkeypatch.setattr(torch.autograd, "backward", faults.on_behalf(hidden))
     _failed(text, folder)
     assert found[0] is not None
@@ -623,7 +624,9 @@ def test_a_report_says_which_lines_were_run_again(tmp_path: Path) -> None:
     said = f"gradkit ran one pass of the loop in line 7 again (lines 8 to 10 of {file}); the same error came at the same line."
     assert said in report.text("en")
     assert said in report.html("en", with_picture=False)
-    assert f"gradkit 把第 7 行的循环重新运行了一轮（{file} 第 8 至 10 行）；在同一行出现了同样的错误。" in report.text("zh")
+    assert f"gradkit 把第 7 行的循环重新运行了一轮（{file} 第 8 至 10 行）；在同一行出现了同样的错误。" in report.text(
+        "zh"
+    )
     assert report.data()["origin"] == {
         "file": str(file), "function": "<module>", "kind": "loop", "loop_line": 7, "first": 8, "last": 10,
         "reproduced": True, "silent": False, "caveats": (),

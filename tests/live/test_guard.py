@@ -96,11 +96,12 @@ def test_what_the_step_prints_logs_and_writes_to_open_files_is_not_said_twice(
 
 
 def test_what_was_refused_and_swallowed_by_the_step_counts_all_the_same(tmp_path: Path) -> None:
-    swallowing = "exec('try: open(folder + \"/out.txt\", \"a\")\\nexcept BaseException: pass')"
+    swallowing = 'exec(\'try: open(folder + "/out.txt", "a")\\nexcept BaseException: pass\')'
     found = failing.run(PROGRAM.format(leaves=swallowing), tmp_path).explained()
     assert found.tried[0].reason == guard.WRITES
 
 
+@pytest.mark.timeout(240, method="thread")  # the other method uses the alarm itself
 def test_a_step_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "LIMIT", 0.3)
     waits = "import time; [time.sleep(0.01) for _ in range(1000 if 'again' in globals() else 0)]"

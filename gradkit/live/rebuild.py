@@ -16,7 +16,7 @@ from typing import Any
 
 from gradkit.core import introspection
 from gradkit.live import cells, pruning, stack
-from gradkit.source import provenance, rebinding, units
+from gradkit.source import locations, provenance, rebinding, units
 from gradkit.source.units import Unit
 
 _STEP, _ONCE, _FACTORY = "__gradkit_step__", "__gradkit_once__", "__gradkit_factory__"
@@ -100,7 +100,7 @@ class _Names:
         closure = tuple(found.get(name) or self._new_cell(name) for name in made.co_freevars)
         given = tuple(self.local[name] for name in made.co_varnames[: made.co_argcount])
         step = FunctionType(made, frame.f_globals, self.code.co_name, given, closure)
-        step.__qualname__ = getattr(self.code, "co_qualname", self.code.co_name)
+        step.__qualname__ = getattr(self.code, "co_qualname", "") or locations.qualified_name(self.code)
         return step
 
     def _new_cell(self, name: str) -> CellType:

@@ -193,6 +193,8 @@ def _way(function: Any, where: Where) -> list[Place]:
     """From a function down to the innermost statement that was running."""
     found: list[Place] = []
     node = function
+    if isinstance(node, ast.Lambda):  # the whole of it counts as its one statement
+        return [(node, block, 0) for block in _blocks(node)]
     while True:
         inner = [(node, block, at) for block in _blocks(node) for at, one in enumerate(block) if _holds(one, where)]
         if not inner:

@@ -122,7 +122,17 @@ def _body(unit: Unit, names: _Names, alone: bool) -> list[ast.stmt]:
     body = pruning.without_logging(copy.deepcopy(kept), unit.failing, names.frame)
     first = names.code.co_varnames[0] if names.code.co_argcount else ""
     adapted = _Adapted(unit, first, alone)
-    return [adapted.visit(one) for one in body]
+    return [*_counted_back(unit, names), *(adapted.visit(one) for one in body)]
+
+
+def _counted_back(unit: Unit, names: _Names) -> list[ast.stmt]:
+    """Statements that give counters the value that they had when the failing pass began."""
+    found = []
+    for name, by in unit.counted:
+        if type(names.local.get(_mangled(name, unit.owner))) is int:
+            back = ast.AugAssign(ast.Name(name, ast.Store()), ast.Sub(), ast.Constant(by))
+            found.append(ast.fix_missing_locations(ast.copy_location(back, unit.statements[0])))
+    return found
 
 
 class _Adapted(ast.NodeTransformer):

@@ -262,6 +262,27 @@ def lost(statements: Sequence[ast.stmt]) -> frozenset[str]:
     return frozenset(name for name in rebound if not _only_moved(statements, name)) if rebound else rebound
 
 
+def counted(statements: Sequence[ast.stmt]) -> tuple[tuple[str, int], ...]:
+    """The names that the statements count up by a whole number, once and whatever way they go, and by how much.
+
+    Example:
+        >>> counted(ast.parse("step += 1\\nif new: n += 1\\nleft -= 2\\ny += 1\\ny = 0").body)
+        (('step', 1), ('left', -2))
+    """
+    stores = [
+        node.id for node in own_nodes(statements) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    found = (_count(one) for one in statements if isinstance(one, ast.AugAssign))
+    return tuple((name, by) for name, by in found if by and stores.count(name) == 1)
+
+
+def _count(node: ast.AugAssign) -> tuple[str, int]:
+    by = node.value.value if isinstance(node.value, ast.Constant) else None
+    if type(by) is not int or not isinstance(node.target, ast.Name) or not isinstance(node.op, (ast.Add, ast.Sub)):
+        return "", 0
+    return node.target.id, by if isinstance(node.op, ast.Add) else -by
+
+
 def _only_moved(statements: Sequence[ast.stmt], name: str) -> bool:
     given = [node for node in own_nodes(statements) if isinstance(node, ast.Name) and node.id == name]
     written = {id(node) for node in given if not isinstance(node.ctx, ast.Load)}

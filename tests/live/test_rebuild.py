@@ -734,6 +734,31 @@ def test_a_loop_that_rebinds_its_batch_has_a_unit_that_takes_another(run: Run) -
     assert failed.fails_again(step_of(anew, frame))
 
 
+def test_a_counter_is_what_it_was_when_the_failing_pass_began(run: Run) -> None:
+    failed = run("""
+        net, number, left = nn.Linear(3, 1), 0, 9
+
+        def fit(data):
+            global left
+            step = 0
+            for x in data:
+                step += 1
+                left -= 2
+                out = net(x)
+                if step == 2:
+                    out = out.detach()
+                if left == 5:
+                    out.sum().backward()
+                    raise ValueError
+
+        fit([torch.ones(2, 3)] * 5)
+    """)
+    unit, step = failed.first()
+    assert (unit.kind, unit.counted) == ("loop", (("step", 1), ("left", -2)))
+    step.__globals__["left"] = 5  # the run before has counted, and nothing was put back
+    assert failed.fails_again(step)
+
+
 def test_a_while_that_takes_its_batch_in_its_test_takes_another(run: Run) -> None:
     failed = run("""
         net, data = nn.Linear(3, 1), iter([torch.ones(2, 3)] * 9)
@@ -826,6 +851,40 @@ def test_a_flat_cell_takes_the_model_as_it_is_now(run: Run) -> None:
     written = {one.argval for one in dis.get_instructions(step) if one.opname == "STORE_GLOBAL"}
     assert unit.kind == "module"
     assert written == {"x", "hidden", "cut", "loss"}  # a leaf of what is computed anew is made anew
+
+
+def test_what_holds_models_is_taken_as_it_is_now(run: Run) -> None:
+    failed = run("""
+        class Agent:
+            def __init__(self):
+                self.net = nn.Linear(3, 1)
+
+        def load():
+            return nn.Linear(3, 1), Agent()
+
+        nets = {"a": nn.Linear(3, 1), "b": nn.Linear(3, 1)}
+        agent = Agent()
+        net, other = load()
+        x = torch.ones(2, 3)
+        loss = agent.net(x).detach().sum() + nets["a"](x).detach().sum()
+        loss.backward()
+    """)
+    _, step = failed.first()
+    written = {one.argval for one in dis.get_instructions(step) if one.opname == "STORE_GLOBAL"}
+    assert written == {"x", "loss"}
+
+
+def test_a_loop_that_trained_before_is_not_run_again(run: Run) -> None:
+    failed = run("""
+        net = nn.Linear(3, 1)
+        x = torch.ones(2, 3)
+        for _ in range(3):
+            net(x).sum().backward()
+        loss = net(x).detach().sum()
+        loss.backward()
+    """)
+    _, step = failed.first()
+    assert "range" not in step.__code__.co_names
 
 
 def test_a_hook_on_what_is_computed_anew_is_set_again(run: Run) -> None:
@@ -993,7 +1052,7 @@ def test_frames_that_are_running_are_run_again_and_not_disturbed() -> None:
         return [scale, number]
 
     assert train([1, 2, 3]) == [13, 3]
-    assert found == [11, 24, 26, 39]
+    assert found == [11, 24, 24, 39]
 
 
 # -- cells -------------------------------------------------------------------------------------------------------------

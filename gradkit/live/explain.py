@@ -247,8 +247,8 @@ def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> 
         trial = Trial(candidate, step, fault)
         report = trial.report()
     differs = caveats.of(candidate, trial.whole, after_step=after_step)
-    if trial.not_proven:
-        differs = (*differs, Note("not_proven", None, {"reason": trial.not_proven}))
+    if trial.not_proven is not None:
+        differs = (*differs, Note("not_proven", None, {**trial.not_proven.facts, "reason": trial.not_proven.reason}))
     unit = candidate.unit
     origin = Origin(
         candidate.point.code.co_filename, candidate.function, unit.kind, unit.loop_line, unit.first, unit.last,

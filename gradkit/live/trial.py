@@ -45,6 +45,7 @@ _OF_STEPS = frozenset({
     autograd_errors.SCALER,
 })  # fmt: skip
 _WITHOUT_HISTORY = (autograd_errors.NO_HISTORY, autograd_errors.MANY_ELEMENTS)
+UNEXPLAINED = "unexplained"
 _NO_LOSS = ("nothing_returned", "no_tensor")
 
 
@@ -106,7 +107,7 @@ class Trial:
 
     Attributes:
         reproduced: whether the same came of it as in the program; known after ``report``.
-        not_proven: why no further run was made, ``""`` if they were.
+        not_proven: why no further run was made; None if they were.
         whole: the model that was diagnosed.
     """
 
@@ -114,7 +115,7 @@ class Trial:
     step: Callable[[], object]
     fault: Fault
     reproduced: bool = False
-    not_proven: str = ""
+    not_proven: NotTheStep | None = None
     whole: nn.Module | None = None
     _parts: Mapping[str, nn.Module] = field(default_factory=dict)
     _is_step: bool = False
@@ -144,16 +145,22 @@ class Trial:
 
     def _tried(self, way: _Way) -> Report:
         """One diagnosis; where its further runs are refused, one that rests on the first run alone."""
-        self._is_step, self.not_proven = False, ""
+        self._is_step, self.not_proven = False, None
         try:
             return self._diagnosed(way, replay=True)
         except NotTheStep as refused:
-            if not self._is_step:
+            if not self._is_step or refused.reason == UNEXPLAINED:
                 raise
-            self.not_proven = refused.reason
+            self.not_proven = refused
         return self._diagnosed(way, replay=False)
 
     def _diagnosed(self, way: _Way, *, replay: bool) -> Report:
+        try:
+            return self._guarded(way, replay)
+        except NotAgain as refused:  # the alarm rang as the run had ended
+            raise _not_again(refused) from None
+
+    def _guarded(self, way: _Way, replay: bool) -> Report:
         stop = StopAtBackward(way.count, skip=way.skip) if way.count else None
         model, options = self._options(stop, replay)
         label = self.candidate.function
@@ -166,7 +173,7 @@ class Trial:
             options = replace(options, look=partial(self._look, guarded, way, stop))
             report = _refusing(guarded, lambda: pipeline.run(step, options, report_of)[0])
         if self.fault.mishap is not None and not report.findings:
-            raise NotTheStep("unexplained")
+            raise NotTheStep(UNEXPLAINED)
         return report if self.reproduced else _unproven(report)
 
     def _options(self, stop: StopAtBackward | None, replay: bool) -> tuple[nn.Module, Options]:

@@ -189,7 +189,15 @@ def origin(of: Origin, language: str | None = None) -> tuple[str, ...]:
     key = f"origin.{of.kind}" if of.kind else "origin.nothing"
     result = _words(f"origin.{'silent' if of.silent else 'raised'}_{came}", language)
     said = _words(key, language, lines=lines, result=result, **facts)
-    return (said, *(_words(f"origin.caveat.{one.kind}", language, **_shown(one.facts)) for one in of.caveats))
+    return (said, *(_caveat(one, language) for one in of.caveats))
+
+
+def _caveat(note: Note, language: str | None) -> str:
+    """How a rerun differs; where a further run was refused, with the reason."""
+    facts = _shown(note.facts)
+    if "reason" in facts:
+        facts["reason"] = _words(f"origin.refused.{facts['reason']}", language, **facts)
+    return _words(f"origin.caveat.{note.kind}", language, **facts)
 
 
 def verdict(

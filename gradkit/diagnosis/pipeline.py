@@ -9,14 +9,12 @@ from typing import TypeVar
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 
 from gradkit.core import attempts, introspection
 from gradkit.core.attempts import Attempts
-from gradkit.core.errors import GradkitError
 from gradkit.core.records import Finding, Harmless, Untried
 from gradkit.core.trace import Chain
-from gradkit.diagnosis import causes
+from gradkit.diagnosis import preconditions, rule_order
 from gradkit.diagnosis.experiments import plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers
@@ -24,7 +22,6 @@ from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.rules import harmless as rules_harmless
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.load import step as load_step
-from gradkit.load.batches import shown
 from gradkit.source import attributes, imported
 from gradkit.state import modules, reachable
 from gradkit.state.preserve import Preserved
@@ -106,12 +103,7 @@ def run(
     """
     outer = [step.model, *reachable.modules_of(introspection.ask(step.run, "step", step.run))]
     used = [module for one in outer for module in modules.each(one)]
-    ranks.refuse_sharded(used)
-    lazy = next((n for n, p in [*modules.parameters(step.model), *modules.buffers(step.model)] if is_lazy(p)), None)
-    if lazy is not None:
-        raise GradkitError("lazy_model", name=lazy)
-    if options.optimizer is not None and not optimizers.is_one(options.optimizer):
-        raise GradkitError("not_an_optimizer", got=shown(options.optimizer))
+    preconditions.check(step.model, used, options.optimizer)
     preserved = Preserved(step.model, step.run, waits)
     work = partial(_found, step, used, preserved, options, then, tell)  # a frame keeps what a lambda closes over
     made = preserved.during(work)
@@ -168,7 +160,7 @@ def _conclude(
     known = plan.make(known, Lab(Session(step.run, step.model, preserved), ledger), tries, tell)
     tell("causes")
     evidence = Evidence(first=first, facts=facts, verdict=verdict, shown=known.shown, open=known.open)
-    findings = causes.findings(evidence)
+    findings = rule_order.findings(evidence)
     nothing: tuple[Harmless, ...] = ()
     asides = tries.make("harmless", partial(rules_harmless.harmless_stops, evidence, findings), nothing)
     unread = [Untried("graph", first.graph.error)] if first.graph.error else []

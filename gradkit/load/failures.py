@@ -44,7 +44,7 @@ def explain(error: Exception, model: nn.Module, batch: str = "") -> GradkitError
     Args:
         error: what was raised; a ``GradkitError`` comes back as it is.
         model: the model that ran.
-        batch: what was handed to it, as ``batches.shown`` writes it; ``""`` if not known.
+        batch: what was handed to it, as ``introspection.one_line`` writes it; ``""`` if not known.
 
     Example:
         >>> net = nn.Linear(3, 2)

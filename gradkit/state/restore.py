@@ -226,12 +226,12 @@ def _module(thing: ModuleType) -> Back:
 def _state(get: Callable[[Any], Any], put: Callable[[Any, Any], object]) -> Callable[[Any], Back]:
     def remember(thing: Any) -> Back:
         state = get(thing)
-        return lambda: nothing_to_restore(put(thing, state))
+        return lambda: discard(put(thing, state))
 
     return remember
 
 
-def nothing_to_restore(_: object) -> None:
+def discard(_: object) -> None:
     """Drop what a function returned, where a caller must not get it."""
 
 

@@ -14,8 +14,8 @@ from torch import nn
 import gradkit
 from gradkit.core import attempts
 from gradkit.core.errors import GradkitError
-from gradkit.diagnosis import causes as diagnosis_causes
-from gradkit.diagnosis.experiments import gradients, hooks, undo_cuts, undo_errors
+from gradkit.diagnosis import rule_order
+from gradkit.diagnosis.experiments import lost_gradients, undo_cuts, undo_errors, without_hooks
 from gradkit.diagnosis.facts import optimizers
 from gradkit.diagnosis.rules import harmless
 from gradkit.report.picture import build
@@ -537,14 +537,14 @@ def test_without_the_mending_the_findings_stand(quiet: pytest.MonkeyPatch) -> No
 
 
 def test_without_the_hooks_tried_the_findings_stand(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(hooks, "find_silencing", broken)
+    quiet.setattr(without_hooks, "silencing_hooks", broken)
     model = Pair()
     model.first.weight.register_hook(lambda grad: grad * 0)
     assert "hooks" in told(diagnosed(model))
 
 
 def test_without_further_questions_the_findings_stand(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(gradients, "locate", broken)
+    quiet.setattr(lost_gradients, "gradient_faults", broken)
     model = Pair()
     report = gradkit.diagnose(lambda: (model(torch.ones(2, 3)).sum() * 0).sqrt(), model=model)
     assert told(report) == ["questions"]
@@ -573,7 +573,7 @@ def test_a_step_that_raises_when_it_is_run_again_leaves_the_findings(quiet: pyte
 
 
 def test_what_breaks_elsewhere_is_refused_as_a_fault_of_gradkits(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(diagnosis_causes, "findings", broken)
+    quiet.setattr(rule_order, "findings", broken)
     model = Pair()
     weight = model.first.weight.detach().clone()
     with pytest.raises(GradkitError) as refused:

@@ -82,7 +82,7 @@ def test_a_finding_knows_the_rule_that_made_it(cut: Diagnosis) -> None:
         ("zero_gradient", "gradients.zero_findings"),
         ("hook_misuse", "gradients.hook_findings"),
         ("custom_function", "cut_lines.findings"),
-        ("nan_gradient", "causes._loss"),
+        ("nan_gradient", "loss.findings"),
     ],
 )
 def test_findings_of_every_kind_have_their_rule(cause: str, rule: str) -> None:

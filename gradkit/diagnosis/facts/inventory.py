@@ -15,9 +15,9 @@ from torch.nn.parameter import is_lazy
 
 from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
+from gradkit.core.introspection import one_line
 from gradkit.core.records import ModuleInfo, Parameter
 from gradkit.core.tensors import shape_of
-from gradkit.load.batches import shown
 from gradkit.state import modules as state_modules
 from gradkit.tracing.backward import Reached
 
@@ -66,9 +66,9 @@ def patterns(should_train: Any) -> tuple[str, ...] | None:
     try:
         found = (should_train,) if introspection.is_a(should_train, str) else tuple(should_train)
     except Exception as error:
-        raise GradkitError("bad_should_train", got=shown(should_train)) from error
+        raise GradkitError("bad_should_train", got=one_line(should_train)) from error
     if not all(introspection.is_a(one, str) for one in found):
-        raise GradkitError("bad_should_train", got=shown(should_train))
+        raise GradkitError("bad_should_train", got=one_line(should_train))
     return tuple(map(str.__str__, found))
 
 

@@ -92,20 +92,6 @@ def _gap(optimizer: Optimizer, missing: tuple[str, ...], reason: str) -> Gap:
     return Gap(type(optimizer).__name__, settings, missing, reason)
 
 
-def is_one(thing: Any) -> bool:
-    """Whether something has groups of parameters, as an optimizer has, of whatever class it is.
-
-    Example:
-        >>> is_one(torch.optim.SGD([torch.ones(1)])), is_one([torch.ones(1)])
-        (True, False)
-    """
-    groups = introspection.ask(thing, "param_groups")
-    return introspection.is_a(groups, list) and all(
-        introspection.is_a(group, dict) and introspection.is_a(dict.get(group, "params"), (list, tuple))
-        for group in groups
-    )
-
-
 def holding(optimizers: Iterable[Optimizer]) -> set[int]:
     """The ids of all that some optimizers hold."""
     return {id(p) for one in optimizers for p in _all(one)}

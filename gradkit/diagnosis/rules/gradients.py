@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import math
-from types import CodeType
 
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Harmless, Location, Note
 from gradkit.core.trace import SAMPLE
-from gradkit.diagnosis.experiments.gradients import EMPTY, IGNORED, TIMES_ZERO, ZeroGradient
 from gradkit.diagnosis.experiments.hook_probe import HIDDEN
-from gradkit.diagnosis.experiments.hooks import SilencingHook
+from gradkit.diagnosis.experiments.lost_gradients import EMPTY, IGNORED, TIMES_ZERO, ZeroGradient
+from gradkit.diagnosis.experiments.without_hooks import SilencingHook
 from gradkit.diagnosis.rules.evidence import Evidence, called_by, line_of
-from gradkit.source import locations, setup
+from gradkit.source import locations, returns, setup
 
 
 def hook_findings(e: Evidence) -> list[Finding]:
@@ -67,30 +65,8 @@ def location(one: SilencingHook) -> Location | None:
     points = {locations.line_of(call.point): call.point for call in one.calls if call.point is not None}
     if len(points) == 1 and all(call.point is not None for call in one.calls):
         return locations.locate(next(iter(points.values())))
-    return _returning(code) or locations.whole_line(code, _head(code), locations.qualified_name(code))
-
-
-def _returning(code: CodeType) -> Location | None:
-    """What the function returns, if that is written in one place."""
-    tree = locations.tree_at(code)
-    lines = {line for *_, line in code.co_lines() if line}
-    found: list[ast.expr] = []
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
-            found.append(node.body)
-        elif isinstance(node, ast.Return) and node.value is not None and node.lineno in lines:
-            found.append(node.value)
-    return locations.place(code.co_filename, found[0], locations.qualified_name(code)) if len(found) == 1 else None
-
-
-def _head(code: CodeType) -> int:
-    """The line of the ``def`` or ``lambda``, below any decorators."""
-    tree = locations.tree_at(code)
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name:
-            if min([node.lineno, *(d.lineno for d in node.decorator_list)]) == code.co_firstlineno:
-                return node.lineno
-    return code.co_firstlineno
+    head = returns.def_line(code)
+    return returns.only_return(code) or locations.whole_line(code, head, locations.qualified_name(code))
 
 
 def zero_findings(e: Evidence) -> list[Finding]:
@@ -150,3 +126,15 @@ def _by_a_constant(e: Evidence, one: ZeroGradient) -> bool:
     return all(
         (value.buffer or value.attribute) and math.prod(value.shape) == 1 and not value.python for value in others
     )
+
+
+def dropped_findings(e: Evidence) -> list[Finding]:
+    """Custom Functions whose backward returns None, or zeros written out, for what should learn."""
+    found = []
+    zero = {n for n in e.wanted if e.reached.norms.get(n) == 0}
+    for one in e.shown.gradients.dropped:
+        names = tuple(n for n in (zero if one.zeros else e.verdict.unexplained) if n in one.parameters)
+        spot = returns.return_without_gradient(one.code, one.position, zeros=one.zeros)
+        if names and (spot is not None or not one.zeros):
+            found.append(Finding("custom_function", spot, (), OBSERVED, names, call=one.name))
+    return found

@@ -23,7 +23,7 @@ def findings(e: Evidence) -> list[Finding]:
 def _inactive(e: Evidence, adapter: Adapter) -> Finding:
     mine = tuple(n for n in e.starved if n in adapter.parameters)
     facts = {"adapter": adapter.name, "active": ", ".join(a.name for a in e.facts.adapters if a.active) or "–"}
-    return Finding("adapter_inactive", setup.adding(e.files, adapter.name), (), OBSERVED, mine, facts=facts)
+    return Finding("adapter_inactive", setup.adapter_line(e.files, adapter.name), (), OBSERVED, mine, facts=facts)
 
 
 _DISABLES = re.compile(r"\bdisable_adapters?\b")
@@ -39,7 +39,7 @@ def _disabled(e: Evidence) -> list[Finding]:
     inside = tuple(f"{path}." for path in e.trace.disabled)
     chains = [c.chain for c in e.trace.calls if c.module >= 0 and f"{e.trace.modules[c.module]}.".startswith(inside)]
     blocks = (locations.around(point, _DISABLES) for point in dict.fromkeys(p for chain in chains for p in chain))
-    spot = next((block for block in blocks if block is not None), None) or setup.disabling(e.files, e.near)
+    spot = next((block for block in blocks if block is not None), None) or setup.adapters_off_line(e.files, e.near)
     facts = {"adapter": adapter.name, "active": "–"}
     return [Finding("adapter_inactive", spot, (), OBSERVED, mine, facts=facts, variant="disabled")]
 
@@ -51,7 +51,7 @@ def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
         mine = [n for n in left if n in adapter.parameters]
         if mine and adapter.inference_mode and not (told and adapter.active):
             facts = {"adapter": adapter.name, "kind": adapter.kind}
-            lines = setup.loading(e.files, e.near)
+            lines = setup.adapter_loading_lines(e.files, e.near)
             loaded, others = next(iter(lines), None), lines[1:]
             notes = tuple(Note("or_here", spot) for spot in others[:3])
             spot, proof = loaded or _freezer(e, mine), LIKELY if others else OBSERVED

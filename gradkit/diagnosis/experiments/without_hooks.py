@@ -168,7 +168,7 @@ class Unhooked:
     runs: int = 0
 
 
-def find_silencing(session: Session, dead: Iterable[str], filled: Iterable[str] = ()) -> Unhooked:
+def silencing_hooks(session: Session, dead: Iterable[str], filled: Iterable[str] = ()) -> Unhooked:
     """The hooks without which parameters would get a gradient.
 
     Args:
@@ -179,7 +179,7 @@ def find_silencing(session: Session, dead: Iterable[str], filled: Iterable[str] 
         >>> from gradkit.state.preserve import Preserved
         >>> model = torch.nn.Linear(2, 1)
         >>> with Preserved(model) as preserved:
-        ...     find_silencing(Session(lambda: model(torch.ones(1, 2)).sum(), model, preserved), ["weight"])
+        ...     silencing_hooks(Session(lambda: model(torch.ones(1, 2)).sum(), model, preserved), ["weight"])
         Unhooked(silencers=(), runs=1)
     """
     runner = _Runner(session)

@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
-from gradkit.state import modules
+from gradkit.state import registered
 
 
 def check(model: nn.Module, used: Iterable[nn.Module], optimizer: object) -> None:
@@ -42,7 +42,7 @@ def refuse_lazy(model: nn.Module) -> None:
     Raises:
         GradkitError: there is one (``lazy_model``).
     """
-    for name, tensor in (*modules.parameters(model), *modules.buffers(model)):
+    for name, tensor in (*registered.parameters(model), *registered.buffers(model)):
         if is_lazy(tensor):
             raise GradkitError("lazy_model", name=name)
 

@@ -23,7 +23,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gradkit.core import introspection
 from gradkit.source.faults import on_behalf
-from gradkit.state import holders, modules, process, reachable
+from gradkit.state import holders, process, reachable, registered
 from gradkit.state.holders import Edge
 
 _SWITCHES = frozenset(("no_grad", "enable_grad", "set_grad_enabled", "inference_mode"))
@@ -185,7 +185,7 @@ def _push(modes: list[Any]) -> None:
 def _runs_a_module(one: Any) -> bool:
     """Whether what an iterator hands out may be of use to a backward, or whether it switches grad mode."""
     for thing in reachable.everything_reachable(one, through=True):
-        if introspection.is_a(thing, nn.Module) and modules.parameters(thing):
+        if introspection.is_a(thing, nn.Module) and registered.parameters(thing):
             return True
         if introspection.is_a(thing, torch.Tensor) and thing.requires_grad:
             return True

@@ -20,7 +20,7 @@ from gradkit.diagnosis.facts import optimizers
 from gradkit.diagnosis.rules import harmless
 from gradkit.report.picture import build
 from gradkit.report.report import Report
-from gradkit.state import modules as state_modules
+from gradkit.state import registered
 from gradkit.tracing import autograd_graph
 
 
@@ -332,8 +332,8 @@ def test_a_cut_is_found_in_a_model_of_a_class_that(kind: type[Pair]) -> None:
 def test_modules_and_parameters_come_in_the_order_of_torch(twice: bool) -> None:
     shared = nn.Linear(2, 2)
     model = nn.Sequential(shared, nn.Sequential(nn.BatchNorm1d(2), shared), nn.ModuleDict({"a": nn.Linear(2, 2)}))
-    assert list(state_modules.modules(model, twice=twice)) == list(model.named_modules(remove_duplicate=not twice))
-    names = [name for name, _ in state_modules.parameters(model, twice=twice)]
+    assert list(registered.modules(model, twice=twice)) == list(model.named_modules(remove_duplicate=not twice))
+    names = [name for name, _ in registered.parameters(model, twice=twice)]
     assert names == [name for name, _ in model.named_parameters(remove_duplicate=not twice)]
 
 

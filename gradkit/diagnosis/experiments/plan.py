@@ -12,8 +12,8 @@ from typing import Any
 
 from gradkit.core.attempts import Attempts
 from gradkit.core.trace import Value
-from gradkit.diagnosis.experiments import caches as experiments_caches
 from gradkit.diagnosis.experiments import lost_gradients, undo_cuts, undo_errors, without_hooks
+from gradkit.diagnosis.experiments.caches import CachedValue, CacheSearch
 from gradkit.diagnosis.experiments.lost_gradients import ZeroGradient
 from gradkit.diagnosis.experiments.undo_cuts import Rerun
 from gradkit.diagnosis.experiments.undo_errors import RerunWithout
@@ -30,7 +30,7 @@ from gradkit.tracing.run import Session
 class Caches:
     """What keeps values from before the step, and how many runs it took to find that."""
 
-    kept: tuple[experiments_caches.CachedValue, ...] = ()
+    kept: tuple[CachedValue, ...] = ()
     runs: int = 0
 
 
@@ -224,7 +224,7 @@ def _without_what_was_kept(known: Known, lab: Lab) -> Caches:
     tensors = lab.ledger.alive([n for n in sorted(known.verdict.reaching) if _may_be_stale(trace.values[n])])
     if not tensors:
         return Caches()
-    search = experiments_caches.CacheSearch(lab.session, trace, tensors, names)
+    search = CacheSearch(lab.session, trace, tensors, names)
     return Caches(search.found(known.replay), search.runs)
 
 

@@ -21,8 +21,7 @@ from gradkit.core import introspection
 from gradkit.core.trace import Trace
 from gradkit.diagnosis.facts import inventory
 from gradkit.diagnosis.facts.inventory import UnregisteredParameter
-from gradkit.state import holders, reachable
-from gradkit.state import modules as state_modules
+from gradkit.state import holders, reachable, registered
 from gradkit.state.holders import Edge
 from gradkit.state.preserve import Preserved
 from gradkit.state.reachable import ATTRIBUTE, ELEMENT, ITEM, PART
@@ -65,7 +64,7 @@ def gap(
     """
     optimizers = list({id(one): one for one in (given, *found) if one is not None}.values())
     held = holding(optimizers)
-    now = {n: p for n, p in state_modules.parameters(model, twice=True) if n not in before and p.requires_grad}
+    now = {n: p for n, p in registered.parameters(model, twice=True) if n not in before and p.requires_grad}
     late = tuple(n for n, p in now.items() if id(p) not in held and ran(p))
     of_model = {id(p) for p in before.values()} | {id(p) for p in now.values()}
     using_model = [one for one in optimizers if of_model & holding([one])]
@@ -143,7 +142,7 @@ def hidden_parameters(
         return ()
     ids = {id(tensor) for tensor in tensors.values()}
     ids -= holding(_optimizers())
-    ids -= holders.paths_to([step], ids, apart=state_modules.each(model)).keys()
+    ids -= holders.paths_to([step], ids, apart=registered.each(model)).keys()
     held = holders.paths_to([model], ids)
     ways = (held[id(t)][0].way() for t in tensors.values() if id(t) in ids and id(t) in held)
     names = sorted((_parts(way) for way in ways if _held(way, model)), key=_places)

@@ -204,7 +204,8 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     notes = (*(_inside(region, inside) if cause != "custom_function" else ()), *_returns(cut, e), *called_by(chain))
     doubt = _doubt(cut, e) if proof == LIKELY else ""
     return Finding(
-        cause, spot, notes, proof, cut.parameters, module=module, call=call, revived=revived, reruns=e.reruns,
+        cause, spot, notes, proof=proof, parameters=cut.parameters, module=module, call=call,
+        revived=revived, reruns=e.reruns,
         facts={"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}, doubt=doubt,
         library=region.via if region is not None else "",
     )  # fmt: skip
@@ -307,4 +308,4 @@ def unexplained(e: Evidence, told: set[str]) -> list[Finding]:
     facts = {"error": e.reached.error.splitlines()[0]} if e.reached.error else {}
     if not names and not facts:
         return []
-    return [Finding("unknown", None, (), LIKELY, tuple(names), facts=facts)]
+    return [Finding("unknown", None, proof=LIKELY, parameters=tuple(names), facts=facts)]

@@ -48,8 +48,8 @@ def _finding(
         cause,
         spot,
         tuple(notes),
-        proof,
-        tuple(names),
+        proof=proof,
+        parameters=tuple(names),
         call=call,
         revived=revived,
         reruns=e.shown.mended.runs,
@@ -237,13 +237,7 @@ def _scaler(e: Evidence, mishap: AutogradError) -> list[Finding]:
 def scaler_findings(e: Evidence) -> list[Finding]:
     """What was done with a gradient scaler out of order, whether or not it raised."""
     return [
-        Finding(
-            "amp_misuse",
-            innermost(one.chain),
-            tuple(called_by(one.chain)),
-            OBSERVED,
-            variant=one.kind,
-        )
+        Finding("amp_misuse", innermost(one.chain), tuple(called_by(one.chain)), proof=OBSERVED, variant=one.kind)
         for one in e.first.misuses
     ]
 

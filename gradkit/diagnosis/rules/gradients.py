@@ -51,9 +51,16 @@ def _hook_finding(e: Evidence, one: SilencingHook) -> Finding:
         source = locations.innermost(call.chain) if call is not None else None
         if call is not None and source is not None:
             notes.append(Note("nan_from", source, {"call": call.name}))
-        return Finding("hook_misuse", spot, tuple(notes), OBSERVED, one.parameters, variant=variant)
+        return Finding("hook_misuse", spot, tuple(notes), proof=OBSERVED, parameters=one.parameters, variant=variant)
     return Finding(
-        "hook_misuse", spot, tuple(notes), PROVEN, one.parameters, revived=one.parameters, reruns=1, variant=variant
+        "hook_misuse",
+        spot,
+        tuple(notes),
+        proof=PROVEN,
+        parameters=one.parameters,
+        revived=one.parameters,
+        reruns=1,
+        variant=variant,
     )
 
 
@@ -96,7 +103,14 @@ def _zero_finding(e: Evidence, group: list[ZeroGradient]) -> Finding:
         proof, spot = (LIKELY if written is not None else OBSERVED), written or spot
     module = e.trace.modules[first.call.module] if first.call.module >= 0 else ""
     return Finding(
-        "zero_gradient", spot, tuple(notes), proof, names, module=module, call=first.call.name, variant=first.kind
+        "zero_gradient",
+        spot,
+        tuple(notes),
+        proof=proof,
+        parameters=names,
+        module=module,
+        call=first.call.name,
+        variant=first.kind,
     )
 
 
@@ -136,5 +150,5 @@ def dropped_findings(e: Evidence) -> list[Finding]:
         names = tuple(n for n in (zero if one.zeros else e.verdict.unexplained) if n in one.parameters)
         spot = returns.return_without_gradient(one.code, one.position, zeros=one.zeros)
         if names and (spot is not None or not one.zeros):
-            found.append(Finding("custom_function", spot, (), OBSERVED, names, call=one.name))
+            found.append(Finding("custom_function", spot, proof=OBSERVED, parameters=names, call=one.name))
     return found

@@ -19,13 +19,13 @@ def findings(e: Evidence) -> list[Finding]:
         chain = _reduced_at(e, e.trace.calls[maker]) if maker >= 0 else ()
         spot = locations.innermost(chain)
         facts = {"elements": str(e.reached.elements), "shape": str(e.trace.values[e.trace.loss].shape)}
-        found.append(Finding("non_scalar", spot, tuple(called_by(chain)), OBSERVED, facts=facts))
+        found.append(Finding("non_scalar", spot, tuple(called_by(chain)), proof=OBSERVED, facts=facts))
     if e.open.not_finite:
         call = e.trace.calls[e.shown.gradients.spoiler] if 0 <= e.shown.gradients.spoiler < len(e.trace.calls) else None
         spot = locations.innermost(call.chain) if call is not None else None
         notes = called_by(call.chain) if call is not None else []
         proof, name = (OBSERVED, call.name) if call is not None else (LIKELY, "")
-        found.append(Finding("nan_gradient", spot, tuple(notes), proof, e.open.not_finite, call=name))
+        found.append(Finding("nan_gradient", spot, tuple(notes), proof=proof, parameters=e.open.not_finite, call=name))
     return found
 
 

@@ -38,7 +38,7 @@ def _in_a_script(e: Evidence, name: str) -> bool:
 
 def _inside_a_script(names: Sequence[str]) -> list[Finding]:
     """What a scripted module computes cannot be seen: the cut is said to be in there, and no line is named."""
-    return [Finding("unknown", None, (), LIKELY, tuple(names), variant="scripted")] if names else []
+    return [Finding("unknown", None, proof=LIKELY, parameters=tuple(names), variant="scripted")] if names else []
 
 
 def _explained(e: Evidence, names: list[str]) -> list[Finding]:
@@ -86,10 +86,12 @@ def _round_trip(left: Call, back: Call, names: Sequence[str]) -> list[Finding]:
     """The way out of torch; and the way back, elsewhere, if it would cut a tensor too."""
     cause = "numpy_roundtrip" if left.name in ("numpy", "__array__") else "python_roundtrip"
     notes = (Note("comes_back", locations.locate(back.chain[0]), {"call": back.name}), *called_by(left.chain))
-    found = [Finding(cause, locations.locate(left.chain[0]), notes, LIKELY, tuple(names), call=left.name)]
+    found = [
+        Finding(cause, locations.locate(left.chain[0]), notes, proof=LIKELY, parameters=tuple(names), call=left.name)
+    ]
     if back.name in NEW and not one_place(left, back):
         spot, around = locations.locate(back.chain[0]), tuple(called_by(back.chain))
-        found.append(Finding("rewrap_tensor", spot, around, LIKELY, tuple(names), call=back.name))
+        found.append(Finding("rewrap_tensor", spot, around, proof=LIKELY, parameters=tuple(names), call=back.name))
     return found
 
 
@@ -100,8 +102,8 @@ def _replaced(e: Evidence, names: Sequence[str]) -> list[Finding]:
     found = [call for value, call in fresh(e) if value.birth in swapped or value.shape in shapes]
     return by_line(
         Finding(
-            "params_replaced", locations.innermost(call.chain), tuple(called_by(call.chain)), LIKELY, tuple(names),
-            call=call.name,
+            "params_replaced", locations.innermost(call.chain), tuple(called_by(call.chain)),
+            proof=LIKELY, parameters=tuple(names), call=call.name,
         )
         for call in found
     )  # fmt: skip
@@ -123,7 +125,7 @@ def built(e: Evidence, told: set[Location | None]) -> list[Finding]:
     """Layers and Parameters built anew inside the forward of a module: they start from fresh numbers in every step."""
     made = (
         Finding(
-            "built_in_forward", locations.innermost(call.chain), tuple(called_by(call.chain)), OBSERVED,
+            "built_in_forward", locations.innermost(call.chain), tuple(called_by(call.chain)), proof=OBSERVED,
             module=e.trace.modules[call.module],
         )
         for _, call in fresh(e)
@@ -140,7 +142,7 @@ def _constant(e: Evidence, names: Sequence[str]) -> list[Finding]:
     spot = locations.innermost(origin.chain) if origin is not None else None
     notes = called_by(origin.chain) if origin is not None else []
     call = origin.name if origin is not None else ""
-    return [Finding("constant_loss", spot, tuple(notes), OBSERVED, tuple(names), call=call)]
+    return [Finding("constant_loss", spot, tuple(notes), proof=OBSERVED, parameters=tuple(names), call=call)]
 
 
 def _origins(e: Evidence) -> list[Call]:
@@ -181,17 +183,26 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
     if used:
         notes = _last_use(e, names)
         return Finding(
-            "trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts, variant="dropped"
+            "trainable_unused",
+            spot,
+            tuple(notes),
+            proof=OBSERVED,
+            parameters=tuple(names),
+            module=owner,
+            facts=facts,
+            variant="dropped",
         )
     why = unused_reason(e, names[0])
     notes = [Note("not_run", why.use, {"attribute": attribute})] if why is not None and why.use is not None else []
     if not notes and attribute:
         notes = conditions.skipped_uses(dict.fromkeys(e.facts.classes.values()), attribute, spot, e.ran)
     if why is None:
-        return Finding("trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts)
+        return Finding(
+            "trainable_unused", spot, tuple(notes), proof=OBSERVED, parameters=tuple(names), module=owner, facts=facts
+        )
     notes += [Note("defined", spot, {"attribute": attribute})] if spot is not None else []
     return Finding(
-        "trainable_unused", why.location, tuple(notes), LIKELY, tuple(names), module=owner,
+        "trainable_unused", why.location, tuple(notes), proof=LIKELY, parameters=tuple(names), module=owner,
         facts={**facts, "name": why.name}, variant=why.kind,
     )  # fmt: skip
 
@@ -254,7 +265,9 @@ def dead_terms(e: Evidence) -> list[Finding]:
         if any(e.trace.values[o].requires_grad for o in call.outputs) or not _adds_a_term(e, call):
             continue
         notes = tuple(called_by(call.chain))
-        found.append(Finding("create_graph_missing", locations.locate(call.chain[0]), notes, LIKELY, call=call.name))
+        found.append(
+            Finding("create_graph_missing", locations.locate(call.chain[0]), notes, proof=LIKELY, call=call.name)
+        )
     return found
 
 
@@ -299,7 +312,7 @@ def _cached_finding(
     facts = {"attribute": held or kept.name}
     notes = tuple(note for note in called_by(chain) if note.location is not None and note.location.line != spot.line)
     return Finding(
-        "cached_tensor", spot, notes, proof, names, module=held.rpartition(".")[0], revived=revived,
+        "cached_tensor", spot, notes, proof=proof, parameters=names, module=held.rpartition(".")[0], revived=revived,
         reruns=e.reruns if revived else 0, facts=facts,
     )  # fmt: skip
 

@@ -141,7 +141,7 @@ _OUT = (ESCAPE, REWRAP)
 
 def _fed(e: Evidence) -> list[Call | None]:
     """For every cut, the first of its calls that uses something computed from the parameters that it starves."""
-    found: list[Call | None] = [None] * len(e.verdict.cuts)
+    first_users: list[Call | None] = [None] * len(e.verdict.cuts)
     starved: dict[str, int] = {}  # one bit for each cut, as there may be thousands
     cut_at: dict[int, list[int]] = {}
     for number, cut in enumerate(e.verdict.cuts):
@@ -155,8 +155,8 @@ def _fed(e: Evidence) -> list[Call | None]:
         for output in call.outputs if bits else ():
             flowing[output] = flowing.get(output, 0) | bits
         for number in cut_at.get(call.index, ()) if bits else ():
-            found[number] = found[number] or (call if bits >> number & 1 else None)
-    return found
+            first_users[number] = first_users[number] or (call if bits >> number & 1 else None)
+    return first_users
 
 
 def _from_python(call: Call, e: Evidence) -> bool:

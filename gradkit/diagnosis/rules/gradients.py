@@ -24,53 +24,53 @@ def intended_hooks(e: Evidence) -> list[Harmless]:
     return [Harmless("hook", spot, "own_hook") for _, spot in found if spot is not None]
 
 
-def _is_meant(e: Evidence, one: SilencingHook) -> bool:
+def _is_meant(e: Evidence, hook: SilencingHook) -> bool:
     """Whether a hook may have been written to keep its own parameters as they are, wholly or in part.
 
     Not if nothing is left that learns, and not if the user has said that these should train.
     """
-    if one.kind == HIDDEN or not set(one.parameters) <= one.owners:
+    if hook.kind == HIDDEN or not set(hook.parameters) <= hook.owners:
         return False
-    if all(call.partial for call in one.calls):
+    if all(call.partial for call in hook.calls):
         return True
     silent = {name for other in e.shown.silencers for name in other.parameters}
     alive = [name for name in e.wanted if name not in silent and e.reached.norms.get(name)]
     return bool(alive) and not e.facts.explicit
 
 
-def _hook_finding(e: Evidence, one: SilencingHook) -> Finding:
-    first, spot = one.calls[0], location(one)
-    placed = {call.registered for call in one.calls if call.registered}
+def _hook_finding(e: Evidence, hook: SilencingHook) -> Finding:
+    first, spot = hook.calls[0], location(hook)
+    placed = {call.registered for call in hook.calls if call.registered}
     notes = []
     at = locations.innermost(next(iter(placed))) if len(placed) == 1 else None
     if at is not None and spot is not None and (at.file, at.line) != (spot.file, spot.line):
         notes.append(Note("registered", at))
-    variant = "emptied" if first.emptied and one.kind != HIDDEN else one.kind
-    if one.kind == HIDDEN:
-        call = e.trace.calls[one.spoiler] if 0 <= one.spoiler < len(e.trace.calls) else None
+    variant = "emptied" if first.emptied and hook.kind != HIDDEN else hook.kind
+    if hook.kind == HIDDEN:
+        call = e.trace.calls[hook.spoiler] if 0 <= hook.spoiler < len(e.trace.calls) else None
         source = locations.innermost(call.chain) if call is not None else None
         if call is not None and source is not None:
             notes.append(Note("nan_from", source, {"call": call.name}))
-        return Finding("hook_misuse", spot, tuple(notes), proof=OBSERVED, parameters=one.parameters, variant=variant)
+        return Finding("hook_misuse", spot, tuple(notes), proof=OBSERVED, parameters=hook.parameters, variant=variant)
     return Finding(
         "hook_misuse",
         spot,
         tuple(notes),
         proof=PROVEN,
-        parameters=one.parameters,
-        revived=one.parameters,
+        parameters=hook.parameters,
+        revived=hook.parameters,
         reruns=1,
         variant=variant,
     )
 
 
-def location(one: SilencingHook) -> Location | None:
+def location(hook: SilencingHook) -> Location | None:
     """The one line of the hook where the gradient was lost; its only ``return``; or the line that it begins on."""
-    code = one.calls[0].code
+    code = hook.calls[0].code
     if code is None:
-        return locations.innermost(one.calls[0].registered)
-    points = {locations.line_of(call.point): call.point for call in one.calls if call.point is not None}
-    if len(points) == 1 and all(call.point is not None for call in one.calls):
+        return locations.innermost(hook.calls[0].registered)
+    points = {locations.line_of(call.point): call.point for call in hook.calls if call.point is not None}
+    if len(points) == 1 and all(call.point is not None for call in hook.calls):
         return locations.locate(next(iter(points.values())))
     head = returns.def_line(code)
     return returns.only_return(code) or locations.whole_line(code, head, locations.qualified_name(code))

@@ -273,7 +273,7 @@ def test_a_path_is_shown_from_the_current_folder_on_and_else_in_full() -> None:
 
 @pytest.mark.parametrize("file", ["/tmp/ipykernel_17/3098.py", "<ipython-input-3-0a1b2c>"])
 def test_a_notebook_cell_of_another_kernel_is_called_that(file: str) -> None:
-    assert layout.shown_path(file, "en") == i18n.words("report.cell", "en")
+    assert layout.shown_path(file) == i18n.words("report.cell", "en")
 
 
 def test_a_notebook_cell_is_called_by_the_number_of_its_last_run() -> None:
@@ -282,11 +282,12 @@ def test_a_notebook_cell_is_called_by_the_number_of_its_last_run() -> None:
         patch.setattr(frames, "notebook_shell", lambda: shell)
         shell.run_cell("x = 1\n", store_history=True)
         file = shell.compile.get_code_name("x = 1\n", "x = 1\n", 1)
-        first = layout.shown_path(file, "en")
+        first = layout.shown_path(file)
         shell.run_cell("y = 2", store_history=True)
         shell.run_cell("x = 1\n", store_history=True)
         # IPython in a terminal names a cell by its number too, a kernel by its text alone
-        again = layout.shown_path(shell.compile.get_code_name("x = 1\n", "x = 1\n", 3), "zh")
+        with i18n.speaking("zh"):
+            again = layout.shown_path(shell.compile.get_code_name("x = 1\n", "x = 1\n", 3))
     assert (first, again) == ("notebook cell [1]", "notebook 单元格 [3]")
 
 

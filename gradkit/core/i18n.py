@@ -175,12 +175,13 @@ def words(key: str, lang: str | None = None, /, **facts: object) -> str:
 
     Raises:
         KeyError: no such sentence.
+        ValueError: as for :func:`language`.
 
     Example:
         >>> words("note.dropped", "en", call="item").split(",")[0]
         'what was computed from it was last used here (item)'
     """
-    table = catalogue(lang or language())
+    table = catalogue(_known(lang) if lang else language())
     if key not in table and "n" in facts:
         count = "none" if facts["n"] == 0 else "one" if facts["n"] == 1 else "many"
         key = f"{key}.{count}" if f"{key}.{count}" in table else f"{key}.many"

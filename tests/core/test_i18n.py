@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextvars
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from gradkit.core import i18n
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
 
+PACKAGE = Path(i18n.__file__).parents[1]
 HELP = {"en": words("report.help", "en"), "zh": words("report.help", "zh")}
 
 
@@ -72,6 +75,11 @@ def test_a_language_that_nobody_speaks_is_refused_before_a_word_is_said() -> Non
     with pytest.raises(ValueError, match="fr"), speaking("fr"):
         pytest.fail("the block ran")
     assert i18n.language() == "en"
+
+
+def test_a_sentence_in_a_language_that_nobody_speaks_is_refused() -> None:
+    with pytest.raises(ValueError, match="fr"):
+        words("report.help", "fr")
 
 
 def test_a_block_takes_the_codes_that_a_switch_takes() -> None:
@@ -145,3 +153,24 @@ def test_what_is_computed_after_a_block_speaks_as_of_then() -> None:
     with speaking("zh"):
         late = lines()
     assert next(late) == HELP["en"]
+
+
+def functions_with_a_language(room: str) -> Iterator[str]:
+    for path in (PACKAGE / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                given = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+                if any(one.arg == "language" for one in given):
+                    yield node.name
+
+
+@pytest.mark.parametrize("room", ["report", "api"])
+def test_a_language_is_asked_of_public_functions_and_handed_to_no_other(room: str) -> None:
+    asked = set(functions_with_a_language(room))
+    assert "text" in asked
+    assert [name for name in asked if name.startswith("_")] == []
+
+
+@pytest.mark.parametrize("room", ["source", "tracing", "diagnosis", "report/picture"])
+def test_what_only_says_words_takes_no_language(room: str) -> None:
+    assert list(functions_with_a_language(room)) == []

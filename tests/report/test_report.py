@@ -13,6 +13,7 @@ import linecache
 import os
 import re
 import sys
+import threading
 import unicodedata
 import warnings
 from collections.abc import Iterator
@@ -133,6 +134,32 @@ def test_the_language_in_use_is_the_default() -> None:
     assert str(report) == report.text("zh")
     i18n.language("en")
     assert str(report) == report.text("en")
+
+
+@pytest.mark.parametrize("way", ["text", "html", "verdict", "sections", "asides", "graph"])
+def test_a_report_that_is_asked_for_in_a_language_leaves_the_one_in_use_alone(way: str) -> None:
+    report = of_cut()
+    getattr(report, way)(language="zh")
+    assert str(report) == report.text("en")
+
+
+def test_a_report_is_asked_for_in_two_languages_at_once() -> None:
+    report = of_cut()
+    said: dict[str, list[str]] = {}
+    threads = [
+        threading.Thread(target=lambda code=code: said.update({code: [report.text(code) for _ in range(20)]}))
+        for code in i18n.LANGUAGES
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == {code: [report.text(code)] * 20 for code in i18n.LANGUAGES}
+
+
+def test_a_report_in_a_language_that_nobody_speaks_is_refused_in_a_sentence() -> None:
+    with pytest.raises(ValueError, match="fr"):
+        of_cut().text("fr")
 
 
 @each_language

@@ -35,19 +35,19 @@ def is_cell(file: str) -> bool:
     return "ipykernel_" in file or file.startswith("<ipython")
 
 
-def cell_name(file: str, language: str | None = None) -> str:
+def cell_name(file: str) -> str:
     """What a person calls a cell: by the number in front of it, from its last run, where IPython knows that.
 
     Example:
-        >>> cell_name("/tmp/ipykernel_7/3321010380.py", "en")
+        >>> cell_name("/tmp/ipykernel_7/3321010380.py")
         'notebook cell'
     """
     running = notebook_shell()
     known = running.compile.format_code_name(file) if running is not None else None
     number = re.search(r"\d+", known[1]) if known else None
     if number is None:
-        return i18n.words("report.cell", language)
-    return i18n.words("report.cell_numbered", language, number=number[0])
+        return i18n.words("report.cell")
+    return i18n.words("report.cell_numbered", number=number[0])
 
 
 def cell_files() -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gradkit.core.i18n import words
+from gradkit.core.i18n import speaking, words
 
 
 @dataclass(frozen=True)
@@ -66,22 +66,20 @@ class Trial:
 
     def markdown(self, language: str | None = None) -> str:
         """What was seen, line by line, and the verdict, in CommonMark."""
-        lines = []
-        for row in self.rows:
-            mark = "·" if row.believed is None else "✓" if row.as_believed else "✗"
-            key = "claims.context" if row.believed is None else "claims.row"
-            facts = {
-                "name": self.labels.get(row.key, row.key),
-                "believed": f"`{row.believed}`",
-                "seen": f"`{row.seen}`",
-            }
-            lines.append(f"- {mark} {words(key, language, **facts)}")
-        return "\n".join(lines) + "\n\n" + self.summary(language)
+        with speaking(language):
+            return "\n".join(map(self._line, self.rows)) + "\n\n" + self.summary()
+
+    def _line(self, row: Observation) -> str:
+        mark = "·" if row.believed is None else "✓" if row.as_believed else "✗"
+        key = "claims.context" if row.believed is None else "claims.row"
+        name = self.labels.get(row.key, row.key)
+        return f"- {mark} {words(key, name=name, believed=f'`{row.believed}`', seen=f'`{row.seen}`')}"
 
     def summary(self, language: str | None = None) -> str:
         """The verdict, and where it was run."""
-        verdict, key = words(f"claims.verdict.{self.verdict}", language), "recorded" if self.recorded else "ran"
-        return words(f"claims.{key}", language, verdict=verdict, version=self.version, device=self.device)
+        with speaking(language):
+            verdict, key = words(f"claims.verdict.{self.verdict}"), "recorded" if self.recorded else "ran"
+            return words(f"claims.{key}", verdict=verdict, version=self.version, device=self.device)
 
     def _repr_markdown_(self) -> str:
         return self.markdown()

@@ -1,4 +1,4 @@
-"""Lines of the user's source that set training up: optimizers, adapters, checkpointing, grad mode, labels, returns.
+"""Lines of the user's source that set training up: optimizers, adapters, checkpointing, grad mode, labels.
 
 Nothing that ran during the step tells them. Every answer is a guess with evidence, and is reported as likely or
 observed, never as proven.

@@ -28,7 +28,7 @@ READING = tuple(
     for one in """
     api/scanning/ cases/ core/i18n core/records diagnosis/facts/cuts diagnosis/rule_order diagnosis/rules/harmless
     diagnosis/rules/loss notebook/ report/layout report/picture/dot report/report source/attributes source/files
-    source/frames source/freezing source/locations source/returns source/setup source/syntax teaching/
+    source/frames source/freezing source/locations source/return_lines source/setup source/syntax teaching/
     """.split()
 )
 

@@ -18,7 +18,7 @@ from gradkit.diagnosis.experiments import hook_probe, lost_gradients, undo_cuts,
 from gradkit.source import faults
 from gradkit.state import holders
 from gradkit.state.preserve import Preserved
-from gradkit.tracing import backward as tracing_backward
+from gradkit.tracing import backward
 from gradkit.tracing import interventions as tracing_interventions
 from gradkit.tracing.interventions import Intervention, Moment, Together
 from gradkit.tracing.ledger import Ledger
@@ -342,7 +342,7 @@ PLACES = (
     (a_past, undo_errors.LetGo, "_let_go", "mend"),
     (a_hook, hook_probe.Hook, "_say", "hooks"),
     (nan, lost_gradients.WatchNan, "after_call", "questions"),
-    (nan, tracing_backward, "_finite", "questions"),
+    (nan, backward, "_finite", "questions"),
     (all_zero, lost_gradients, "_why", "questions"),
     (a_kept_value, holders, "remove", "stale"),
 )

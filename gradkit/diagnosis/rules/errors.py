@@ -15,7 +15,7 @@ from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, No
 from gradkit.core.trace import CHECKPOINT, INFERENCE, Call, Chain
 from gradkit.diagnosis.rules import gradients
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
-from gradkit.source import attributes, dataflow, locations, returns, setup
+from gradkit.source import attributes, dataflow, locations, return_lines, setup
 from gradkit.source.locations import innermost
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
@@ -208,7 +208,7 @@ def _constant_slope(e: Evidence, mishap: AutogradError, first: Call) -> list[Fin
 def _bad_gradient(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """A backward that returns the wrong thing raises outside of any line: the class is named in the message."""
     match = re.search(r"[Ff]unction (\w+?)Backward", mishap.message)
-    spot = returns.return_of_method(e.files, match[1], "backward") if match else None
+    spot = return_lines.return_of_method(e.files, match[1], "backward") if match else None
     return [_finding("custom_function" if match else "hook_misuse", e, mishap, spot or innermost(mishap.chain))]
 
 

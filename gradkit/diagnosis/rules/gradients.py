@@ -10,7 +10,7 @@ from gradkit.diagnosis.experiments.hook_probe import HIDDEN
 from gradkit.diagnosis.experiments.lost_gradients import EMPTY, IGNORED, TIMES_ZERO, ZeroGradient
 from gradkit.diagnosis.experiments.without_hooks import SilencingHook
 from gradkit.diagnosis.rules.evidence import Evidence, called_by, line_of
-from gradkit.source import locations, returns, setup
+from gradkit.source import locations, return_lines, setup
 
 
 def hook_findings(e: Evidence) -> list[Finding]:
@@ -72,8 +72,8 @@ def location(hook: SilencingHook) -> Location | None:
     points = {locations.line_of(call.point): call.point for call in hook.calls if call.point is not None}
     if len(points) == 1 and all(call.point is not None for call in hook.calls):
         return locations.locate(next(iter(points.values())))
-    head = returns.def_line(code)
-    return returns.only_return(code) or locations.whole_line(code, head, locations.qualified_name(code))
+    head = return_lines.def_line(code)
+    return return_lines.only_return(code) or locations.whole_line(code, head, locations.qualified_name(code))
 
 
 def zero_findings(e: Evidence) -> list[Finding]:
@@ -148,7 +148,7 @@ def dropped_findings(e: Evidence) -> list[Finding]:
     zero = {n for n in e.wanted if e.reached.norms.get(n) == 0}
     for one in e.shown.gradients.dropped:
         names = tuple(n for n in (zero if one.zeros else e.verdict.unexplained) if n in one.parameters)
-        spot = returns.return_without_gradient(one.code, one.position, zeros=one.zeros)
+        spot = return_lines.return_without_gradient(one.code, one.position, zeros=one.zeros)
         if names and (spot is not None or not one.zeros):
             found.append(Finding("custom_function", spot, proof=OBSERVED, parameters=names, call=one.name))
     return found

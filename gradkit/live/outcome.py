@@ -1,0 +1,99 @@
+"""What becomes of a program's first finding: the files that were asked for, and word to a process that waits.
+
+Of several processes of one program the first that has a finding writes it; none writes over it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradkit.core import console, printable, writing
+from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import words
+from gradkit.live.launch import Wishes
+
+if TYPE_CHECKING:
+    from gradkit.live.explain import Explanation
+
+
+class Outcome:
+    """The files that a program's findings go to.
+
+    Attributes:
+        first: the explanation that holds the first finding; None as long as there is none.
+
+    Example:
+        >>> Outcome(Wishes()).nothing(300, "")  # no file was asked for
+    """
+
+    def __init__(self, wishes: Wishes) -> None:
+        self._wishes = wishes
+        self._saved = ""
+        self.first: Explanation | None = None
+
+    def is_of(self, explanation: Explanation) -> bool:
+        """Whether this explanation has been told."""
+        return explanation is self.first
+
+    def keep(self, explanation: Explanation, steps: int) -> None:
+        """Write the first explanation that has a report.
+
+        Args:
+            explanation: with or without findings.
+            steps: how many steps the optimizers took before.
+        """
+        report = explanation.report
+        if report is None or self.first is not None:
+            return
+        if not report.healthy:
+            self.first = explanation
+        if self._wishes.report:
+            self._try(self._wishes.report, lambda: report.save(self._wishes.report))
+        depth = self._wishes.breakdown
+        told = {"text": explanation.text(), "breakdown": report.breakdown(depth) if depth else ""}
+        self._write({**explanation.data(), "steps": steps}, told)
+
+    def nothing(self, steps: int, error: str) -> None:
+        """Nothing was found.
+
+        Args:
+            steps: how many steps the optimizers took.
+            error: what ended the program, ``""`` if it came to its end; nothing is said of its health then, nor of one
+                that took no step.
+        """
+        healthy = True if steps and not error else None
+        said = words("cli.error", message=words("run.healthy", n=steps)) + "\n" if healthy else ""
+        data = {"healthy": healthy, "findings": [], "steps": steps, "error": error}
+        self._write(data, {"text": said, "breakdown": ""})
+
+    def _write(self, data: dict[str, Any], told: dict[str, str]) -> None:
+        if self._wishes.json and (data["findings"] or not _findings(self._wishes.json)):
+            self._try(self._wishes.json, lambda: _save(self._wishes.json, data))
+        if self._wishes.outcome and (data["findings"] or not _findings(self._wishes.outcome)):
+            _save(self._wishes.outcome, {**data, "told": {**told, "not_written": self._saved}})
+
+    def _try(self, path: str, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except GradkitError as error:
+            self._saved = error.text()
+        except OSError as error:
+            self._saved = GradkitError("cannot_save", path=path, reason=error.strerror).text()
+        else:
+            return
+        console.tell(words("cli.error", message=self._saved))
+
+
+def _save(path: str, data: dict[str, Any]) -> None:
+    writing.write(Path(path), printable.as_json(data).encode())
+
+
+def _findings(path: str) -> list[Any]:
+    """The findings that a file holds by now."""
+    try:
+        return list(json.loads(Path(path).read_text(encoding="utf-8"))["findings"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []

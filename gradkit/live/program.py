@@ -1,0 +1,207 @@
+"""In the process of a person's program, from the moment torch is there: what is found is told, once, on stderr.
+
+``boot/sitecustomize.py`` makes the one :class:`Program` of a process, and hands it errors that nobody caught and the
+end. Whatever goes wrong in here is told in one line: the program ends as it would have without gradkit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from gradkit.core import console, i18n
+from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import words
+from gradkit.live import explain
+from gradkit.live.explain import Explanation
+from gradkit.live.launch import Wishes
+from gradkit.live.outcome import Outcome
+from gradkit.live.watch import watch
+
+MOST_SWALLOWED = 3
+MOST_STEPS = 30
+
+
+class Stopped(SystemExit):
+    """The program is ended by gradkit, as it was asked to: at its first finding, or after enough sound steps.
+
+    It goes where ``sys.exit(1)`` goes: ``finally`` and ``with`` are left in order, ``except Exception`` lets it pass.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
+class Program:
+    """The watch over a program, and what is told of it.
+
+    Args:
+        told: what ``boot/sitecustomize.py`` read: the fields of :class:`Wishes`, and ``depth``.
+    """
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self.wishes = Wishes.read(told)
+        self.outcome = Outcome(self.wishes)
+        self._is_main = not told["depth"]
+        self._home = os.getpid()
+        self._failed: BaseException | None = None
+        self._ending = self._busy = False
+        self._stops = 0
+        self._steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        i18n.language(self.wishes.language)
+        self.watch = watch(tell=self.found)
+        self.watch.open()
+        if self.wishes.stop or self.wishes.steps:
+            register_optimizer_step_post_hook(self._stepped)
+
+    # -- what is told -------------------------------------------------------------------------------------------------
+
+    def found(self, explanation: Explanation) -> None:
+        """Tell what is sure by now; the files that were asked for get the first finding.
+
+        Raises:
+            Stopped: a process waits for the first finding, and this is it.
+        """
+        if self._is_another_rank() and self._failed is None:
+            return
+        if not self.wishes.outcome:
+            _tell("\n" + explanation.text())
+        self.outcome.keep(explanation, self.watch.steps)
+        if self.wishes.outcome and not self._ending:
+            self.stop()
+
+    def failed(self, error: BaseException) -> None:
+        """An error that nobody caught has been printed: say what autograd has to do with it."""
+        if error is not self._failed:
+            self._failed = error
+            _with_care(lambda: self._explain(error))
+
+    def _explain(self, error: BaseException) -> None:
+        explanation = self.watch.explanation_of(error) or explain.of_error(error)
+        if explanation is not None and explanation.report is not None and not self.outcome.is_of(explanation):
+            self._ending = True
+            self.found(explanation)
+
+    def ended(self, error: BaseException | None) -> None:
+        """The program is over; ``error`` is the last one that nobody caught, None if there was none."""
+        self._ending = True
+        if error is not None and not isinstance(error, KeyboardInterrupt):
+            self.failed(error)
+        _with_care(self._close)
+
+    def _close(self) -> None:
+        self.watch.close()
+        caught = self.watch.caught
+        if caught is not None and self._failed is None:
+            _tell(words("cli.error", message=words("run.caught", error=_shown(caught))))
+            self._explain(caught)
+        steps = self.watch.steps
+        if self.outcome.first is None:
+            self.outcome.nothing(steps, _shown(self._failed))
+            self._say_nothing_found(steps)
+        elif self._failed is None and steps:
+            headline = self.outcome.first.headline().partition("\n")[0]
+            _tell(words("cli.error", message=words("run.found", n=steps, headline=headline)))
+
+    def _say_nothing_found(self, steps: int) -> None:
+        if self.wishes.quiet or self.wishes.outcome or self._is_another_rank():
+            return
+        if steps:
+            _tell(words("cli.error", message=words("run.healthy" if self._failed is None else "run.error", n=steps)))
+        elif self._is_main and self._failed is None:
+            _tell(words("cli.error", message=words("run.no_step")))
+
+    @staticmethod
+    def _is_another_rank() -> bool:
+        """Whether the first of several ranks speaks of what all of them see."""
+        return os.environ.get("RANK", "0") != "0"
+
+    # -- the end that was asked for -----------------------------------------------------------------------------------
+
+    def _stepped(self, optimizer: Any, _: Any, __: Any) -> None:
+        if self._busy or self._ending or os.getpid() != self._home:
+            return
+        if self.outcome.first is not None:
+            self.stop()
+        counts = self._steps
+        counts[optimizer] = counts.get(optimizer, 0) + 1
+        if self.wishes.steps and (min(counts.values()) >= self.wishes.steps or counts[optimizer] >= MOST_STEPS):
+            self._busy = True
+            _with_care(lambda: self._look_closely(optimizer, sys._getframe(2)))
+            self._busy = False
+            self.stop()
+
+    def _look_closely(self, optimizer: Any, frame: Any) -> None:
+        named = self.wishes.should_train or None
+        explanation = explain.of_running(frame, optimizer, after_step=True, should_train=named)
+        if explanation is not None and explanation.report is not None:
+            self.outcome.keep(explanation, self.watch.steps)
+        else:
+            self.outcome.nothing(self.watch.steps, "")
+
+    def stop(self) -> None:
+        """End the program from here. One that swallows this a few times is ended at once.
+
+        Raises:
+            Stopped: in this thread; where that is not the main thread, in that one as well.
+        """
+        self._stops += 1
+        if self.wishes.stop and self._stops == 1:
+            _tell(words("cli.error", message=words("run.stopped")))
+        if self._stops > MOST_SWALLOWED:
+            sys.stdout.flush()
+            os._exit(1)
+        if threading.current_thread() is not threading.main_thread():
+            main = ctypes.c_ulong(threading.main_thread().ident or 0)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(main, ctypes.py_object(Stopped))
+        raise Stopped
+
+
+def call(spec: str, arguments: Sequence[str]) -> None:
+    """Call a function of a file that trains for a whole run, as a script in its folder would.
+
+    Args:
+        spec: ``"train.py:main"`` or ``"package.module:main"``.
+        arguments: what ``sys.argv`` holds after the name of the file.
+
+    Raises:
+        SystemExit: the function is not there, or needs arguments (status 2); that was said.
+    """
+    from gradkit.load import specs
+    from gradkit.load.signatures import accepts
+
+    try:
+        found = specs.find_spec(spec)
+        if accepts(found.value).required:
+            raise GradkitError("needs_arguments", name=found.label, signature="(...)")
+    except GradkitError as error:
+        _tell(words("cli.error", message=error.text()))
+        raise SystemExit(2) from error
+    sys.argv = [found.file, *arguments]
+    sys.path[0] = found.folder
+    found.value()  # type: ignore[operator]
+
+
+def _shown(error: BaseException | None) -> str:
+    return "" if error is None else f"{type(error).__name__}: {error}".strip(": ")
+
+
+def _tell(text: str) -> None:
+    console.tell(text.rstrip("\n"))
+
+
+def _with_care(task: Callable[[], None]) -> None:
+    """Do it; what goes wrong is told in one line, and nothing of it reaches the program."""
+    try:
+        task()
+    except Stopped:
+        raise
+    except BaseException as error:  # noqa: BLE001  # also Ctrl-C: the program has ended, and with its own status
+        _tell(words("cli.error", message=words("run.own_fault", error=_shown(error))))

@@ -1,6 +1,7 @@
 """What becomes of a program's first finding: the files that were asked for, and word to a process that waits.
 
-Of several processes of one program the first that has a finding writes it; none writes over it.
+Of several processes of one program the first that has a finding writes it, and none writes over it; nor does one that
+has nothing to say write over one that found all sound.
 """
 
 from __future__ import annotations
@@ -70,10 +71,11 @@ class Outcome:
         self._write(data, {"text": said, "breakdown": ""})
 
     def _write(self, data: dict[str, Any], told: dict[str, str]) -> None:
-        if self._wishes.json and (data["findings"] or not _findings(self._wishes.json)):
-            self._try(self._wishes.json, lambda: _save(self._wishes.json, data))
-        if self._wishes.outcome and (data["findings"] or not _findings(self._wishes.outcome)):
-            _save(self._wishes.outcome, {**data, "told": {**told, "not_written": self._saved}})
+        path, waits = self._wishes.json, self._wishes.outcome
+        if path and _weight(data) > _weight(_read(path)):
+            self._try(path, lambda: _save(path, data))
+        if waits and _weight(data) > _weight(_read(waits)):
+            _save(waits, {**data, "told": {**told, "not_written": self._saved}})
 
     def _try(self, path: str, write: Callable[[], object]) -> None:
         try:
@@ -91,9 +93,13 @@ def _save(path: str, data: dict[str, Any]) -> None:
     writing.write(Path(path), printable.as_json(data).encode())
 
 
-def _findings(path: str) -> list[Any]:
-    """The findings that a file holds by now."""
+def _read(path: str) -> dict[str, Any]:
     try:
-        return list(json.loads(Path(path).read_text(encoding="utf-8"))["findings"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+        return dict(json.loads(Path(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _weight(data: dict[str, Any]) -> int:
+    """How much is said: nothing at all, that a process has ended, that it is sound, a finding."""
+    return 3 if data.get("findings") else 2 if data.get("healthy") else 1 if "error" in data else 0

@@ -27,6 +27,7 @@ from gradkit.live.watch import watch
 
 MOST_SWALLOWED = 3
 MOST_STEPS = 30
+_LAUNCHER = "torch.distributed.run"  # as a program: its ranks speak
 
 
 class Stopped(SystemExit):
@@ -49,7 +50,7 @@ class Program:
     def __init__(self, told: Mapping[str, Any]) -> None:
         self.wishes = Wishes.read(told)
         self.outcome = Outcome(self.wishes)
-        self._is_main = not told["depth"]
+        self._is_main = not told["depth"] and not told["everywhere"]
         self._home = os.getpid()
         self._failed: BaseException | None = None
         self._ending = self._busy = False
@@ -115,7 +116,7 @@ class Program:
             return
         if steps:
             _tell(words("cli.error", message=words("run.healthy" if self._failed is None else "run.error", n=steps)))
-        elif self._is_main and self._failed is None:
+        elif self._is_main and self._failed is None and _LAUNCHER not in sys.modules:
             _tell(words("cli.error", message=words("run.no_step")))
 
     @staticmethod

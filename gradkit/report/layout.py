@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gradkit.core import causes, i18n, printable
-from gradkit.core.records import Finding, Harmless, Location, Note
+from gradkit.core.records import Finding, Harmless, Location, Note, Origin
 from gradkit.report import fix
 from gradkit.source import frames, imported
 
@@ -174,6 +174,22 @@ def aside(one: Harmless, language: str | None = None) -> tuple[str, str]:
     place = shown_place(one.location, language).rsplit(":", 1)[0]
     what = _words(f"harmless.of_{one.kind}", language, call=one.call)
     return place, _words("report.told", language, name=what, text=_words(f"harmless.{one.why}", language))
+
+
+def origin(of: Origin, language: str | None = None) -> tuple[str, ...]:
+    """What was run again, as one sentence, and one for each way in which that was not what the program had run.
+
+    Example:
+        >>> origin(Origin("train.py", "fit", "loop", 39, 40, 43, reproduced=True), "en")[0]
+        'gradkit ran one pass of the loop in line 39 again (lines 40 to 43 of train.py); the same error came at the same line.'
+    """
+    facts = {"file": shown_path(of.file, language), "function": printable.name(of.function), "loop": of.loop_line}
+    lines = _words("origin.lines", language, n=of.last - of.first + 1, first=of.first, last=of.last, **facts)
+    came = "same" if of.reproduced else "other"
+    key = f"origin.{of.kind}" if of.kind else "origin.nothing"
+    result = _words(f"origin.{'silent' if of.silent else 'raised'}_{came}", language)
+    said = _words(key, language, lines=lines, result=result, **facts)
+    return (said, *(_words(f"origin.caveat.{one.kind}", language, **_shown(one.facts)) for one in of.caveats))
 
 
 def verdict(

@@ -415,6 +415,9 @@ def _diagnose_training(options: argparse.Namespace) -> int:
         if told is not None and status == 0:
             file = options.step.rpartition(":")[0] or options.step
             raise GradkitError("no_training", file=options.step, names=training_loops.steps_of(file))
+        if told is not None and told["text"]:
+            console.tell(told["text"].rstrip("\n"))
+            return COULD_NOT_RUN
         return COULD_NOT_RUN if status == COULD_NOT_RUN else _fail(words("error.training_failed", status=status))
     if options.json:
         say_json(found)

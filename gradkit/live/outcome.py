@@ -40,21 +40,21 @@ class Outcome:
         return explanation is self.first
 
     def keep(self, explanation: Explanation, steps: int) -> None:
-        """Write the first explanation that has a report.
+        """Write the first explanation that has a report; one that has none, as long as there is nothing better.
 
         Args:
             explanation: with or without findings.
             steps: how many steps the optimizers took before.
         """
-        report = explanation.report
-        if report is None or self.first is not None:
+        if self.first is not None:
             return
-        if not report.healthy:
-            self.first = explanation
-        if self._wishes.report:
-            self._try(self._wishes.report, lambda: report.save(self._wishes.report))
-        depth = self._wishes.breakdown
-        told = {"text": explanation.text(), "breakdown": report.breakdown(depth) if depth else ""}
+        report, path, depth = explanation.report, self._wishes.report, self._wishes.breakdown
+        told = {"text": explanation.text(), "breakdown": ""}
+        if report is not None:
+            self.first = None if report.healthy else explanation
+            told["breakdown"] = report.breakdown(depth) if depth else ""
+            if path:
+                self._try(path, lambda: report.save(path))
         self._write({**explanation.data(), "steps": steps}, told)
 
     def nothing(self, steps: int, error: str) -> None:

@@ -53,7 +53,7 @@ class Program:
         self._is_main = not told["depth"] and not told["everywhere"]
         self._home = os.getpid()
         self._failed: BaseException | None = None
-        self._ending = self._busy = False
+        self._ending = self._busy = self._is_autograds = False
         self._stops = 0
         self._steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         i18n.language(self.wishes.language)
@@ -86,7 +86,8 @@ class Program:
 
     def _explain(self, error: BaseException) -> None:
         explanation = self.watch.explanation_of(error) or explain.of_error(error)
-        if explanation is not None and explanation.report is not None and not self.outcome.is_of(explanation):
+        self._is_autograds = explanation is not None
+        if explanation is not None and not self.outcome.is_of(explanation):
             self._ending = True
             self.found(explanation)
 
@@ -105,8 +106,9 @@ class Program:
             self._explain(caught)
         steps = self.watch.steps
         if self.outcome.first is None:
-            self.outcome.nothing(steps, _shown(self._failed))
-            self._say_nothing_found(steps)
+            if not self._is_autograds:
+                self.outcome.nothing(steps, _shown(self._failed))
+                self._say_nothing_found(steps)
         elif self._failed is None and steps:
             headline = self.outcome.first.headline().partition("\n")[0]
             _tell(words("cli.error", message=words("run.found", n=steps, headline=headline)))

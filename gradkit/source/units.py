@@ -276,8 +276,8 @@ def _entered(this: Any, block: list[ast.stmt], rest: list[ast.stmt]) -> list[ast
         return _entered_try(this, block, rest)
     if isinstance(this, ast.Match):
         case = next(one for one in this.cases if one.body is block)
-        binds = rebinding.flow([case.pattern, *([case.guard] if case.guard else []), this.subject]).stored
-        if binds and rest:
+        head = [one for one in (case.pattern, case.guard, this.subject) if one is not None]
+        if rest and rebinding.flow(head).stored:
             kept = ast.match_case(case.pattern, case.guard, rest)
             return [_with_block(this, cases=[kept])]
     return rest

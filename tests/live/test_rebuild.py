@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import sys
 import textwrap
 import traceback
 from collections.abc import Callable

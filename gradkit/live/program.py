@@ -6,7 +6,9 @@ end. Whatever goes wrong in here is told in one line: the program ends as it wou
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import functools
 import os
 import sys
 import threading
@@ -14,6 +16,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from gradkit.core import console, i18n
@@ -27,6 +30,7 @@ from gradkit.live.watch import watch
 
 MOST_SWALLOWED = 3
 MOST_STEPS = 30
+MOST_ERRORS = 3
 _LAUNCHER = "torch.distributed.run"  # as a program: its ranks speak
 
 
@@ -44,7 +48,7 @@ class Program:
     """The watch over a program, and what is told of it.
 
     Args:
-        told: what ``boot/sitecustomize.py`` read: the fields of :class:`Wishes`, and ``depth``.
+        told: what ``boot/sitecustomize.py`` read: the fields of :class:`Wishes`, and how the process was started.
     """
 
     def __init__(self, told: Mapping[str, Any]) -> None:
@@ -54,15 +58,21 @@ class Program:
         self._home = os.getpid()
         self._failed: BaseException | None = None
         self._ending = self._busy = self._is_autograds = False
-        self._stops = 0
+        self._stops = self._raised = 0
         self._steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         i18n.language(self.wishes.language)
-        self.watch = watch(tell=self.found)
-        self.watch.open()
-        if self.wishes.stop or self.wishes.steps:
+        self.watch = watch(tell=self._silent)
+        if self.wishes.stop or self.wishes.steps or self.wishes.should_train:
             register_optimizer_step_post_hook(self._stepped)
+        if self.wishes.outcome:
+            torch.autograd.backward = self._counted(torch.autograd.backward)
+        atexit.register(self._at_exit)  # the watch's own has been registered before, and comes after it
 
     # -- what is told -------------------------------------------------------------------------------------------------
+
+    def _silent(self, explanation: Explanation) -> None:
+        if not self.wishes.should_train and not self._is_another_rank():  # else it is asked with these names
+            self.found(explanation)
 
     def found(self, explanation: Explanation) -> None:
         """Tell what is sure by now; the files that were asked for get the first finding.
@@ -70,8 +80,6 @@ class Program:
         Raises:
             Stopped: a process waits for the first finding, and this is it.
         """
-        if self._is_another_rank() and self._failed is None:
-            return
         if not self.wishes.outcome:
             _tell("\n" + explanation.text())
         self.outcome.keep(explanation, self.watch.steps)
@@ -98,18 +106,21 @@ class Program:
             self.failed(error)
         _with_care(self._close)
 
+    def _at_exit(self) -> None:
+        self._ending = True
+
     def _close(self) -> None:
         self.watch.close()
         caught = self.watch.caught
-        if caught is not None and self._failed is None:
-            _tell(words("cli.error", message=words("run.caught", error=_shown(caught))))
-            self._explain(caught)
+        if caught is not None and self._failed is None and not self.outcome.is_of(caught.explanation):
+            _tell(words("cli.error", message=words("run.caught", error=caught.error)))
+            self.found(caught.explanation)
         steps = self.watch.steps
         if self.outcome.first is None:
             if not self._is_autograds:
                 self.outcome.nothing(steps, _shown(self._failed))
                 self._say_nothing_found(steps)
-        elif self._failed is None and steps:
+        elif self._failed is None and steps and not self.wishes.outcome:
             headline = self.outcome.first.headline().partition("\n")[0]
             _tell(words("cli.error", message=words("run.found", n=steps, headline=headline)))
 
@@ -131,23 +142,52 @@ class Program:
     def _stepped(self, optimizer: Any, _: Any, __: Any) -> None:
         if self._busy or self._ending or os.getpid() != self._home:
             return
-        if self.outcome.first is not None:
-            self.stop()
-        counts = self._steps
+        counts, wishes = self._steps, self.wishes
         counts[optimizer] = counts.get(optimizer, 0) + 1
-        if self.wishes.steps and (min(counts.values()) >= self.wishes.steps or counts[optimizer] >= MOST_STEPS):
-            self._busy = True
-            _with_care(lambda: self._look_closely(optimizer, sys._getframe(2)))
-            self._busy = False
+        self._raised = 0
+        if wishes.should_train and counts[optimizer] == SOUND_STEPS:
+            self._look_closely(optimizer, sys._getframe(1))
+        if self.outcome.first is not None and (wishes.stop or wishes.outcome):
+            self.stop()
+        if wishes.steps and (min(counts.values()) >= wishes.steps or counts[optimizer] >= MOST_STEPS):
+            if not wishes.should_train:
+                self._look_closely(optimizer, sys._getframe(1))
             self.stop()
 
     def _look_closely(self, optimizer: Any, frame: Any) -> None:
-        named = self.wishes.should_train or None
-        explanation = explain.of_running(frame, optimizer, after_step=True, should_train=named)
-        if explanation is not None and explanation.report is not None:
+        """Diagnose the step that an optimizer has just taken."""
+        self._busy = True
+        try:
+            _with_care(lambda: self._keep_a_look(optimizer, frame))
+        finally:
+            self._busy = False
+
+    def _keep_a_look(self, optimizer: Any, frame: Any) -> None:
+        names = self.wishes.should_train or None
+        explanation = explain.of_running(frame, optimizer, after_step=True, should_train=names)
+        report = explanation.report if explanation is not None else None
+        if explanation is not None and report is not None and self.wishes.outcome:
             self.outcome.keep(explanation, self.watch.steps)
-        else:
+        elif self.wishes.outcome:
             self.outcome.nothing(self.watch.steps, "")
+        elif explanation is not None and report is not None and not report.healthy and self.outcome.first is None:
+            self.found(explanation)
+
+    def _counted(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        """A ``torch.autograd.backward`` that ends a program which only goes from one error of autograd's to the next."""
+
+        @functools.wraps(backward)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return backward(*args, **kwargs)
+            except Exception as error:
+                explanation = self.watch.explanation_of(error)
+                self._raised += explanation is not None
+                if explanation is None or self._raised < MOST_ERRORS or self._ending:
+                    raise
+            return self.found(explanation)
+
+        return call
 
     def stop(self) -> None:
         """End the program from here. One that swallows this a few times is ended at once.

@@ -57,11 +57,20 @@ def without_ours(error: BaseException, trace: TracebackType | None) -> Traceback
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
+        _forget_note(one)
         waiting += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
         cleaned = _linked(trace if one is error else one.__traceback__)
         one.__traceback__ = cleaned
         trace = cleaned if one is error else trace
     return trace
+
+
+def _forget_note(error: BaseException) -> None:
+    """The watch has given an error a note, for those who print it elsewhere; here a report follows."""
+    explanation = getattr(error, "gradkit_explanation", None)
+    notes = getattr(error, "__notes__", None)
+    if explanation is not None and notes:
+        notes[:] = [one for one in notes if one != explanation.headline()]
 
 
 def _linked(trace: TracebackType | None) -> TracebackType | None:

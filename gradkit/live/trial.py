@@ -29,7 +29,7 @@ from gradkit.live.guard import Guard, NotAgain
 from gradkit.load.call import StepCall
 from gradkit.load.step import Step
 from gradkit.report.report import Report
-from gradkit.source import faults, locations
+from gradkit.source import faults, locations, units
 from gradkit.state import modules as state_modules
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
@@ -164,6 +164,8 @@ class Trial:
             look = options.look
             options = replace(options, look=lambda first, tracer: (look(first, tracer), guarded.allow(LONGER)))
             report = _refusing(guarded, lambda: pipeline.run(step, options, report_of)[0])
+        if self.fault.mishap is not None and not report.findings:
+            raise NotTheStep("unexplained")
         return report if self.reproduced else _unproven(report)
 
     def _options(self, way: _Way, replay: bool) -> tuple[nn.Module, Options]:
@@ -195,6 +197,8 @@ class Trial:
             self._look_silent(first, tracer, way)
         else:
             self._look_for(self.fault.mishap, first, tracer, way, stop)
+        if self.candidate.unit.kind != units.LOOP and _makes_anew(first.trace):
+            raise NotTheStep("made_anew")
         took = whose.that_took_part(self._parts, first.trace)
         if not self._narrowed and took.keys() != self._parts.keys():
             raise _Narrower(took)
@@ -278,6 +282,12 @@ def is_made_in(trace: Trace) -> bool:
     if any(one.parameter or one.buffer or one.attribute or one.leaf for one in values):
         return True
     return all(trace.values[number].maker >= 0 for number in trace.sources([trace.loss]))
+
+
+def _makes_anew(trace: Trace) -> bool:
+    """Whether the run used parameters that it made itself: then it is a part of the set-up, not a step."""
+    used = {number for call in trace.calls for number in call.inputs}
+    return any(trace.values[number].stray and trace.values[number].birth >= 0 for number in used)
 
 
 def _refusing(guarded: Guard, run: Callable[[], Report]) -> Report:

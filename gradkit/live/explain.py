@@ -55,8 +55,7 @@ class Tried:
 
     def text(self, language: str | None = None) -> str:
         """In one line: where, and why not."""
-        facts = {"name": "", "detail": "", **self.facts}
-        reason = i18n.words(f"{REASONS}.{self.reason}", language, **facts)
+        reason = i18n.words(f"{REASONS}.{self.reason}", language, **self.facts)
         place = f"{layout.shown_path(self.file, language)}:{self.first}-{self.last}" if self.file else "-"
         return i18n.words("origin.told.tried", language, place=place, reason=reason)
 

@@ -259,7 +259,7 @@ def _line(chain: Chain) -> tuple[str, int]:
 def is_made_in(trace: Trace) -> bool:
     """Whether a run computed its loss, rather than only shaping one that was there before.
 
-    A module ran, a parameter or another leaf was used, or the loss comes from nothing at all.
+    A module ran, something that a module holds or another leaf was used, or the loss comes from nothing at all.
     """
     if trace.loss < 0:
         return True
@@ -268,7 +268,8 @@ def is_made_in(trace: Trace) -> bool:
     if any(call.module >= 0 for call in trace.calls):
         return True
     used = {number for call in trace.calls for number in call.inputs}
-    if any(trace.values[number].parameter or trace.values[number].leaf for number in used):
+    values = [trace.values[number] for number in used]
+    if any(one.parameter or one.buffer or one.attribute or one.leaf for one in values):
         return True
     return all(trace.values[number].maker >= 0 for number in trace.sources([trace.loss]))
 

@@ -175,10 +175,13 @@ class Trial:
             parts = whose.with_those_of(optimizer, parts, candidate)
             leaves = whose.leaves_beside(optimizer, parts, candidate)
         model = self.whole = whose.model_of(parts, leaves)
-        names = whose.names_held(model, optimizer)
+        held = whose.names_held(model, optimizer)
+        missing = {id(one) for one in fault.missing}
+        left = [n for n, one in state_modules.parameters(model) if id(one) in missing and n not in held]
+        names = (*held, *left)
         stop = StopAtBackward(way.count, skip=way.skip) if way.count else None
         options = Options(
-            optimizer=optimizer if fault.mishap is None and not names else None,
+            optimizer=optimizer if fault.mishap is None and (left or not held) else None,
             replay=replay,
             should_train=_should_train(fault.should_train, model, names),
             callers=candidate.callers,

@@ -231,8 +231,10 @@ class Trial:
             raise _Better(_Way(final=True), _Way(1))
         if not (begun or first.reached.runs) or not is_made_in(first.trace):
             raise NotTheStep("no_step")
-        ids = {id(one) for one in self.fault.missing}
-        names = [name for name, one in state_modules.parameters(self.whole, twice=True) if id(one) in ids] if self.whole else []
+        ids, model = {id(one) for one in self.fault.missing}, self.whole
+        held = whose.names_held(model, self.fault.optimizer) if model is not None else ()  # what is not may be reached
+        known = dict(state_modules.parameters(model, twice=True)) if model is not None else {}
+        names = [name for name in held if id(known[name]) in ids]
         self.reproduced = not any(first.reached.norms.get(name) for name in names)
 
 

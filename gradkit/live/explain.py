@@ -145,8 +145,7 @@ def of_error(
         ... except RuntimeError as error: of_error(error).report is None  # a doctest's lines are nowhere to be read
         True
     """
-    with faults.apart_from(sys.exc_info()[1] if sys.exc_info()[1] is error else None):
-        found = _failure(error)
+    found = _failure(error)
     if found is None:
         return None
     inner, mishap = found

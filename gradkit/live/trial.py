@@ -29,7 +29,7 @@ from gradkit.live.guard import Guard, NotAgain
 from gradkit.load.call import StepCall
 from gradkit.load.step import Step
 from gradkit.report.report import Report
-from gradkit.source import faults, locations
+from gradkit.source import faults, locations, units
 from gradkit.state import modules as state_modules
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
@@ -164,6 +164,8 @@ class Trial:
             look = options.look
             options = replace(options, look=lambda first, tracer: (look(first, tracer), guarded.allow(LONGER)))
             report = _refusing(guarded, lambda: pipeline.run(step, options, report_of)[0])
+        if self.fault.mishap is not None and not report.findings:
+            raise NotTheStep("unexplained")
         return report if self.reproduced else _unproven(report)
 
     def _options(self, way: _Way, replay: bool) -> tuple[nn.Module, Options]:
@@ -198,6 +200,8 @@ class Trial:
             self._look_silent(first, tracer, way)
         else:
             self._look_for(self.fault.mishap, first, tracer, way, stop)
+        if self.candidate.unit.kind != units.LOOP and _makes_anew(first.trace):
+            raise NotTheStep("made_anew")
         took = whose.that_took_part(self._parts, first.trace)
         if not self._narrowed and took.keys() != self._parts.keys():
             raise _Narrower(took)
@@ -215,7 +219,9 @@ class Trial:
         if not _is_alike(first.mishap, mishap) and not _is_told_otherwise(first, mishap):
             raise _other(first.mishap)
         inside = first.mishap is not None and first.mishap.inside
-        chain = stop.chain if stop is not None and not inside else first.mishap.chain if first.mishap is not None else ()
+        chain = (
+            stop.chain if stop is not None and not inside else first.mishap.chain if first.mishap is not None else ()
+        )
         if chain and _line(chain) != self.candidate.place:
             raise NotTheStep("raised_elsewhere", line=str(_line(chain)[1]))
         if not is_made_in(first.trace):
@@ -231,11 +237,14 @@ class Trial:
             raise _Better(_Way(final=True), _Way(1))
         if not (begun or first.reached.runs) or not is_made_in(first.trace):
             raise NotTheStep("no_step")
-        ids, model = {id(one) for one in self.fault.missing}, self.whole
-        held = whose.names_held(model, self.fault.optimizer) if model is not None else ()  # what is not may be reached
-        known = dict(state_modules.parameters(model, twice=True)) if model is not None else {}
-        names = [name for name in held if id(known[name]) in ids]
-        self.reproduced = not any(first.reached.norms.get(name) for name in names)
+        self.reproduced = not any(first.reached.norms.get(name) for name in self._without_gradient())
+    def _without_gradient(self) -> list[str]:
+        """The names of what got no gradient. What the optimizer does not hold may well have got one."""
+        model, ids = self.whole, {id(one) for one in self.fault.missing}
+        if model is None:
+            return []
+        known = dict(state_modules.parameters(model))
+        return [name for name in whose.names_held(model, self.fault.optimizer) if id(known[name]) in ids]
 
 
 def _is_alike(found: AutogradError | None, wanted: AutogradError) -> bool:
@@ -279,6 +288,12 @@ def is_made_in(trace: Trace) -> bool:
     return all(trace.values[number].maker >= 0 for number in trace.sources([trace.loss]))
 
 
+def _makes_anew(trace: Trace) -> bool:
+    """Whether the run used parameters that it made itself: then it is a part of the set-up, not a step."""
+    used = {number for call in trace.calls for number in call.inputs}
+    return any(trace.values[number].stray and trace.values[number].birth >= 0 for number in used)
+
+
 def _refusing(guarded: Guard, run: Callable[[], Report]) -> Report:
     """What a diagnosis raises, as a reason; a fault of gradkit's own comes through."""
     try:
@@ -315,9 +330,7 @@ def _of_gradkit(error: GradkitError) -> NotTheStep:
     return NotTheStep("gradkit_error", error=attempts.words(error))
 
 
-def _should_train(
-    given: Sequence[str] | None, model: nn.Module, held: tuple[str, ...]
-) -> tuple[str, ...] | None:
+def _should_train(given: Sequence[str] | None, model: nn.Module, held: tuple[str, ...]) -> tuple[str, ...] | None:
     """The names that should train: those that were given, also without the name of the variable in front of them."""
     together = isinstance(model, whose.Together)
     if given is None:
@@ -334,4 +347,3 @@ def _unproven(report: Report) -> Report:
     """The same was not seen again: nothing of it is proven."""
     found = tuple(replace(one, proof=LIKELY, revived=()) for one in report.findings)
     return replace(report, findings=found, picture=replace(report.picture, findings=found))
-

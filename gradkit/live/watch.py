@@ -136,6 +136,7 @@ class Watch:
         """Begin, or go on after ``close()``; nothing happens while it is open."""
         if self not in _open:
             _hearing.forget()
+            _listener.forget()
             _hearing.open()
             self._began = _hearing.steps - self.steps
             _open.append(self)
@@ -232,6 +233,7 @@ class _Listener:
             _safely(lambda: _tell_all(suspect.ripe(), optimizer, suspect.looks.steps))
 
     def forget(self) -> None:
+        """Explain every error as if it had not been heard."""
         self._known.clear()
 
 

@@ -27,6 +27,7 @@ from gradkit.live.explain import Explanation
 from gradkit.live.launch import Wishes
 from gradkit.live.outcome import Outcome
 from gradkit.live.watch import watch
+from gradkit.source import faults
 
 MOST_SWALLOWED = 3
 MOST_STEPS = 30
@@ -176,6 +177,7 @@ class Program:
     def _counted(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         """A ``torch.autograd.backward`` that ends a program which only goes from one error of autograd's to the next."""
 
+        @faults.on_behalf
         @functools.wraps(backward)
         def call(*args: Any, **kwargs: Any) -> Any:
             try:

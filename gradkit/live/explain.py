@@ -56,9 +56,8 @@ class Tried:
 
     def text(self, language: str | None = None) -> str:
         """In one line: where, and why not."""
-        facts = {"name": "", "detail": "", **self.facts}
         with speaking(language):
-            reason = words(f"{REASONS}.{self.reason}", **facts)
+            reason = words(f"{REASONS}.{self.reason}", **self.facts)
             place = f"{layout.shown_path(self.file)}:{self.first}-{self.last}" if self.file else "-"
             return words("origin.told.tried", place=place, reason=reason)
 
@@ -148,8 +147,7 @@ def of_error(
         ... except RuntimeError as error: of_error(error).report is None  # a doctest's lines are nowhere to be read
         True
     """
-    with faults.apart_from(sys.exc_info()[1] if sys.exc_info()[1] is error else None):
-        found = _failure(error)
+    found = _failure(error)
     if found is None:
         return None
     inner, mishap = found

@@ -22,8 +22,6 @@ from gradkit.live.looks import LASTING, MISSING, Looks, held_by
 if TYPE_CHECKING:
     from gradkit.live.explain import Explanation
 
-_MOST_RERUNS = 3
-
 
 @dataclass(frozen=True)
 class _Explained:
@@ -53,7 +51,7 @@ class Suspect:
         self.looks = Looks(optimizer)
         self._around: frozenset[str] = frozenset()
         self._explained: list[_Explained] = []
-        self._reruns = 0
+        self._tried: frozenset[str] = frozenset()
 
     @property
     def is_explained(self) -> bool:
@@ -74,9 +72,8 @@ class Suspect:
         if looks.steps == 1 or (self._around and looks.steps <= LASTING):
             self._around, about = surroundings.look(frame, optimizer, model)
             found = looks.suspect(found | self._around)
-        known = {kind for one in self._explained for kind in one.suspicions}
-        if found - known and self._reruns < _MOST_RERUNS:
-            self._reruns += 1
+        if found - self._tried:
+            self._tried |= found
             self._explain(optimizer, frame, after_step, found, about)
 
     def _explain(

@@ -29,7 +29,7 @@ from gradkit.live.guard import Guard, NotAgain
 from gradkit.load.call import StepCall
 from gradkit.load.step import Step
 from gradkit.report.report import Report
-from gradkit.source import faults, locations
+from gradkit.source import faults, locations, units
 from gradkit.state import registered
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
@@ -164,6 +164,8 @@ class Trial:
             look = options.look
             options = replace(options, look=lambda first, tracer: (look(first, tracer), guarded.allow(LONGER)))
             report = _refusing(guarded, lambda: pipeline.run(step, options, report_of)[0])
+        if self.fault.mishap is not None and not report.findings:
+            raise NotTheStep("unexplained")
         return report if self.reproduced else _unproven(report)
 
     def _options(self, way: _Way, replay: bool) -> tuple[nn.Module, Options]:
@@ -175,10 +177,13 @@ class Trial:
             parts = whose.with_those_of(optimizer, parts, candidate)
             leaves = whose.leaves_beside(optimizer, parts, candidate)
         model = self.whole = whose.model_of(parts, leaves)
-        names = whose.names_held(model, optimizer)
+        held = whose.names_held(model, optimizer)
+        missing = {id(one) for one in fault.missing}
+        left = [n for n, one in registered.parameters(model) if id(one) in missing and n not in held]
+        names = (*held, *left)
         stop = StopAtBackward(way.count, skip=way.skip) if way.count else None
         options = Options(
-            optimizer=optimizer if fault.mishap is None and not names else None,
+            optimizer=optimizer if fault.mishap is None and (left or not held) else None,
             replay=replay,
             should_train=_should_train(fault.should_train, model, names),
             callers=candidate.callers,
@@ -195,6 +200,8 @@ class Trial:
             self._look_silent(first, tracer, way)
         else:
             self._look_for(self.fault.mishap, first, tracer, way, stop)
+        if self.candidate.unit.kind != units.LOOP and _makes_anew(first.trace):
+            raise NotTheStep("made_anew")
         took = whose.that_took_part(self._parts, first.trace)
         if not self._narrowed and took.keys() != self._parts.keys():
             raise _Narrower(took)
@@ -212,7 +219,9 @@ class Trial:
         if not _is_alike(first.mishap, mishap) and not _is_told_otherwise(first, mishap):
             raise _other(first.mishap)
         inside = first.mishap is not None and first.mishap.inside
-        chain = stop.chain if stop is not None and not inside else first.mishap.chain if first.mishap is not None else ()
+        chain = (
+            stop.chain if stop is not None and not inside else first.mishap.chain if first.mishap is not None else ()
+        )
         if chain and _line(chain) != self.candidate.place:
             raise NotTheStep("raised_elsewhere", line=str(_line(chain)[1]))
         if not is_made_in(first.trace):
@@ -228,9 +237,15 @@ class Trial:
             raise _Better(_Way(final=True), _Way(1))
         if not (begun or first.reached.runs) or not is_made_in(first.trace):
             raise NotTheStep("no_step")
-        ids = {id(one) for one in self.fault.missing}
-        names = [name for name, one in registered.parameters(self.whole, twice=True) if id(one) in ids] if self.whole else []
-        self.reproduced = not any(first.reached.norms.get(name) for name in names)
+        self.reproduced = not any(first.reached.norms.get(name) for name in self._without_gradient())
+
+    def _without_gradient(self) -> list[str]:
+        """The names of what got no gradient. What the optimizer does not hold may well have got one."""
+        model, ids = self.whole, {id(one) for one in self.fault.missing}
+        if model is None:
+            return []
+        known = dict(registered.parameters(model))
+        return [name for name in whose.names_held(model, self.fault.optimizer) if id(known[name]) in ids]
 
 
 def _is_alike(found: AutogradError | None, wanted: AutogradError) -> bool:
@@ -259,7 +274,7 @@ def _line(chain: Chain) -> tuple[str, int]:
 def is_made_in(trace: Trace) -> bool:
     """Whether a run computed its loss, rather than only shaping one that was there before.
 
-    A module ran, a parameter or another leaf was used, or the loss comes from nothing at all.
+    A module ran, something that a module holds or another leaf was used, or the loss comes from nothing at all.
     """
     if trace.loss < 0:
         return True
@@ -268,9 +283,16 @@ def is_made_in(trace: Trace) -> bool:
     if any(call.module >= 0 for call in trace.calls):
         return True
     used = {number for call in trace.calls for number in call.inputs}
-    if any(trace.values[number].parameter or trace.values[number].leaf for number in used):
+    values = [trace.values[number] for number in used]
+    if any(one.parameter or one.buffer or one.attribute or one.leaf for one in values):
         return True
     return all(trace.values[number].maker >= 0 for number in trace.sources([trace.loss]))
+
+
+def _makes_anew(trace: Trace) -> bool:
+    """Whether the run used parameters that it made itself: then it is a part of the set-up, not a step."""
+    used = {number for call in trace.calls for number in call.inputs}
+    return any(trace.values[number].stray and trace.values[number].birth >= 0 for number in used)
 
 
 def _refusing(guarded: Guard, run: Callable[[], Report]) -> Report:
@@ -309,9 +331,7 @@ def _of_gradkit(error: GradkitError) -> NotTheStep:
     return NotTheStep("gradkit_error", error=attempts.words(error))
 
 
-def _should_train(
-    given: Sequence[str] | None, model: nn.Module, held: tuple[str, ...]
-) -> tuple[str, ...] | None:
+def _should_train(given: Sequence[str] | None, model: nn.Module, held: tuple[str, ...]) -> tuple[str, ...] | None:
     """The names that should train: those that were given, also without the name of the variable in front of them."""
     together = isinstance(model, whose.Together)
     if given is None:
@@ -328,4 +348,3 @@ def _unproven(report: Report) -> Report:
     """The same was not seen again: nothing of it is proven."""
     found = tuple(replace(one, proof=LIKELY, revived=()) for one in report.findings)
     return replace(report, findings=found, picture=replace(report.picture, findings=found))
-

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gradkit.report.report import Report
 
 Tell = Callable[["Explanation"], object]
+_MOST_ERRORS = 20
 _EXPLAINED = "gradkit_explanation"
 
 
@@ -90,10 +91,10 @@ class Watch:
         self._model = weakref.ref(model) if model is not None else None
         self._optimizer = optimizer
         self.tell = tell
-        self._explanations: list[Explanation] = []
+        self._found: list[tuple[Explanation, int]] = []  # the steps that were made when an error was raised, else -1
         self._told: set[tuple[object, ...]] = set()
         self._began = self._took = 0
-        self.caught: Caught | None = None
+        self._caught = ""
 
     @property
     def model(self) -> nn.Module | None:
@@ -107,13 +108,19 @@ class Watch:
 
     @property
     def explanations(self) -> tuple[Explanation, ...]:
-        """What was found, in the order in which it was told."""
-        return tuple(self._explanations)
+        """What was found, in the order in which it was told; not of an error that the program caught and trained on."""
+        return tuple(one for one, at in self._found if at in (-1, self.steps))
+
+    @property
+    def caught(self) -> Caught | None:
+        """The last error, if it was explained; no optimizer has stepped since. It may have been caught, or not."""
+        known = [one for one, at in self._found if at == self.steps]
+        return Caught(self._caught, known[-1]) if known else None
 
     @property
     def reports(self) -> tuple[Report, ...]:
         """The reports of what was found; each holds at least one finding."""
-        return tuple(one.report for one in self._explanations if one.report is not None)
+        return tuple(one.report for one in self.explanations if one.report is not None)
 
     @property
     def report(self) -> Report | None:
@@ -129,6 +136,7 @@ class Watch:
         """Begin, or go on after ``close()``; nothing happens while it is open."""
         if self not in _open:
             _hearing.forget()
+            _listener.forget()
             _hearing.open()
             self._began = _hearing.steps - self.steps
             _open.append(self)
@@ -158,7 +166,7 @@ class Watch:
     def explanation_of(self, error: BaseException) -> Explanation | None:
         """What was found of an error while it was raised; None if nothing was, or another watch heard it."""
         found = getattr(error, _EXPLAINED, None)
-        return found if any(found is one for one in self._explanations) else None
+        return found if any(found is one for one, _ in self._found) else None
 
     def takes(self, optimizer: Optimizer | None) -> bool:
         """Whether an optimizer is one that this watch looks at: the one that was named may wrap it."""
@@ -168,8 +176,13 @@ class Watch:
             mine = inner if inner is not mine else None
         return self._optimizer is None or mine is not None
 
-    def keep(self, explanation: Explanation) -> bool:
-        """Take note of what was found; whether this watch did not know it."""
+    def keep(self, explanation: Explanation, error: str = "") -> bool:
+        """Take note of what was found; whether this watch did not know it.
+
+        Args:
+            explanation: of a silent fault or of an error.
+            error: the error, ``""`` if there is none.
+        """
         report = explanation.report
         if report is None or report.healthy:
             return False
@@ -179,8 +192,11 @@ class Watch:
         }
         is_new = not found <= self._told
         self._told |= found
-        if is_new:
-            self._explanations.append(explanation)
+        if error:
+            self._caught = error
+            self._found = [one for one in self._found if one[0] is not explanation]
+        if is_new or error:
+            self._found.append((explanation, self.steps if error else -1))
         return is_new
 
     def __repr__(self) -> str:
@@ -202,6 +218,8 @@ class _Listener:
     def raised(self, error: Exception) -> None:
         key = _place(error)
         known = self._known.get(key)
+        if known is None and len(self._known) >= _MOST_ERRORS:
+            return
         _safely(lambda: _explain(error, while_raised=True) if known is None else _note(error, known))
         found = getattr(error, _EXPLAINED, None)
         if found is not None:
@@ -213,10 +231,9 @@ class _Listener:
         if mine:
             _safely(lambda: suspect.look(optimizer, frame, after_step, model))
             _safely(lambda: _tell_all(suspect.ripe(), optimizer, suspect.looks.steps))
-        for one in _open:
-            one.caught = None  # training went on
 
     def forget(self) -> None:
+        """Explain every error as if it had not been heard."""
         self._known.clear()
 
 
@@ -245,8 +262,7 @@ def _note(error: Exception, explanation: Explanation) -> None:
     else:  # Python 3.10 prints none; others read them
         error.__notes__ = [*getattr(error, "__notes__", []), text]  # type: ignore[attr-defined]
     for one in _open:
-        one.keep(explanation)
-        one.caught = Caught(attempts.words(error), explanation)
+        one.keep(explanation, attempts.words(error))
 
 
 def _place(error: Exception) -> tuple[object, ...]:

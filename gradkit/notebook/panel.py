@@ -19,7 +19,7 @@ from gradkit.notebook.graph_view import PictureView
 from gradkit.notebook.job import Cancelled, Job
 from gradkit.notebook.panel_run import LoadedCard, Progress
 from gradkit.notebook.parts import Button, Choice, Column, Label, Problem, Row, show, shown
-from gradkit.notebook.request import OBJECTS, Loaded, Request, place_of
+from gradkit.notebook.request import OBJECTS, Loaded, Request, fulfil, place_of
 from gradkit.notebook.results import HEIGHT, Results
 from gradkit.report import html
 from gradkit.report.report import Report
@@ -153,6 +153,17 @@ class Panel(Column):
         """A person has chosen this language: it is remembered."""
         if language != self.language:
             self.speak(i18n.choose(language))
+
+    def show_report(self, report: Report) -> None:
+        """Show what was found already of the step that the panel was given; nothing is run.
+
+        Raises:
+            GradkitError: the panel was given no step.
+        """
+        with self._lock:
+            self.loaded = fulfil(self.form.request())
+            view = PictureView(report.picture, language=self.language, autograd=report.autograd, height=HEIGHT)
+            self._show((report, view))
 
     # -- one run, in a thread of its own ------------------------------------------------------------------------
 

@@ -16,13 +16,14 @@ from gradkit.teaching.experiment import judge as judge
 from gradkit.teaching.guide import guide as guide
 
 if TYPE_CHECKING:
+    from gradkit.live.watch import Watch
     from gradkit.notebook.panel import Panel
     from gradkit.notebook.quiz import Quiz
 
 __version__ = VERSION
 __all__ = [
     "GradkitError", "__version__", "causes", "claim", "claims", "diagnose", "guide", "judge", "language", "panel",
-    "quiz", "scan", "verify",
+    "quiz", "scan", "verify", "watch",
 ]  # fmt: skip
 
 
@@ -68,3 +69,23 @@ def quiz(language: str | None = None) -> Quiz:
     from gradkit.notebook.quiz import Quiz
 
     return Quiz(language)
+
+
+def watch(model: Any = None, optimizer: Any = None, *, tell: Any = None) -> Watch:
+    """Watch training from here on: an error of autograd's names the line, and what silently gets no gradient is told.
+
+    Args:
+        model: the model that is trained; None finds it where it is trained.
+        optimizer: only this optimizer's steps are looked at; None: those of all.
+        tell: called with what was found of each silent fault; None writes it to the error stream.
+
+    Returns:
+        The watch, which is open until its ``close()``, the end of its ``with`` block, or the end of the program.
+
+    Example:
+        >>> with watch() as w: w
+        <gradkit.Watch: open, steps: 0, reports: 0>
+    """
+    from gradkit.live.watch import watch
+
+    return watch(model, optimizer, tell=tell)

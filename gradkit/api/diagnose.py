@@ -68,11 +68,11 @@ def diagnose(
         patterns = inventory.patterns(should_train)
         options = Options(optimizer=optimizer, replay=replay, should_train=patterns, callers=callers)
         step = step_of(model_or_step, batch, model, loss)
-        report, left = pipeline.run(step, options, _report, tell, progress)
+        report, left = pipeline.run(step, options, report_of, tell, progress)
         return replace(report, left=left)
 
 
-def _report(found: Diagnosis) -> Report:
+def report_of(found: Diagnosis) -> Report:
     """What was found, with its pictures; one that breaks off is told of, and left out."""
     first, facts, tries = found.evidence.first, found.evidence.facts, Attempts()
     verdict, rerun = found.evidence.verdict, found.evidence.shown.rerun

@@ -165,6 +165,34 @@ class Untried:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Which statements of a program were run again for a report, and how true to the program that was.
+
+    Attributes:
+        file: where they stand.
+        function: qualified name of the function, ``"<module>"`` at the top level.
+        kind: ``"loop"`` (one pass of a loop), ``"body"`` (a function from its start), ``"module"`` (statements of a
+            script or cell); ``""`` if nothing could be run again, and the report says what is read off.
+        loop_line: the line of the loop, 0 if there is none.
+        first, last: the lines that were run, or, if nothing could be, those that failed.
+        reproduced: the same came of it as in the program: the same error at the same line, or none for the same
+            parameters.
+        silent: nothing was raised in the program.
+        caveats: what differs, each told by a sentence ``origin.caveat.<kind>``.
+    """
+
+    file: str
+    function: str
+    kind: str
+    loop_line: int = 0
+    first: int = 0
+    last: int = 0
+    reproduced: bool = False
+    silent: bool = False
+    caveats: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True)
 class Node:
     """One node of a picture, before folding.
 

@@ -63,6 +63,11 @@ def enter(thread: int) -> None:
     _inside.add(thread)
 
 
+def is_inside(thread: int) -> bool:
+    """Whether a thread runs a part of the step that has the turn, which started it."""
+    return thread in _inside
+
+
 def leave(thread: int) -> None:
     """A thread runs the part of the step no longer."""
     _inside.discard(thread)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,10 +23,11 @@ from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.rules import harmless
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.load.step import Step
-from gradkit.source import attributes, imported
+from gradkit.source import attributes, faults, imported
 from gradkit.state import reachable, registered
 from gradkit.state.preserve import Preserved
 from gradkit.tracing import ranks
+from gradkit.tracing.interventions import Intervention
 from gradkit.tracing.ledger import Ledger
 from gradkit.tracing.run import Session
 from gradkit.tracing.tracer import Tracer
@@ -42,12 +44,18 @@ class Options:
         replay: whether the step may be run again.
         should_train: names or globs of the parameters that ought to learn; None: all that require grad.
         callers: the user's frames around the call of ``diagnose``, innermost first.
+        always: interventions of every run.
+        look: handed the first run, while its tensors are alive; may raise to end the diagnosis.
+        alone: no other rank takes part: none is waited for.
     """
 
     optimizer: torch.optim.Optimizer | None = None
     replay: bool = True
     should_train: Sequence[str] | None = None
     callers: Chain = ()
+    always: tuple[Intervention, ...] = ()
+    look: Callable[[FirstRun, Tracer], object] = lambda first, tracer: None
+    alone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,21 +114,23 @@ def run(
     used = [module for one in outer for module in registered.each(one)]
     preconditions.check(step.model, used, options.optimizer)
     preserved = Preserved(step.model, step.run, waits)
-    work = partial(_found, step, used, preserved, options, then, tell)  # a frame keeps what a lambda closes over
-    made = preserved.during(work)
+    together = [] if options.alone else used
+    work = partial(_found, step, together, preserved, options, then, tell)  # a frame keeps what a lambda closes over
+    with faults.apart_from(sys.exc_info()[1]):
+        made = preserved.during(work)
     return made, tuple(map(attempts.words, preserved.left))
 
 
 def _found(
     step: Step,
-    used: Sequence[nn.Module],
+    together: Sequence[nn.Module],
     preserved: Preserved,
     options: Options,
     then: Callable[[Diagnosis], Told],
     tell: Callable[[str], None],
 ) -> Told:
     want = inventory.wanted(step.model, options.should_train)
-    with imported.looking(), ranks.ranks_together(used):
+    with imported.looking(), ranks.ranks_together(together):
         first, ledger = _first(step, preserved, options, tell)
         return then(_conclude(step, first, want, preserved, options, tell, ledger))
 
@@ -130,8 +140,10 @@ def _first(step: Step, preserved: Preserved, options: Options, tell: Callable[[s
     for one in found if optimizer is None else (optimizer, *found):
         preserved.optimizer(one)
     tell("trace")
-    tracer = Tracer(step.model, preserved)
-    first = first_run.make(step, tracer, preserved, tell)
+    tracer = Tracer(step.model, preserved, options.always)
+    with tracer.interventions.during():
+        first = first_run.make(step, tracer, preserved, tell)
+    options.look(first, tracer)
     gap = optimizers.gap(step.model, preserved.parameters, optimizer, found, tracer.took_part())
     first = replace(first, gap=gap, hooks=hooks.hooks_seen(tracer, preserved))
     preserved.rewind()
@@ -156,7 +168,7 @@ def _conclude(
     tell("cuts")
     verdict = cuts.find(first.trace, [name for name in want if name not in first.reached.norms])
     known = Known(first=first, facts=facts, verdict=verdict, replay=options.replay)
-    known = plan.make(known, Lab(Session(step.run, step.model, preserved), ledger), tries, tell)
+    known = plan.make(known, Lab(Session(step.run, step.model, preserved, options.always), ledger), tries, tell)
     tell("causes")
     evidence = Evidence(first=first, facts=facts, verdict=verdict, shown=known.shown, open=known.open)
     findings = rule_order.findings(evidence)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gradkit.core import causes, printable
 from gradkit.core.i18n import has, words
-from gradkit.core.records import Finding, Harmless, Location, Note
+from gradkit.core.records import Finding, Harmless, Location, Note, Origin
 from gradkit.report import fix
 from gradkit.source import frames, imported
 
@@ -173,6 +173,22 @@ def aside(one: Harmless) -> tuple[str, str]:
     place = shown_place(one.location).rsplit(":", 1)[0]
     what = words(f"harmless.of_{one.kind}", call=one.call)
     return place, words("report.told", name=what, text=words(f"harmless.{one.why}"))
+
+
+def origin(of: Origin) -> tuple[str, ...]:
+    """What was run again, as one sentence, and one for each way in which that was not what the program had run.
+
+    Example:
+        >>> origin(Origin("train.py", "fit", "loop", 39, 40, 43, reproduced=True))[0].split(";")[0]
+        'gradkit ran one pass of the loop in line 39 again (lines 40 to 43 of train.py)'
+    """
+    facts = {"file": shown_path(of.file), "function": printable.name(of.function), "loop": of.loop_line}
+    lines = words("origin.lines", n=of.last - of.first + 1, first=of.first, last=of.last, **facts)
+    came = "same" if of.reproduced else "other"
+    key = f"origin.{of.kind}" if of.kind else "origin.nothing"
+    result = words(f"origin.{'silent' if of.silent else 'raised'}_{came}")
+    said = words(key, lines=lines, result=result, **facts)
+    return (said, *(words(f"origin.caveat.{one.kind}", **_shown(one.facts)) for one in of.caveats))
 
 
 def verdict(findings: tuple[Finding, ...], wanted: int, starved: int, backward: bool, error: str) -> str:

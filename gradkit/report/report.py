@@ -14,7 +14,7 @@ import graphviz
 from gradkit.core import printable, regular_files, writing
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
-from gradkit.core.records import BARREN, Finding, Harmless, Parameter, Picture, Untried
+from gradkit.core.records import BARREN, Finding, Harmless, Origin, Parameter, Picture, Untried
 from gradkit.report import breakdown, html, layout, text
 from gradkit.report.checklist import Check, checks
 from gradkit.report.picture import dot, render, torchviz_view
@@ -41,6 +41,7 @@ class Report:
         left: what was raised where something could not be put back as it was; ``()`` as a rule.
         untried: parts of the diagnosis that broke off, for example a rerun; what is said does not rest on them.
         autograd: the nodes that ``graph(view="torchviz")`` is drawn from.
+        origin: which statements of a program were run again for it; None for a step that was handed over.
     """
 
     findings: tuple[Finding, ...]
@@ -56,6 +57,7 @@ class Report:
     left: tuple[str, ...] = ()
     untried: tuple[Untried, ...] = ()
     autograd: Kept = field(default_factory=Kept)
+    origin: Origin | None = None
 
     @property
     def healthy(self) -> bool:
@@ -106,8 +108,13 @@ class Report:
         left = (words("report.left", language, error=one) for one in self.left)
         return (*(words(f"untried.{one.what}", language, error=one.error) for one in self.untried), *left)
 
+    def origins(self, language: str | None = None) -> tuple[str, ...]:
+        """A sentence on the statements that were run again, and one for each way in which that was not the same."""
+        with speaking(language):
+            return layout.origin(self.origin) if self.origin is not None else ()
+
     def _foot(self) -> str:
-        return "\n".join([self.summary(), *self.limits()])
+        return "\n".join([self.summary(), *self.origins(), *self.limits()])
 
     def checklist(self) -> tuple[Check, ...]:
         """Point by point what was seen of the run; each says itself by ``text(language)``."""
@@ -221,6 +228,7 @@ class Report:
             "parameters": [_plain(dataclasses.asdict(p)) for p in self.parameters],
             "harmless": [dataclasses.asdict(one) for one in self.harmless], "left": list(self.left),
             "untried": [dataclasses.asdict(one) for one in self.untried],
+            "origin": dataclasses.asdict(self.origin) if self.origin is not None else None,
         }  # fmt: skip
 
     def __str__(self) -> str:

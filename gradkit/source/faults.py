@@ -7,6 +7,7 @@ Functions of gradkit's that only carry out what the user's code asked for are ma
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from types import CodeType
@@ -20,6 +21,40 @@ _PACKAGE = str(package.FOLDER) + os.sep
 _MARK = "_gradkit_raised_it"
 _on_behalf: set[CodeType] = set()
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_earlier: list[BaseException] = []
+
+
+@contextlib.contextmanager
+def apart_from(error: BaseException | None) -> Iterator[None]:
+    """While the block runs, nothing is taken to be raised from an exception that is being handled outside of it.
+
+    Python says so of whatever is raised in an ``except`` block, of a step that is run again there too.
+
+    Example:
+        >>> try: 1 / 0
+        ... except ZeroDivisionError as error:
+        ...     with apart_from(error):
+        ...         try: [][0]
+        ...         except IndexError as other: print(list(raised_from(other)))
+        [IndexError('list index out of range')]
+    """
+    before = list(_earlier)
+    if error is not None:
+        _earlier.append(error)
+    try:
+        yield
+    finally:
+        _earlier[:] = before
+
+
+def raised_from(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and those that it was raised from, or while they were handled."""
+    one: BaseException | None = error
+    seen = {id(earlier) for earlier in _earlier}
+    while one is not None and id(one) not in seen:
+        yield one
+        seen.add(id(one))
+        one = one.__cause__ or one.__context__
 
 
 def on_behalf(function: _Function) -> _Function:
@@ -53,17 +88,7 @@ def is_ours(error: BaseException) -> bool:
         ... except ZeroDivisionError as error: is_ours(error)
         False
     """
-    return any(_MARK in vars(one) or _is_raised_by_us(one) for one in _behind(error))
-
-
-def _behind(error: BaseException) -> Iterator[BaseException]:
-    """An exception and those that it was raised from, or while they were handled."""
-    one: BaseException | None = error
-    seen: set[int] = set()
-    while one is not None and id(one) not in seen:
-        yield one
-        seen.add(id(one))
-        one = one.__cause__ or one.__context__
+    return any(_MARK in vars(one) or _is_raised_by_us(one) for one in raised_from(error))
 
 
 def _is_raised_by_us(error: BaseException) -> bool:

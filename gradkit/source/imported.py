@@ -91,7 +91,7 @@ class _Look:
         self._answers: dict[str, Read] = {}
 
     def add(self, codes: Iterable[CodeType], to: dict[str, dict[int, CodeType]]) -> None:
-        for code in codes:
+        for code in map(provenance.whole, codes):
             known = to.setdefault(code.co_filename, {})
             if id(code) not in known:
                 known[id(code)] = code

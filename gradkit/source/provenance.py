@@ -12,6 +12,7 @@ import os
 import sys
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -20,10 +21,29 @@ from typing import Any
 
 Compile = Callable[[bytes, str], CodeType]
 
-_FUTURES = functools.reduce(
+FUTURES = functools.reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
+"""The flags of code that ``from __future__`` sets."""
 _OPTIMIZED = 1  # set for functions, not for modules and bodies of classes
+
+
+_parts: weakref.WeakKeyDictionary[CodeType, CodeType] = weakref.WeakKeyDictionary()
+
+
+def cut_out(part: CodeType, whole: CodeType) -> None:
+    """Say that code was compiled from a part of what ``whole`` was compiled from: they have one source."""
+    _parts[part] = whole
+
+
+def whole(code: CodeType) -> CodeType:
+    """The code that another was cut out of; any other code itself.
+
+    Example:
+        >>> whole(whole.__code__) is whole.__code__
+        True
+    """
+    return _parts.get(code, code)
 
 
 def compiles_to(text: str, code: CodeType, name: str = "") -> bool:
@@ -41,7 +61,7 @@ def compiles_to(text: str, code: CodeType, name: str = "") -> bool:
         [True, False, True]
     """
     wanted, name = outline(code), getattr(code, "co_qualname", name)
-    flags = code.co_flags & _FUTURES  # as ``compile`` inherits them from the code that calls it
+    flags = code.co_flags & FUTURES  # as ``compile`` inherits them from the code that calls it
     found = (one for flag in dict.fromkeys((0, flags)) for one in _outlines(text, flag).get(wanted, ()))
     return any(name in ("", one) for one in found)
 

@@ -11,16 +11,7 @@ from torch.utils import hooks
 
 from gradkit.core import introspection
 from gradkit.core.trace import Call, Chain, Trace
-from gradkit.source import frames
-
-
-def raised_from(error: BaseException | None) -> list[BaseException]:
-    """An exception and those that it was raised from."""
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
-        error = error.__cause__ or error.__context__
-    return found
+from gradkit.source import faults, frames
 
 
 def stale_histories(trace: Trace, mishap: AutogradError) -> tuple[tuple[Call, int], ...]:
@@ -140,12 +131,22 @@ def classify(
         ... except RuntimeError as error: print(classify(error).kind)
         many_elements
     """
-    for one in raised_from(error):
-        message = introspection.text(one) or type(one).__name__
-        kind = next((kind for kind, pattern in _KINDS if re.search(pattern, message, re.S)), "")
-        chain, inside = _where(one.__traceback__)
-        if (isinstance(one, (RuntimeError, AssertionError, ValueError, TypeError)) and kind) or inside:
-            return AutogradError(kind, message, chain, inside, in_step, asked, inputs)
+    for one in faults.raised_from(error):
+        found = classify_one(one, in_step=in_step, asked=asked, inputs=inputs)
+        if found is not None:
+            return found
+    return None
+
+
+def classify_one(
+    error: BaseException, *, in_step: bool = False, asked: int = -1, inputs: tuple[int, ...] = ()
+) -> AutogradError | None:
+    """The mishap that an exception is itself, whatever it was raised from."""
+    message = introspection.text(error) or type(error).__name__
+    kind = next((kind for kind, pattern in _KINDS if re.search(pattern, message, re.S)), "")
+    chain, inside = _where(error.__traceback__)
+    if (isinstance(error, (RuntimeError, AssertionError, ValueError, TypeError)) and kind) or inside:
+        return AutogradError(kind, message, chain, inside, in_step, asked, inputs)
     return None
 
 

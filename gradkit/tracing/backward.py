@@ -309,6 +309,9 @@ class OwnBackwards:
         reached: the norm of every gradient that any of them handed to a parameter.
         passes: every walk back through the graph, in order.
         threads: those that are heard; its user adds those that the step starts.
+        heard: told of each before it runs.
+        begins: asked before each whether it is to be carried out, unless it is handed gradients to start from.
+        begun: how many have begun.
     """
 
     def __init__(
@@ -321,6 +324,8 @@ class OwnBackwards:
         self._asked: Asked | None = None
         self.passes: list[Pass] = []
         self.heard: Callable[[list[torch.Tensor], FrameType], None] = lambda losses, frame: None
+        self.begins: Callable[[list[torch.Tensor], FrameType], bool] = lambda losses, frame: True
+        self.begun = 0
         self.threads: set[int] = set()
         self._patched = patches.undone()
 
@@ -359,7 +364,7 @@ class OwnBackwards:
     def asked(self, error: BaseException) -> Asked | None:
         """What ``error`` came from, if a gradient was asked for."""
         asked, self._asked = self._asked, None
-        return asked if asked is not None and asked.error in autograd_errors.raised_from(error) else None
+        return asked if asked is not None and any(asked.error is one for one in faults.raised_from(error)) else None
 
     @on_behalf
     def grad(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -384,6 +389,9 @@ class OwnBackwards:
         losses = _tensors(tensors)
         if not losses or threading.get_ident() not in self.threads:
             self._original(tensors, *args, **kwargs)
+            return
+        self.begun += 1
+        if not _is_given_gradients(args, kwargs) and not self.begins(losses, sys._getframe(1)):
             return
         loss = next((x for x in losses if x.requires_grad), losses[0])
         if not loss.requires_grad:
@@ -434,6 +442,10 @@ def _keeps(given: Any, named: Any) -> bool:
     """Whether ``retain_graph`` or ``create_graph`` keeps the graph: ``given`` holds them by position."""
     retain, create = [*given, None, None][:2]
     return bool(retain or create or named.get("retain_graph") or named.get("create_graph"))
+
+
+def _is_given_gradients(given: Any, named: Any) -> bool:
+    return any(one is not None for one in (*given[:1], named.get("grad_tensors"), named.get("grad_variables")))
 
 
 def _sequences(outputs: list[torch.Tensor]) -> frozenset[int]:

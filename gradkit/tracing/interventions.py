@@ -90,8 +90,54 @@ class Intervention:
     def parameter_made(self, moment: Moment, name: str, made: torch.Tensor, data: torch.Tensor) -> None:
         """A Parameter or Variable was made of ``data``; ``name`` as in ``patches.hear_parameters``."""
 
+    def before_backward(self, moment: Moment, count: int, losses: Sequence[torch.Tensor]) -> bool:
+        """The step's own backward of ``losses`` is about to begin, the ``count``-th from 1: whether to carry it out.
+
+        Raises:
+            EndOfStep: the step is to end here.
+        """
+        return True
+
     def recorded(self, name: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
         """A call was entered into the record, with the numbers of what went in and out."""
+
+
+class EndOfStep(BaseException):
+    """Raised by an intervention to end the step as if it returned ``loss``; no ``except Exception`` of it gets hold."""
+
+    def __init__(self, loss: torch.Tensor) -> None:
+        super().__init__()
+        self.loss = loss
+
+
+class StopAtBackward(Intervention):
+    """The step ends at a backward of its own, wherever in the code that stands, and returns what it was asked of.
+
+    Args:
+        count: which, from 1.
+        skip: leave out those before it: what they reach would hide what this one does not.
+
+    Attributes:
+        chain: the user's frames where a run was ended, innermost first.
+
+    Example:
+        >>> from gradkit.tracing.tracer import Tracer
+        >>> model = torch.nn.Linear(1, 1)
+        >>> step = lambda: model(torch.ones(2, 1)).backward()
+        >>> Tracer(model, interventions=[StopAtBackward(1)]).run(step).shape
+        torch.Size([2, 1])
+    """
+
+    def __init__(self, count: int, *, skip: bool = False) -> None:
+        self._count, self._skip = count, skip
+        self.chain: Chain = ()
+
+    def before_backward(self, moment: Moment, count: int, losses: Sequence[torch.Tensor]) -> bool:
+        """End the step at the one, and at any that follows where the step has swallowed that."""
+        if count < self._count:
+            return not self._skip
+        self.chain = moment.chain()
+        raise EndOfStep(next((one for one in losses if one.requires_grad), losses[0]))
 
 
 class Together(Intervention):
@@ -163,6 +209,11 @@ class Together(Intervention):
         with _Noting(self.faults):
             for part in self._parts:
                 part.parameter_made(moment, name, made, data)
+
+    def before_backward(self, moment: Moment, count: int, losses: Sequence[torch.Tensor]) -> bool:
+        """Whether none of them objects."""
+        with _Noting(self.faults):
+            return all(part.before_backward(moment, count, losses) for part in self._parts)
 
     def recorded(self, name: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
         """Tell each."""

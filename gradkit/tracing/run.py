@@ -50,6 +50,7 @@ class Session:
         step: called without arguments; returns the loss, or anything else after a backward of its own.
         model: the model whose parameters are of interest.
         preserved: puts everything back before each run and after it; it is to be entered already.
+        always: interventions of every run.
 
     Example:
         >>> import torch
@@ -63,6 +64,7 @@ class Session:
     step: Callable[[], Any]
     model: nn.Module
     preserved: Preserved
+    always: tuple[Intervention, ...] = ()
 
     def run(self, *interventions: Intervention) -> Run:
         """Run the step once, and the backward of its loss unless it made that itself.
@@ -103,7 +105,7 @@ class Session:
         """
         self.preserved.rewind()
         self.preserved.clear_grads(only_own=True)
-        tracer = Tracer(self.model, self.preserved, interventions)
+        tracer = Tracer(self.model, self.preserved, (*self.always, *interventions))
         try:
             with tracer.interventions.during():
                 answer = question(tracer, tracer.run(self.step))

@@ -36,7 +36,7 @@ from gradkit.tracing.backward import Asked, OwnBackward, OwnBackwards
 from gradkit.tracing.call_log import CallLog
 from gradkit.tracing.context import Running, TracedModel
 from gradkit.tracing.grad_mode import Switches
-from gradkit.tracing.interventions import Intervention, Moment, Together
+from gradkit.tracing.interventions import EndOfStep, Intervention, Moment, Together
 from gradkit.tracing.ledger import Ledger, leaves
 from gradkit.tracing.scalers import Scalers
 
@@ -91,6 +91,8 @@ class Tracer(TorchFunctionMode):
         self.scalers = Scalers(Tracer.run.__code__)
         self.backwards.threads = self.switches.threads
         self.backwards.heard, self.switches.heard = self.scalers.backward, self.scalers.switched
+        if self._changed_by is not None:
+            self.backwards.begins = _weakly(self._before_backward)
 
     # -- the run ------------------------------------------------------------------------------------------------
 
@@ -99,7 +101,8 @@ class Tracer(TorchFunctionMode):
         """Call ``step()`` once and return what it returned; whatever it raises comes through.
 
         A ``backward()`` inside the step is carried out, and what it reached is kept in ``backwards``. Where it
-        would raise because nothing requires grad, the run ends there, and the tensor it was called on is returned.
+        would raise because nothing requires grad, the run ends there, and the tensor it was called on is returned;
+        so it is where an intervention ends the step.
         """
         with self.interventions.during_step():
             return self._run(step)
@@ -114,6 +117,8 @@ class Tracer(TorchFunctionMode):
                 self._listen()
                 patches.nest_deeper()
                 return self._inside(step)
+        except EndOfStep as end:
+            return end.loss
         except Exception as error:
             self.asked = self.backwards.asked(error)
             if self.asked is None or not self.asked.refused:
@@ -344,6 +349,9 @@ class Tracer(TorchFunctionMode):
         finally:
             self._frame = None
         return result
+
+    def _before_backward(self, losses: list[torch.Tensor], frame: FrameType) -> bool:
+        return self.interventions.before_backward(self._moment(frame), self.backwards.begun, losses)
 
     def _moment(self, frame: FrameType | None = None) -> Moment:
         return Moment(frame or self._frame, self.running.stop, len(self._calls), self.ledger)

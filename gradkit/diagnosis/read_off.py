@@ -1,0 +1,53 @@
+"""What an error of autograd's says by itself, where the step that raised it cannot be run again.
+
+Only errors that are raised at the line to change, or name what is to be changed, are told; nothing of it is proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gradkit.core.records import LIKELY, READ, Finding
+from gradkit.core.trace import Chain, Trace
+from gradkit.diagnosis.facts.cuts import Verdict
+from gradkit.diagnosis.facts.first_run import FirstRun
+from gradkit.diagnosis.facts.model_facts import ModelFacts
+from gradkit.diagnosis.rules import errors
+from gradkit.diagnosis.rules.evidence import Evidence
+from gradkit.tracing import autograd_errors
+from gradkit.tracing.autograd_errors import AutogradError
+from gradkit.tracing.autograd_graph import AutogradGraph
+from gradkit.tracing.backward import Reached
+
+# A backward that finds a graph freed, a value overwritten or no history was led there by other lines.
+_AT_THE_LINE = frozenset({
+    autograd_errors.LEAF_WRITTEN, autograd_errors.VIEW_WRITTEN, autograd_errors.NUMPY_REFUSED,
+    autograd_errors.NOT_A_LEAF, autograd_errors.INTEGER_FLAG, autograd_errors.HOOK_REFUSED, autograd_errors.INFERENCE,
+    autograd_errors.SCALER, autograd_errors.REDUCTION, autograd_errors.BAD_GRADIENT,
+})  # fmt: skip
+
+
+def findings(error: AutogradError, files: Sequence[str], callers: Chain) -> tuple[Finding, ...]:
+    """What is likely from the words of an error and the frames that it passed; ``()`` if that is not enough.
+
+    Args:
+        files: the user's source files that take part.
+        callers: the user's frames around, innermost first.
+
+    Example:
+        >>> import torch
+        >>> weight = torch.ones(2, requires_grad=True)
+        >>> try: weight.clamp_(0, 1)
+        ... except RuntimeError as raised: error = autograd_errors.classify(raised, in_step=True)
+        >>> [(found.cause, found.proof) for found in findings(error, (), ())]
+        [('inplace_modified', 'likely')]
+    """
+    if error.kind not in _AT_THE_LINE and not error.inside:
+        return ()
+    nothing = Trace(calls=(), values=(), regions=(), modules=(), loss=-1, parameters={})
+    first = FirstRun(nothing, AutogradGraph(), Reached(error=error.message), "", error)
+    facts = ModelFacts(rows=(), files=tuple(files), callers=callers)
+    evidence = Evidence(first=first, facts=facts, verdict=Verdict((), (), (), frozenset()))
+    told = [one for one in errors.findings(evidence) if one.location is not None]
+    return tuple(replace(one, proof=LIKELY, doubt=READ, rule="read_off.findings") for one in told)

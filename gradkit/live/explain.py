@@ -1,0 +1,292 @@
+"""Why training failed just now: the failing step is run once more from the frames that the error, or the program, holds.
+
+``of_error`` takes an exception, ``of_running`` the frames that lead to an optimizer's step. Nothing in the program has
+to be changed for that, and afterwards the program is as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from gradkit.core import attempts
+from gradkit.core.i18n import speaking, words
+from gradkit.core.records import Note, Origin, Picture
+from gradkit.diagnosis import read_off
+from gradkit.live import caveats, stack, whose
+from gradkit.live.candidates import INSIDE, MOST, OUTSIDE, Candidate, candidates, files, recording_off, runs_without
+from gradkit.live.rebuild import CannotRebuild, step_of
+from gradkit.live.stack import Point
+from gradkit.live.trial import Fault, NotTheStep, Trial
+from gradkit.report import layout
+from gradkit.report.report import Report
+from gradkit.source import faults, frames
+from gradkit.tracing import autograd_errors
+from gradkit.tracing.autograd_errors import AutogradError
+
+REASONS = "origin.refused"
+"""Where the sentences for the reasons of ``Tried`` lie."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A unit that was looked at and not taken.
+
+    Attributes:
+        file, function, kind, first, last: which; as in ``Origin``.
+        reason: names its sentence, ``origin.refused.<reason>``; ``"own_fault"`` for a fault of gradkit's own.
+        facts: what the sentence names.
+    """
+
+    file: str
+    function: str
+    kind: str
+    first: int
+    last: int
+    reason: str
+    facts: dict[str, str]
+
+    def text(self, language: str | None = None) -> str:
+        """In one line: where, and why not."""
+        facts = {"name": "", "detail": "", **self.facts}
+        with speaking(language):
+            reason = words(f"{REASONS}.{self.reason}", **facts)
+            place = f"{layout.shown_path(self.file)}:{self.first}-{self.last}" if self.file else "-"
+            return words("origin.told.tried", place=place, reason=reason)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What was found of a program that failed.
+
+    Attributes:
+        report: with its ``origin``; None if nothing can be said.
+        tried: the units that were not taken, the innermost first.
+    """
+
+    report: Report | None
+    tried: tuple[Tried, ...] = ()
+
+    @property
+    def fault(self) -> str:
+        """The fault of gradkit's own that ended the search, in one line; ``""`` as a rule."""
+        return next((one.facts["error"] for one in self.tried if one.reason == "own_fault"), "")
+
+    def headline(self, language: str | None = None) -> str:
+        """Place and cause, and what to change: at most three lines."""
+        report = self.report
+        with speaking(language):
+            if report is None or not report.findings:
+                said = report.verdict() if report is not None else self._nothing()
+                return words("origin.told.headline_none", sentence=said)
+            finding, section = report.findings[0], report.sections()[0]
+            place = layout.shown_place(finding.location).rsplit(":", 1)[0] if finding.location else ""
+            key = "origin.told.headline" if place else "origin.told.headline_no_line"
+            proof = words(f"report.{finding.proof}")
+            first = words(key, place=place, title=section.title, cause=finding.cause, proof=proof)
+            return "\n".join([first, words("origin.told.help", text=section.help)])
+
+    def text(self, language: str | None = None) -> str:
+        """The report; without one, what was tried, and what to do instead."""
+        with speaking(language):
+            if self.report is not None:
+                return self.report.text()
+            if self.fault:
+                return self._nothing() + "\n"
+            lines = [self._nothing(), *(one.text() for one in self.tried)]
+            return "\n".join([*lines, words("origin.told.wrap")]) + "\n"
+
+    def _nothing(self) -> str:
+        return words("origin.told.fault", error=self.fault) if self.fault else words("origin.told.none")
+
+    def data(self) -> dict[str, Any]:
+        """As plain data for scripts: what ``Report.data`` has, and the units that were tried."""
+        told = self.report.data() if self.report is not None else {"healthy": None, "findings": [], "origin": None}
+        return {**told, "tried": [asdict(one) for one in self.tried]}
+
+
+def last_error() -> BaseException | None:
+    """The exception that ended the last statement, script or cell, as far as nobody caught it."""
+    error: BaseException | None = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if error is not None and error.__traceback__ is None:
+        error = error.with_traceback(getattr(sys, "last_traceback", None))
+    return error
+
+
+def of_error(
+    error: BaseException,
+    *,
+    model: nn.Module | None = None,
+    optimizer: Optimizer | None = None,
+    while_raised: bool = False,
+) -> Explanation | None:
+    """Explain an error that training failed with.
+
+    Args:
+        error: with its traceback.
+        model: the model whose parameters are of interest; None to look for it.
+        optimizer: the optimizer in use; None to look for it.
+        while_raised: the error is on its way out, and what the step has entered is still in force. Call it after the
+            ``except`` block has ended.
+
+    Returns:
+        None if autograd has no part in the error.
+
+    Example:
+        >>> def train(net):
+        ...     for x in torch.ones(3, 1, 2):
+        ...         net(x).detach().sum().backward()
+        >>> try: train(nn.Linear(2, 1))
+        ... except RuntimeError as error: of_error(error).report is None  # a doctest's lines are nowhere to be read
+        True
+    """
+    with faults.apart_from(sys.exc_info()[1] if sys.exc_info()[1] is error else None):
+        found = _failure(error)
+    if found is None:
+        return None
+    inner, mishap = found
+    points = stack.of_error(error, inner)
+    fault = Fault(mishap=mishap, optimizer=optimizer, model=model)
+    return _safely(lambda tried: _searched(candidates(points), fault, points, tried, live=while_raised))
+
+
+def of_running(
+    frame: FrameType,
+    optimizer: Optimizer,
+    *,
+    after_step: bool = False,
+    should_train: Sequence[str] | None = None,
+    missing: Sequence[torch.Tensor] = (),
+) -> Explanation | None:
+    """Explain a step that trains nothing, or not all: from the frames that lead to an optimizer's step.
+
+    Args:
+        frame: the innermost one; those further out are its callers.
+        after_step: the optimizer has stepped already.
+        should_train: names or globs of the parameters that ought to learn.
+        missing: parameters that got no gradient.
+
+    Returns:
+        None if no unit of these frames is the step.
+    """
+    points = stack.running(frame)
+    wanted = tuple(should_train) if should_train is not None else None
+    fault = Fault(optimizer=optimizer, should_train=wanted, missing=tuple(missing))
+    found = candidates(points, inclusive=False)
+    made = _safely(lambda tried: _searched(found, fault, points, tried, live=True, after_step=after_step))
+    return made if made.report is not None or made.fault else None
+
+
+def _failure(error: BaseException) -> tuple[BaseException, AutogradError] | None:
+    """The exception that autograd has a part in, among those that one was raised from."""
+    for one in faults.raised_from(error):
+        mishap = autograd_errors.classify_one(one, in_step=True)
+        if mishap is not None:
+            return one, mishap
+    return None
+
+
+def _safely(search: Callable[[list[Tried]], Report | None]) -> Explanation:
+    """The search; a fault of gradkit's own is told among what was tried, and never raised."""
+    tried: list[Tried] = []
+    try:
+        report = search(tried)
+    except Exception as error:
+        if attempts.LOUD:
+            raise
+        tried.append(Tried("", "", "", 0, 0, "own_fault", {"error": attempts.words(error)}))
+        report = None
+    return Explanation(report, tuple(tried))
+
+
+def _searched(
+    found: Iterator[Candidate], fault: Fault, points: Sequence[Point], tried: list[Tried],
+    *, live: bool, after_step: bool = False,
+) -> Report | None:  # fmt: skip
+    """The first unit that is the step, diagnosed. One whose recording is switched off further out is kept in reserve."""
+    reserve: Report | None = None
+    for count, candidate in enumerate(found):
+        if count >= MOST:
+            break
+        try:
+            report = _tried(candidate, fault, live, after_step)
+        except (CannotRebuild, NotTheStep) as refused:
+            tried.append(_as_tried(candidate, refused.reason, refused.facts))
+            continue
+        if not _is_from_further_out(candidate, live):
+            return report
+        tried.append(_as_tried(candidate, "decorated", {}))
+        reserve = reserve or report
+    if reserve is not None or fault.mishap is None:
+        return reserve
+    return _read_off(fault.mishap, points)
+
+
+def _is_from_further_out(candidate: Candidate, live: bool) -> bool:
+    return runs_without(candidate) or (live and recording_off(candidate) == OUTSIDE)
+
+
+def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> Report:
+    """One unit, run again and diagnosed.
+
+    Raises:
+        CannotRebuild: it is no function by itself.
+        NotTheStep: it is not what failed.
+    """
+    step = step_of(candidate.unit, candidate.point.frame)
+    lost = caveats.written_over(candidate)
+    if lost and _is_redrawn(candidate):
+        raise NotTheStep("rebound", names=", ".join(lost))
+    switched = live and recording_off(candidate) == INSIDE
+    with _recording() if switched else contextlib.nullcontext():
+        trial = Trial(candidate, step, fault)
+        report = trial.report()
+    differs = caveats.of(candidate, trial.whole, after_step=after_step)
+    if trial.not_proven:
+        differs = (*differs, Note("not_proven", None, {"reason": trial.not_proven}))
+    unit = candidate.unit
+    origin = Origin(
+        candidate.point.code.co_filename, candidate.function, unit.kind, unit.loop_line, unit.first, unit.last,
+        reproduced=trial.reproduced, silent=fault.mishap is None, caveats=differs,
+    )  # fmt: skip
+    return replace(report, origin=origin)
+
+
+def _is_redrawn(candidate: Candidate) -> bool:
+    """Whether there is a unit that draws anew what this one has written over."""
+    return not candidate.unit.redraws and bool(candidate.unit.lost & candidate.unit.targets)
+
+
+@contextlib.contextmanager
+def _recording() -> Iterator[None]:
+    """Recording as it was before the unit switched it off, which it will do again."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+def _as_tried(candidate: Candidate, reason: str, facts: dict[str, str]) -> Tried:
+    unit = candidate.unit
+    file = candidate.point.code.co_filename
+    return Tried(file, candidate.function, unit.kind, unit.first, unit.last, reason, dict(facts))
+
+
+def _read_off(mishap: AutogradError, points: Sequence[Point]) -> Report | None:
+    """What the error says by itself, where nothing could be run again."""
+    users = [point for point in points if frames.is_user_file(point.code.co_filename)]
+    callers = tuple((point.code, point.lasti) for point in reversed(users))
+    found = read_off.findings(mishap, files(points), callers)
+    if not found or not users:
+        return None
+    inner = users[-1]
+    label = whose.name_of(inner)
+    origin = Origin(inner.code.co_filename, label, "", first=inner.line, last=inner.line)
+    picture = Picture((), (), (), found, backward=False)
+    return Report(found, (), picture, label, backward=False, error=mishap.message, runs=0, origin=origin)

@@ -139,5 +139,3 @@ def _closed(closure: Callable[[], Any] | None = None, *_: Any, **__: Any) -> Any
         return None
     with torch.enable_grad():
         return closure()
-
-

@@ -212,7 +212,9 @@ class Trial:
         if not _is_alike(first.mishap, mishap) and not _is_told_otherwise(first, mishap):
             raise _other(first.mishap)
         inside = first.mishap is not None and first.mishap.inside
-        chain = stop.chain if stop is not None and not inside else first.mishap.chain if first.mishap is not None else ()
+        chain = (
+            stop.chain if stop is not None and not inside else first.mishap.chain if first.mishap is not None else ()
+        )
         if chain and _line(chain) != self.candidate.place:
             raise NotTheStep("raised_elsewhere", line=str(_line(chain)[1]))
         if not is_made_in(first.trace):
@@ -229,7 +231,11 @@ class Trial:
         if not (begun or first.reached.runs) or not is_made_in(first.trace):
             raise NotTheStep("no_step")
         ids = {id(one) for one in self.fault.missing}
-        names = [name for name, one in registered.parameters(self.whole, twice=True) if id(one) in ids] if self.whole else []
+        names = (
+            [name for name, one in registered.parameters(self.whole, twice=True) if id(one) in ids]
+            if self.whole
+            else []
+        )
         self.reproduced = not any(first.reached.norms.get(name) for name in names)
 
 
@@ -309,9 +315,7 @@ def _of_gradkit(error: GradkitError) -> NotTheStep:
     return NotTheStep("gradkit_error", error=attempts.words(error))
 
 
-def _should_train(
-    given: Sequence[str] | None, model: nn.Module, held: tuple[str, ...]
-) -> tuple[str, ...] | None:
+def _should_train(given: Sequence[str] | None, model: nn.Module, held: tuple[str, ...]) -> tuple[str, ...] | None:
     """The names that should train: those that were given, also without the name of the variable in front of them."""
     together = isinstance(model, whose.Together)
     if given is None:
@@ -328,4 +332,3 @@ def _unproven(report: Report) -> Report:
     """The same was not seen again: nothing of it is proven."""
     found = tuple(replace(one, proof=LIKELY, revived=()) for one in report.findings)
     return replace(report, findings=found, picture=replace(report.picture, findings=found))
-

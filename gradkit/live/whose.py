@@ -203,7 +203,9 @@ def _optimizers_after(point: Point) -> Iterator[Optimizer]:
         if isinstance(call.func, ast.Attribute) and call.func.attr in _STEPS:
             for given in (call.func.value, *call.args):
                 value = _value(given, point)
-                value = value if introspection.is_a(value, Optimizer) else introspection.attributes(value).get("optimizer")
+                value = (
+                    value if introspection.is_a(value, Optimizer) else introspection.attributes(value).get("optimizer")
+                )
                 if introspection.is_a(value, Optimizer):
                     yield value
 

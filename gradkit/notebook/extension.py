@@ -1,29 +1,26 @@
 """``%load_ext gradkit``: what gradkit finds stands beneath the traceback of a cell that failed.
 
-``%%gradkit`` on the first line of a cell has it watched for faults that raise nothing as well; ``%gradkit`` looks at the
-last error once more. The cell runs as an ordinary cell: its traceback, its numbers and its ``await`` are IPython's own.
+``%%gradkit`` on the first line of a cell has it watched for faults that raise nothing as well; ``%gradkit`` looks at
+the last error once more. The cell runs as an ordinary cell: its traceback, its numbers and its ``await`` are IPython's own.
 """
 
 from __future__ import annotations
 
-import contextlib
-import re
-from collections.abc import Sequence
+import sys
+from types import TracebackType
 from typing import Any
 
-import ipywidgets
-
-from gradkit.core import attempts, console
+from gradkit.core import attempts, console, i18n
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
-from gradkit.live import explain
+from gradkit.live import explain, hearing
 from gradkit.live.explain import Explanation
 from gradkit.live.watch import Watch
 from gradkit.notebook.panel import Panel
-from gradkit.notebook.parts import Button
+from gradkit.notebook.parts import Button, Column
 from gradkit.report.report import Report
 
-_MAGIC = re.compile(r"%%gradkit(?:[ \t]+(?P<names>\S.*))?[ \t]*\n?$")
+MAGIC = "%%gradkit"
 
 
 class Extension:
@@ -48,6 +45,7 @@ class Extension:
         self.shell.events.register("pre_run_cell", self._before)
         self.shell.events.register("post_run_cell", self._after)
         self.shell.input_transformers_cleanup.append(without_magic)
+        self.shell.showtraceback = self._show_traceback
         self.shell.register_magic_function(self.again, "line_cell", "gradkit")
 
     def unload(self) -> None:
@@ -55,6 +53,8 @@ class Extension:
         self.shell.events.unregister("pre_run_cell", self._before)
         self.shell.events.unregister("post_run_cell", self._after)
         self.shell.input_transformers_cleanup.remove(without_magic)
+        if vars(self.shell).get("showtraceback") == self._show_traceback:  # else somebody else's stands around it
+            del self.shell.showtraceback
         self.shell.magics_manager.magics["line"].pop("gradkit", None)
         self.shell.magics_manager.magics["cell"].pop("gradkit", None)
         self._close()
@@ -62,7 +62,7 @@ class Extension:
     def again(self, line: str, cell: str | None = None) -> None:
         """``%gradkit``: look at the last error once more. With a cell, run that, watched."""
         if cell is not None:
-            self.shell.run_cell(f"%%gradkit {line}\n{cell}")
+            self.shell.run_cell(f"%%gradkit\n{cell}")
             return
         error = explain.last_error()
         if error is None:
@@ -80,10 +80,8 @@ class Extension:
         """A cell begins. One within another (``%run``, a magic) belongs to the outer one."""
         if self.watch is not None:
             return
-        names = asked_for(info.raw_cell)
-        self._asked = names is not None
-        self.watch = Watch(should_train=names or None, silent=self._asked, tell=lambda _: None)
-        self.watch.open()
+        self._asked = is_watched(info.raw_cell)
+        self.watch = Watch(silent=self._asked, notes=False, tell=lambda _: None).open()
 
     def _after(self, result: Any) -> None:
         watch = self._close()
@@ -94,6 +92,14 @@ class Extension:
         except KeyboardInterrupt:
             console.tell(words("cell.interrupted"))
 
+    def _show_traceback(self, *args: Any, **kwargs: Any) -> Any:
+        """IPython's traceback, without the frame in which gradkit heard the error."""
+        error = sys.exc_info()[1]
+        while error is not None:
+            _unlink(error.__traceback__)
+            error = error.__cause__ or error.__context__
+        return type(self.shell).showtraceback(self.shell, *args, **kwargs)
+
     def _close(self) -> Watch | None:
         watch, self.watch = self.watch, None
         if watch is not None:
@@ -101,7 +107,7 @@ class Extension:
         return watch
 
     def _tell(self, watch: Watch, error: BaseException | None) -> None:
-        found = self._of(error) if isinstance(error, Exception) else None
+        found = watch.explanation_of(error) or explain.of_error(error) if isinstance(error, Exception) else None
         if found is not None:
             self._show(found)
         elif self._asked:
@@ -109,10 +115,6 @@ class Extension:
                 self._show(one)
             if not watch.explanations and error is None:
                 console.say(words("cell.nothing_to_say", n=watch.steps))
-
-    def _of(self, error: Exception) -> Explanation | None:
-        told = getattr(error, "gradkit_explanation", None)
-        return told if told is not None else explain.of_error(error)
 
     def _show(self, found: Explanation) -> None:
         self.last = found
@@ -128,8 +130,8 @@ def show(found: Explanation) -> None:
 
     assert found.report is not None
     display.display(found.report)
-    if found.step is not None and _has_page():
-        display.display(OpenPanel(found.report, found.step))
+    if _has_page():
+        display.display(OpenPanel(found.report))
 
 
 def _has_page() -> bool:
@@ -140,63 +142,65 @@ def _has_page() -> bool:
     return shell is not None and hasattr(shell, "kernel")
 
 
-class OpenPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
-    """A button that becomes the panel.
+class OpenPanel(Column):
+    """A button that becomes the panel, on a report.
 
     Args:
-        report: what it shows first.
-        step: what it diagnoses again.
+        report: what the panel shows.
     """
 
-    def __init__(self, report: Report, step: Any) -> None:
-        self._report, self._step = report, step
-        self.button = Button("cell.open_panel", self._open)
-        super().__init__((self.button,))
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self.button = Button("cell.open_panel", self._open, look="gkp-accent")
+        super().__init__(self.button, look="gkp")
+        self.speak(i18n.language())
 
     def _open(self) -> None:
-        panel = Panel(step=self._step.run, model=self._step.model)
+        panel = Panel()
         panel.show_report(self._report)
         self.children = (panel,)
+
+
+def _unlink(trace: TracebackType | None) -> None:
+    while trace is not None and trace.tb_next is not None:
+        if trace.tb_next.tb_frame.f_code.co_filename == hearing.__file__:
+            trace.tb_next = trace.tb_next.tb_next
+        else:
+            trace = trace.tb_next
 
 
 def without_magic(lines: list[str]) -> list[str]:
     """The lines of a cell without ``%%gradkit``; an empty line stands for it, so that every line keeps its number.
 
     Example:
-        >>> without_magic(["%%gradkit proj.*\\n", "loss.backward()\\n"])
+        >>> without_magic(["%%gradkit\\n", "loss.backward()\\n"])
         ['\\n', 'loss.backward()\\n']
     """
-    if lines and _MAGIC.match(lines[0]):
-        return ["\n", *lines[1:]]
-    return lines
+    return ["\n", *lines[1:]] if lines and lines[0].rstrip() == MAGIC else lines
 
 
-def asked_for(cell: str) -> Sequence[str] | None:
-    """What stands after ``%%gradkit`` on a cell's first line: names or globs of parameters; None without it.
+def is_watched(cell: str) -> bool:
+    """Whether the first line of a cell is ``%%gradkit``.
 
     Example:
-        >>> asked_for("%%gradkit proj.*\\nstep()"), asked_for("%%gradkit\\nstep()"), asked_for("step()")
-        (['proj.*'], [], None)
+        >>> is_watched("\\n%%gradkit\\nstep()"), is_watched("step()\\n%%gradkit")
+        (True, False)
     """
-    first = next((line for line in cell.splitlines() if line.strip()), "")
-    match = _MAGIC.match(first)
-    return (match["names"] or "").split() if match else None
+    return next((line for line in cell.splitlines() if line.strip()), "").rstrip() == MAGIC
 
 
 _loaded: list[Extension] = []
 
 
-def load_ipython_extension(shell: Any) -> None:
-    """Called by ``%load_ext gradkit``."""
+def load(shell: Any) -> None:
+    """Load the extension into a shell, unless that was done."""
     if not any(one.shell is shell for one in _loaded):
-        extension = Extension(shell)
-        extension.load()
-        _loaded.append(extension)
+        _loaded.append(Extension(shell))
+        _loaded[-1].load()
 
 
-def unload_ipython_extension(shell: Any) -> None:
-    """Called by ``%unload_ext gradkit``."""
+def unload(shell: Any) -> None:
+    """Take the extension out of a shell again."""
     for extension in [one for one in _loaded if one.shell is shell]:
-        with contextlib.suppress(ValueError, KeyError):
-            extension.unload()
         _loaded.remove(extension)
+        extension.unload()

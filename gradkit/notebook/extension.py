@@ -1,7 +1,8 @@
 """``%load_ext gradkit``: what gradkit finds stands beneath the traceback of a cell that failed.
 
 ``%%gradkit`` on the first line of a cell has it watched for faults that raise nothing as well; ``%gradkit`` looks at
-the last error once more. The cell runs as an ordinary cell: its traceback, its numbers and its ``await`` are IPython's own.
+the last error once more. The cell runs as an ordinary cell: its traceback, its numbers and its ``await`` are IPython's
+own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from gradkit.live.watch import Watch
 from gradkit.notebook.panel import Panel
 from gradkit.notebook.parts import Button, Column
 from gradkit.report.report import Report
+from gradkit.source import faults
 
 MAGIC = "%%gradkit"
 
@@ -94,10 +96,8 @@ class Extension:
 
     def _show_traceback(self, *args: Any, **kwargs: Any) -> Any:
         """IPython's traceback, without the frame in which gradkit heard the error."""
-        error = sys.exc_info()[1]
-        while error is not None:
+        for error in faults.raised_from(sys.exc_info()[1]):
             _unlink(error.__traceback__)
-            error = error.__cause__ or error.__context__
         return type(self.shell).showtraceback(self.shell, *args, **kwargs)
 
     def _close(self) -> Watch | None:

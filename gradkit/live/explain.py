@@ -18,6 +18,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradkit.core import attempts
+from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
 from gradkit.core.records import Note, Origin, Picture
 from gradkit.diagnosis import read_off
@@ -118,6 +119,25 @@ def last_error() -> BaseException | None:
     if error is not None and error.__traceback__ is None:
         error = error.with_traceback(getattr(sys, "last_traceback", None))
     return error
+
+
+def last_report(
+    error: BaseException | None = None, *, model: nn.Module | None = None, optimizer: Optimizer | None = None
+) -> Report:
+    """As ``of_error``, of the last error if none is given: see :func:`gradkit.explain`.
+
+    Raises:
+        GradkitError: there is none, autograd has no part in it, or it cannot be explained.
+    """
+    error = error if error is not None else last_error()
+    if error is None:
+        raise GradkitError("nothing_failed")
+    found = of_error(error, model=model, optimizer=optimizer)
+    if found is None:
+        raise GradkitError("not_of_autograd", error=attempts.words(error))
+    if found.report is None:
+        raise GradkitError("not_explained", reason=found.text().strip())
+    return found.report
 
 
 def of_error(

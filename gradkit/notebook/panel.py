@@ -151,6 +151,14 @@ class Panel(Column):
         if language != self.language:
             self.speak(i18n.choose(language))
 
+    def show_report(self, report: Report) -> None:
+        """Show what was found elsewhere, of a program that the form does not name; nothing is run."""
+        with self._lock:
+            view = PictureView(report.picture, language=self.language, autograd=report.autograd, height=HEIGHT)
+            self.loaded, self._diagnosed = None, self.form.request()
+            self._take_up(report, view, reloads=False)
+            show(self.diagnose, False)
+
     # -- one run, in a thread of its own ------------------------------------------------------------------------
 
     def _diagnose(self) -> None:
@@ -222,11 +230,12 @@ class Panel(Column):
         self._go("propose")
 
     def _show(self, found: tuple[Report, PictureView]) -> None:
-        report, view = found
         assert self.loaded is not None
-        same = self._diagnosed == self.loaded.request
-        self.results.show(report, view, same=same, reloads=self.loaded.request.kind != OBJECTS)
-        self._diagnosed = self.loaded.request
+        same, self._diagnosed = self._diagnosed == self.loaded.request, self.loaded.request
+        self._take_up(*found, same=same, reloads=self.loaded.request.kind != OBJECTS)
+
+    def _take_up(self, report: Report, view: PictureView, **how: bool) -> None:
+        self.results.show(report, view, **how)
         self._fold()
         self._ask_for_more(True)
         self.manners.said = report.verdict(self.language)
@@ -260,7 +269,7 @@ class Panel(Column):
 
     def _unfold(self) -> None:
         """Bring the form back, as it was filled in."""
-        for part in (self.form, self.actions):
+        for part in (self.form, self.actions, self.diagnose):
             show(part, True)
         show(self.summary, False)
         self.form.look_again()

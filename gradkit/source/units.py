@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import itertools
 import linecache
 import os
@@ -24,7 +25,6 @@ LOOP, BODY, MODULE = "loop", "body", "module"
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 WITHS = (ast.With, ast.AsyncWith)
 _TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
-_NAMELESS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +47,7 @@ class Unit:
         rebound: names that are read before they are written in it, and written.
         lost: those of them whose value at its start is gone; what is only moved or cast counts as still there.
         stored: all names that it gives a value.
+        counted: names that were counted up by a whole number once on the way to the failing statement, and by how much.
     """
 
     statements: tuple[ast.stmt, ...]
@@ -65,6 +66,7 @@ class Unit:
     rebound: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
+    counted: tuple[tuple[str, int], ...] = ()
 
 
 Place = tuple[Any, list[ast.stmt], int]
@@ -96,13 +98,12 @@ def units_of(code: CodeType, lasti: int, line: int, *, inclusive: bool = True) -
         [('loop', 4, 5), ('body', 3, 5)]
     """
     tree = tree_of(code)
-    function = _function(tree, code, lasti, line) if tree is not None else None
-    if tree is None or function is None:
+    function, owner = _function(tree, code, lasti, line) if tree is not None else (None, "")
+    if function is None:
         return ()
     way = _way(function, _position(code, lasti, line))
     if not way:
         return ()
-    owner = _owner(tree, function)
     found: list[Unit] = []
     for depth in range(len(way) - 1, -1, -1):
         if not depth or _is_pass(way[depth]):
@@ -128,25 +129,36 @@ def stands_in(statement: ast.AST, place: ast.AST) -> bool:
 # -- where the frame stands --------------------------------------------------------------------------------------------
 
 
-def _function(tree: ast.Module, code: CodeType, lasti: int, line: int) -> Any:
-    """The function, lambda or module that code was compiled from. A class's body and a comprehension are none."""
+def _function(tree: ast.Module, code: CodeType, lasti: int, line: int) -> tuple[Any, str]:
+    """The function, lambda or module that code was compiled from, and the class that its private names belong to.
+
+    A class's body and a comprehension are none: (None, "").
+    """
     if code.co_name.startswith(("<module", "<cell")):
-        return tree
-    if code.co_name in _NAMELESS:
-        return None
-    found = [node for node in ast.walk(tree) if _first_line(node, code.co_name) == code.co_firstlineno]
+        return tree, ""
+    found = _functions(tree).get((code.co_name, code.co_firstlineno), [])
     if len(found) > 1:
         where = _position(code, lasti, line)
-        found = [node for node in found if _holds(node, where)] or found
-    return found[-1] if found else None
+        found = [one for one in found if _holds(one[0], where)] or found
+    return found[-1] if found else (None, "")
 
 
-def _first_line(node: ast.AST, name: str) -> int:
-    if isinstance(node, ast.Lambda):
-        return node.lineno if name == "<lambda>" else 0
-    if not isinstance(node, FUNCTIONS) or node.name != name:
-        return 0
-    return _begin(node)[0]
+@functools.lru_cache(maxsize=64)
+def _functions(tree: ast.Module) -> dict[tuple[str, int], list[tuple[Any, str]]]:
+    """All functions of a file by name and first line, each with the name of the innermost class around it."""
+    found: dict[tuple[str, int], list[tuple[Any, str]]] = {}
+    todo: list[tuple[ast.AST, str]] = [(tree, "")]
+    while todo:
+        node, owner = todo.pop()
+        if isinstance(node, (*FUNCTIONS, ast.Lambda)):
+            name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
+            found.setdefault((name, _begin(node)[0]), []).append((node, owner))
+        if isinstance(node, ast.ClassDef):
+            todo += [(one, owner) for one in (*node.decorator_list, *node.bases, *node.keywords)]
+            todo += [(one, node.name) for one in node.body]
+        else:
+            todo += [(one, owner) for one in ast.iter_child_nodes(node)]
+    return found
 
 
 Where = tuple[int, int | None]
@@ -159,10 +171,17 @@ def _position(code: CodeType, lasti: int, line: int) -> Where:
         if spot is not None and spot[0] == line:
             return line, spot[2]
         return line, None
-    node = locations.node_at((code, lasti)) if lasti > 0 else None
+    node = locations.node_at((code, lasti)) if lasti > 0 and _is_crowded(code, line) else None
     if isinstance(node, (ast.expr, ast.stmt)):
         return node.lineno, node.col_offset
     return line, None
+
+
+def _is_crowded(code: CodeType, line: int) -> bool:
+    """Whether more than one statement begins on a line."""
+    tree = tree_of(code)
+    here = (node for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.Lambda)) if tree is not None else ()
+    return sum(node.lineno == line for node in here) > 1
 
 
 def _begin(node: Any) -> tuple[int, int]:
@@ -193,6 +212,8 @@ def _way(function: Any, where: Where) -> list[Place]:
     """From a function down to the innermost statement that was running."""
     found: list[Place] = []
     node = function
+    if isinstance(node, ast.Lambda):  # the whole of it counts as its one statement
+        return [(node, block, 0) for block in _blocks(node)]
     while True:
         inner = [(node, block, at) for block in _blocks(node) for at, one in enumerate(block) if _holds(one, where)]
         if not inner:
@@ -209,29 +230,19 @@ def _is_pass(place: Place) -> bool:
     return isinstance(node, LOOPS) and block is node.body
 
 
-def _owner(tree: ast.Module, function: ast.AST) -> str:
-    """The name of the innermost class around a function."""
-    if function is tree:
-        return ""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    around = [node for node in classes if any(one is function for part in node.body for one in ast.walk(part))]
-    return around[-1].name if around else ""
-
-
 # -- which statements --------------------------------------------------------------------------------------------------
 
 
 def _units_at(way: list[Place], depth: int, function: Any, owner: str, inclusive: bool) -> list[Unit]:
     node = way[depth][0]
     failing = way[-1][1][way[-1][2]]
-    body = _straight(way[depth:], inclusive)
-    if depth == 0 and body and _is_docstring(body[0], function):
-        body = body[1:]
-    if not inclusive:
-        body = _until_backward(body)
+    ran = _straight(way[depth:], inclusive)
+    if depth == 0 and ran and _is_docstring(ran[0], function):
+        ran = ran[1:]
+    body = ran if inclusive else _until_backward(ran)
     if not body:
         return []
-    flow = rebinding.flow(body)
+    flow, lost = rebinding.flow(body), rebinding.lost(ran)
     unit = Unit(
         statements=tuple(body),
         kind=LOOP if isinstance(node, LOOPS) else MODULE if isinstance(function, ast.Module) else BODY,
@@ -244,9 +255,10 @@ def _units_at(way: list[Place], depth: int, function: Any, owner: str, inclusive
         around=tuple(one for one, *_ in way[:depth] if isinstance(one, WITHS)),
         within=tuple(one for one, *_ in way[depth + 1 :] if isinstance(one, WITHS)),
         targets=_targets(node),
-        rebound=flow.rebound,
-        lost=rebinding.lost(body),
+        rebound=flow.read & (flow.stored | lost),
+        lost=lost & flow.read,
         stored=flow.stored,
+        counted=rebinding.counted(ran),
     )
     must_draw = unit.kind == LOOP and bool(unit.lost & unit.targets)
     redrawn = _redrawn(unit, node) if must_draw else None
@@ -352,10 +364,9 @@ def _redrawn(unit: Unit, loop: Any) -> Unit | None:
     else:
         return None
     body = (draw, *unit.statements)
-    flow = rebinding.flow(body)
     return replace(
         unit, statements=body, first=loop.lineno, redraws=True, over=over,
-        rebound=flow.rebound, lost=rebinding.lost(body), stored=flow.stored,
+        rebound=unit.rebound - unit.targets, lost=unit.lost - unit.targets, stored=unit.stored | unit.targets,
     )  # fmt: skip
 
 

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from gradkit.api.diagnose import diagnose as diagnose
-from gradkit.api.scan import scan as scan
-from gradkit.api.verify import verify as verify
-from gradkit.core.errors import GradkitError as GradkitError
-from gradkit.core.i18n import language as language
 from gradkit.core.package import VERSION
-from gradkit.teaching.claim import claim as claim
-from gradkit.teaching.claim import claims as claims
-from gradkit.teaching.experiment import judge as judge
-from gradkit.teaching.guide import guide as guide
 
 if TYPE_CHECKING:
+    from gradkit.api.diagnose import diagnose as diagnose
+    from gradkit.api.scan import scan as scan
+    from gradkit.api.verify import verify as verify
+    from gradkit.core.errors import GradkitError as GradkitError
+    from gradkit.core.i18n import language as language
+    from gradkit.live.watch import Watch
     from gradkit.notebook.panel import Panel
     from gradkit.notebook.quiz import Quiz
+    from gradkit.teaching.claim import claim as claim
+    from gradkit.teaching.claim import claims as claims
+    from gradkit.teaching.experiment import judge as judge
+    from gradkit.teaching.guide import guide as guide
 
 __version__ = VERSION
 __all__ = [
-    "GradkitError", "__version__", "causes", "claim", "claims", "diagnose", "guide", "judge", "language", "panel",
-    "quiz", "scan", "verify",
+    "GradkitError", "__version__", "causes", "claim", "claims", "diagnose", "explain", "guide", "judge", "language", "panel",
+    "quiz", "scan", "verify", "watch",
 ]  # fmt: skip
+_HOMES = {
+    "GradkitError": "core.errors", "claim": "teaching.claim", "claims": "teaching.claim", "diagnose": "api.diagnose",
+    "guide": "teaching.guide", "judge": "teaching.experiment", "language": "core.i18n", "scan": "api.scan",
+    "verify": "api.verify",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """What is asked for is imported then: a command, and a program that ``gradkit run`` starts, need little of it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(f"gradkit.{_HOMES[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
 
 
 def causes() -> tuple[str, ...]:
@@ -36,6 +55,48 @@ def causes() -> tuple[str, ...]:
     from gradkit.core.causes import causes
 
     return causes()
+
+
+def explain(error: BaseException | None = None, *, model: Any = None, optimizer: Any = None) -> Report:
+    """Explain what failed just now: the last cell, script or statement that nobody caught.
+
+    The step that failed is run once more from the frames that the error holds, and all is put back.
+
+    Args:
+        error: another exception than the last one, with its traceback.
+        model: the model whose parameters are of interest; None finds it.
+        optimizer: the optimizer in use; None finds it.
+
+    Returns:
+        The report; ``report.origin`` says which lines were run again.
+
+    Raises:
+        GradkitError: nothing failed (``nothing_failed``), autograd has no part in it (``not_of_autograd``), or the step
+            could not be run again and the error says too little (``not_explained``).
+
+    Example:
+        >>> try: explain(ValueError("no such file"))
+        ... except GradkitError as error: print(error.key)
+        not_of_autograd
+    """
+    from gradkit.live.explain import last_report
+
+    return last_report(error, model=model, optimizer=optimizer)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext gradkit``: what gradkit finds stands beneath the traceback of a failed cell; ``%%gradkit`` has a cell
+    watched."""
+    from gradkit.notebook import extension
+
+    extension.load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext gradkit``."""
+    from gradkit.notebook import extension
+
+    extension.unload(shell)
 
 
 def panel(model: Any = None, batch: Any = None, **given: Any) -> Panel:
@@ -68,3 +129,23 @@ def quiz(language: str | None = None) -> Quiz:
     from gradkit.notebook.quiz import Quiz
 
     return Quiz(language)
+
+
+def watch(model: Any = None, optimizer: Any = None, *, tell: Any = None) -> Watch:
+    """Watch training from here on: an error of autograd's names the line, and what silently gets no gradient is told.
+
+    Args:
+        model: the model that is trained; None finds it where it is trained.
+        optimizer: only this optimizer's steps are looked at; None: those of all.
+        tell: called with what was found of each silent fault; None writes it to the error stream.
+
+    Returns:
+        The watch, which is open until its ``close()``, the end of its ``with`` block, or the end of the program.
+
+    Example:
+        >>> with watch() as w: w
+        <gradkit.Watch: open, steps: 0, reports: 0>
+    """
+    from gradkit.live.watch import watch
+
+    return watch(model, optimizer, tell=tell)

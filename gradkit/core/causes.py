@@ -35,6 +35,7 @@ class Cause:
         rank: ``FIRST`` for what hides the faults behind it, ``LAST`` for what is to be mended after all else.
         drawn: it can be drawn as a cut, at a call of the step. What is frozen before the step has no such call.
         explains: it names what is wrong; False if all that it can say is what was seen.
+        may_pass: a later step of the same program may do otherwise, so that of one step alone it is no fault.
         check: the point of a verification that it fails, whatever the numbers are; ``""`` for none.
         change: how its cure is derived from the user's own line, one of ``fix.RULES``; ``""`` if a person decides.
         word: for ``change="word"``, the word to take out of the line.
@@ -50,6 +51,7 @@ class Cause:
     rank: int = USUAL
     drawn: bool = True
     explains: bool = True
+    may_pass: bool = False
     check: str = ""
     change: str = ""
     word: str = ""
@@ -86,9 +88,9 @@ _CAUSES = (
     Cause("built_in_forward", PARAMETERS, sites=("parameter",)),
     Cause("grad_on_non_leaf", PARAMETERS, sites=("requires_grad",)),
     Cause("constant_loss", UNUSED, sites=("rewrap",)),
-    Cause("trainable_unused", UNUSED, variants=("dropped", "argument", "slot")),
-    Cause("ddp_unused", UNUSED),
-    Cause("unused_input", UNUSED, variants=("asked", "branch")),
+    Cause("trainable_unused", UNUSED, variants=("dropped", "argument", "slot"), may_pass=True),
+    Cause("ddp_unused", UNUSED, may_pass=True),
+    Cause("unused_input", UNUSED, variants=("asked", "branch"), may_pass=True),
     Cause("non_scalar", BACKWARD),
     Cause("double_backward", BACKWARD, variants=("frees",)),
     Cause("inplace_modified", BACKWARD),
@@ -98,7 +100,7 @@ _CAUSES = (
     Cause("checkpoint_reentrant", MACHINERY, change="reentrant"),
     Cause("amp_misuse", MACHINERY, variants=_SCALER),
     Cause("library_bug", ELSEWHERE),
-    Cause("unknown", ELSEWHERE, variants=("scripted",), explains=False),
+    Cause("unknown", ELSEWHERE, variants=("scripted",), explains=False, may_pass=True),
 )
 _BY_ID = {one.id: one for one in sorted(_CAUSES, key=lambda one: one.id)}
 

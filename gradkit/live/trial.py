@@ -31,7 +31,7 @@ from gradkit.load.call import StepCall
 from gradkit.load.step import Step
 from gradkit.report.report import Report
 from gradkit.source import faults, locations, units
-from gradkit.state import modules as state_modules
+from gradkit.state import registered
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
 from gradkit.tracing.interventions import StopAtBackward
@@ -185,9 +185,12 @@ class Trial:
             parts = whose.with_those_of(optimizer, parts, candidate)
             leaves = whose.leaves_beside(optimizer, parts, candidate)
         model = self.whole = whose.model_of(parts, leaves)
-        names = whose.names_held(model, optimizer)
+        held = whose.names_held(model, optimizer)
+        missing = {id(one) for one in fault.missing}
+        left = [n for n, one in registered.parameters(model) if id(one) in missing and n not in held]
+        names = (*held, *left)
         options = Options(
-            optimizer=optimizer if fault.mishap is None and not names else None,
+            optimizer=optimizer if fault.mishap is None and (left or not held) else None,
             replay=replay,
             should_train=_should_train(fault.should_train, model, names),
             callers=candidate.callers,
@@ -246,13 +249,15 @@ class Trial:
             raise _Better(_Way(final=True), _Way(1))
         if not (begun or first.reached.runs) or not is_made_in(first.trace):
             raise NotTheStep("no_step")
-        ids = {id(one) for one in self.fault.missing}
-        names = (
-            [name for name, one in state_modules.parameters(self.whole, twice=True) if id(one) in ids]
-            if self.whole
-            else []
-        )
-        self.reproduced = not any(first.reached.norms.get(name) for name in names)
+        self.reproduced = not any(first.reached.norms.get(name) for name in self._without_gradient())
+
+    def _without_gradient(self) -> list[str]:
+        """The names of what got no gradient. What the optimizer does not hold may well have got one."""
+        model, ids = self.whole, {id(one) for one in self.fault.missing}
+        if model is None:
+            return []
+        known = dict(registered.parameters(model))
+        return [name for name in whose.names_held(model, self.fault.optimizer) if id(known[name]) in ids]
 
 
 def _is_alike(found: AutogradError | None, wanted: AutogradError) -> bool:
@@ -345,7 +350,7 @@ def _should_train(given: Sequence[str] | None, model: nn.Module, held: tuple[str
         return (held or None) if together else None
     if not together:
         return tuple(given)
-    names = [name for name, _ in state_modules.parameters(model)]
+    names = [name for name, _ in registered.parameters(model)]
     bare = {name: name.partition(".")[2] for name in names}
     found = [n for n in names if any(fnmatch.fnmatchcase(one, glob) for one in (n, bare[n]) for glob in given)]
     return tuple(found) or tuple(given)

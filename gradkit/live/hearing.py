@@ -1,0 +1,171 @@
+"""What is heard of a program that trains: errors that backward raises, and the steps of its optimizers.
+
+One for the whole process, however many watches are open. Between the looks a step costs a counter, and a backward one
+``try``: no function mode, no hook of a module, nothing that waits for a device.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from gradkit.core import turns
+from gradkit.live.looks import next_after
+from gradkit.live.suspects import Suspect
+from gradkit.source import faults
+
+_PASSES = ("backward", "grad")
+_MOST_OPTIMIZERS = 10
+
+
+class Listener(Protocol):
+    """Who is told."""
+
+    def raised(self, error: Exception) -> None:
+        """The outermost backward of a thread is about to raise; the frames that called it still run."""
+
+    def due(self, suspect: Suspect, optimizer: Optimizer, frame: FrameType, after_step: bool) -> None:
+        """An optimizer is to be looked at now."""
+
+
+class Hearing:
+    """Listens to ``torch.autograd`` and to all optimizers from ``open`` to ``close``.
+
+    Args:
+        listener: who is told; whatever it raises comes out in the program.
+
+    Attributes:
+        suspects: the optimizers that were heard, by id.
+        gone: those that have ended, of which something may be left to be told.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self.suspects: dict[int, Suspect] = {}
+        self.gone: list[Suspect] = []
+        self._here = threading.local()
+        self._met = self._steps = 0
+        self._replaced: dict[str, tuple[Any, Any]] = {}
+        self._hooks: list[Any] = []
+
+    @property
+    def steps(self) -> int:
+        """How many steps all optimizers took together."""
+        return self._steps + sum(one.looks.steps for one in self.suspects.values())
+
+    def open(self) -> None:
+        """Begin; nothing happens if that was done."""
+        if self._hooks:
+            return
+        for name in _PASSES:
+            original = getattr(torch.autograd, name)
+            self._replaced[name] = original, self._heard(original)
+            setattr(torch.autograd, name, self._replaced[name][1])
+        self._hooks = [
+            register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)
+        ]  # fmt: skip
+
+    def close(self) -> None:
+        """Put everything back. What somebody has wrapped meanwhile stays, and only hands on."""
+        for hook in self._hooks:
+            hook.remove()
+        for name, (original, ours) in self._replaced.items():
+            if getattr(torch.autograd, name) is ours:
+                setattr(torch.autograd, name, original)
+        self._hooks, self._replaced = [], {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Look at every optimizer as if it had not been met."""
+        self._steps, self._met, self.suspects, self.gone = self.steps, 0, {}, []
+
+    def _heard(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        here = self._here
+
+        @faults.on_behalf
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or not self._hooks or getattr(here, "inside", False):
+                return original(*args, **kwargs)
+            here.inside = True
+            try:
+                return original(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001  it is raised again below
+                caught = error
+            finally:
+                here.inside = False
+            __tracebackhide__ = True
+            context = caught.__context__
+            try:  # after the handler: what a rerun raises would be taken to come from this error
+                self._tell(caught)
+                raise caught.with_traceback(_inner(caught))
+            finally:
+                caught.__context__ = context
+                del caught, context
+
+        return backward
+
+    def _tell(self, error: Exception) -> None:
+        if self._is_ours() or threading.get_ident() not in threading._active:  # type: ignore[attr-defined]  # noqa: SLF001
+            return  # the second: a thread of autograd's own, whose backward waits for what stands here
+        self._quietly(lambda: self._listener.raised(error))
+
+    def _quietly(self, task: Callable[[], object]) -> None:
+        self._here.inside = True
+        try:
+            task()
+        finally:
+            self._here.inside = False
+
+    def _is_ours(self) -> bool:
+        """Whether it is gradkit itself that runs a step, in this thread or in another."""
+        return not turns.is_free()
+
+    def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if torch.compiler.is_compiling() or self._is_ours():
+            return
+        suspect = self.suspects.get(id(optimizer)) or self._meet(optimizer)
+        suspect.looks.steps += 1
+        if suspect.looks.steps == suspect.looks.due:
+            if suspect.looks.optimizer is not optimizer:  # another one's id, which is used again
+                suspect = self._meet(optimizer)
+                suspect.looks.steps = 1
+            if not (args[1] if len(args) > 1 else kwargs.get("closure")):
+                self._look(suspect, optimizer, sys._getframe(1), False)
+
+    def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if torch.compiler.is_compiling() or self._is_ours():
+            return
+        suspect = self.suspects.get(id(optimizer))
+        if suspect is not None and suspect.looks.steps == suspect.looks.due:  # the gradients came in the step itself
+            self._look(suspect, optimizer, sys._getframe(1), True)
+
+    def _look(self, suspect: Suspect, optimizer: Optimizer, frame: FrameType, after_step: bool) -> None:
+        suspect.looks.due = next_after(suspect.looks.steps)
+        if not getattr(self._here, "inside", False):  # else it steps inside of a backward, which cannot be run again
+            self._quietly(lambda: self._listener.due(suspect, optimizer, frame, after_step))
+
+    def _meet(self, optimizer: Optimizer) -> Suspect:
+        """Take note of a new optimizer. Where they come by the hundred, few of them are looked at."""
+        old = self.suspects.get(id(optimizer))
+        if old is not None:  # its id is used again
+            self._steps += old.looks.steps
+            self.gone += [old] if old.is_explained else []
+        self._met += 1
+        suspect = self.suspects[id(optimizer)] = Suspect(optimizer)
+        if self._met > _MOST_OPTIMIZERS and self._met != next_after(self._met - 1):
+            suspect.looks.due = 0
+        return suspect
+
+
+def _inner(error: Exception) -> Any:
+    """The traceback without the frame that has caught the error: raising it again enters that once more."""
+    return error.__traceback__.tb_next if error.__traceback__ is not None else None

@@ -1,0 +1,165 @@
+"""What stands around a step: the models that an optimizer trains, and what of them nobody trains.
+
+That an optimizer holds only part of a model may be meant so: a head is trained on a backbone that nobody froze. What
+is suspicious is a parameter in the midst of those that are trained.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from gradkit.core import introspection
+from gradkit.diagnosis.facts import inventory
+from gradkit.live.looks import held_by
+from gradkit.state import registered
+
+LEFT_OUT, STRAY, ADAPTER = "left_out", "stray", "adapter"
+_MOST = 64
+
+
+def look(
+    frame: FrameType | None, optimizer: Optimizer, model: nn.Module | None = None
+) -> tuple[frozenset[str], tuple[torch.Tensor, ...]]:
+    """What is suspicious around an optimizer's step, of this module's constants, and the parameters that it is about.
+
+    Args:
+        frame: the innermost frame that waits for the step.
+        model: the model, if it is known; None looks for it in the frames.
+    """
+    held = {id(one) for one in held_by(optimizer)}
+    models = [model] if model is not None else models_of(frame, held)
+    found, about = set[str](), list[torch.Tensor]()
+    if left := [one for one in models for one in _in_the_midst(one, held)]:
+        trained = _trained_by_anyone()
+        about += [one for one in left if id(one) not in trained]
+        found |= {LEFT_OUT} if about else set()
+    if strays := [stray for one in models for stray in _strays(one)]:
+        trained = _trained_by_anyone()
+        strays = [one for one in strays if id(one) not in trained]
+        about += strays
+        found |= {STRAY} if strays else set()
+    if any(_has_frozen_adapter(one) for one in models):
+        found.add(ADAPTER)
+    return frozenset(found), tuple(about)
+
+
+def models_of(frame: FrameType | None, held: Collection[int]) -> list[nn.Module]:
+    """The models of which an optimizer trains something: those that the frames from here outwards can name, without
+    those that are part of another."""
+    found: dict[int, nn.Module] = {}
+    while frame is not None:
+        for value in list(locals_of(frame).values()):
+            for module in _modules_in(value):
+                if id(module) not in found and any(id(one) in held for _, one in registered.parameters(module)):
+                    found[id(module)] = module
+        frame = frame.f_back
+    parts = {id(part) for one in found.values() for part in registered.each(one) if part is not one}
+    return [one for number, one in found.items() if number not in parts]
+
+
+def ids_of(names: Collection[str], frame: FrameType | None, wanted: Collection[int]) -> dict[str, frozenset[int]]:
+    """Which tensors the names of a report may mean, of those that are wanted: a name may begin with a variable's."""
+    found: dict[str, set[int]] = {}
+    for model in models_of(frame, wanted):
+        ends = {name: id(one) for name, one in registered.parameters(model, twice=True)}
+        for name in names:
+            for end in (name, name.partition(".")[2]):
+                if end in ends:
+                    found.setdefault(name, set()).add(ends[end])
+    return {name: frozenset(ids) for name, ids in found.items()}
+
+
+def locals_of(frame: FrameType) -> dict[str, Any]:
+    """A frame's variables. What Python keeps for the asking (up to 3.12) is let go again: it would keep alive what the
+    frame itself has long let go."""
+    kept = frame.f_locals
+    values = dict(kept)
+    is_copy = frame.f_code.co_flags & inspect.CO_OPTIMIZED and type(kept) is dict
+    if is_copy and sys.getrefcount(kept) <= _OWN_REFERENCES:  # nobody has called locals() for it
+        kept.clear()
+    return values
+
+
+def _own_references() -> int:
+    kept = sys._getframe().f_locals
+    return sys.getrefcount(kept)
+
+
+_OWN_REFERENCES = _own_references()
+
+
+def _modules_in(value: Any) -> Iterator[nn.Module]:
+    """A value, its attributes, or what a short list or dictionary holds, as far as these are modules."""
+    if introspection.is_a(value, nn.Module):
+        yield value
+    elif introspection.is_a(value, (list, tuple, dict)):
+        yield from (one for one in _entries(value) if introspection.is_a(one, nn.Module))
+    elif not isinstance(value, (type, torch.Tensor)) and not inspect.ismodule(value):
+        for one in list(introspection.entries(introspection.attributes(value)))[:_MOST]:
+            if introspection.is_a(one, nn.Module):
+                yield one
+
+
+def _entries(value: Any) -> list[Any]:
+    if len(value) > _MOST:
+        return []
+    return list(dict.values(value)) if introspection.is_a(value, dict) else list(value)
+
+
+def _in_the_midst(model: nn.Module, held: Collection[int]) -> Iterator[torch.Tensor]:
+    """Parameters that may train and that an optimizer does not hold, although it holds all else of their module."""
+    for module in registered.each(model):
+        own = [one for one in module._parameters.values() if one is not None and one.requires_grad]
+        out = [one for one in own if id(one) not in held]
+        if out:
+            others = {id(one) for _, one in registered.parameters(module) if one.requires_grad} - set(map(id, out))
+            if others and others <= set(held):
+                yield from out
+
+
+def _strays(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Parameters that may train, in plain lists, tuples and dictionaries of a model's modules."""
+    known = {id(one) for _, one in registered.parameters(model)}
+    for module in registered.each(model):
+        for name, value in list(vars(module).items()):
+            if not name.startswith("_") and introspection.is_a(value, (list, tuple, dict)):
+                for one in _leaves(_entries(value)):
+                    if one.requires_grad and id(one) not in known:
+                        yield one
+
+
+def _leaves(values: Iterable[Any], depth: int = 2) -> Iterator[torch.Tensor]:
+    for one in values:
+        if introspection.is_a(one, nn.Module):
+            yield from (parameter for _, parameter in registered.parameters(one))
+        elif introspection.is_a(one, nn.Parameter):
+            yield one
+        elif depth and introspection.is_a(one, (list, tuple, dict)):
+            yield from _leaves(_entries(one), depth - 1)
+
+
+def _trained_by_anyone() -> set[int]:
+    """The ids of all that any optimizer holds that is alive."""
+    found = set[int]()
+    for thing in gc.get_objects():
+        if issubclass(type(thing), Optimizer) and introspection.is_a(introspection.ask(thing, "param_groups"), list):
+            found |= {id(one) for one in held_by(thing)}
+    return found
+
+
+def _has_frozen_adapter(model: nn.Module) -> bool:
+    """Whether an adapter of peft's is in use and cannot learn, or only in part."""
+    if "peft" not in sys.modules:
+        return False
+    parameters = dict(registered.parameters(model))
+    adapters = [one for one in inventory.adapters(model) if one.active]
+    return any(not parameters[name].requires_grad for one in adapters for name in one.parameters if name in parameters)

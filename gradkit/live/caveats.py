@@ -79,8 +79,8 @@ def _drops(module: nn.Module) -> bool:
 
 
 def _stepped_within(candidate: Candidate) -> bool:
-    """Whether the step was run by an optimizer's own ``step(closure)``, which may have moved the weights before."""
-    for point in candidate.stack:
+    """Whether the unit calls an optimizer's ``step(closure)``, which may have moved the weights before it failed."""
+    for point in candidate.stack[candidate.at + 1 :]:
         own = point.frame.f_locals.get("self") if point.code.co_name == "step" else None
         if introspection.is_a(own, Optimizer):
             return True

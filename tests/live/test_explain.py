@@ -419,6 +419,18 @@ def test_the_program_is_as_it_was(tmp_path: Path) -> None:
     assert failed.globals.keys() == space.keys()
 
 
+def test_the_program_is_as_it_was_after_ctrl_c_in_the_rerun(tmp_path: Path) -> None:
+    text = RICH.replace(
+        "        out = model(x)\n", "        out = model(x)\n        if again: raise KeyboardInterrupt\n"
+    )
+    failed = _failed(text.replace("    history, total", "    again = False\n    history, total"), tmp_path)
+    failed.globals["again"] = True
+    before = failing.fingerprint(failed.globals)
+    with pytest.raises(KeyboardInterrupt):
+        failed.explained()
+    assert failing.fingerprint(failed.globals) == before
+
+
 def test_what_differs_from_the_failing_pass_is_said(tmp_path: Path) -> None:
     report = _failed(RICH, tmp_path).explained().report
     assert report is not None
@@ -653,7 +665,9 @@ def test_every_reason_has_its_sentence(language: str) -> None:
 # -- what fails in silence ---------------------------------------------------------------------------------------------
 
 
-def _explained_at_step(text: str, folder: Path, **options: Any) -> explain.Explanation | None:
+def _explained_at_step(
+    text: str, folder: Path, *, space: dict[str, Any] | None = None, **options: Any
+) -> explain.Explanation | None:
     """The explanation that is made as the optimizer steps for the first time."""
     found: list[explain.Explanation | None] = []
 
@@ -668,7 +682,7 @@ def _explained_at_step(text: str, folder: Path, **options: Any) -> explain.Expla
     file = folder / "train.py"
     file.write_text(HEAD + textwrap.dedent(text).lstrip(), encoding="utf-8")
     try:
-        runpy.run_path(str(file), run_name="__main__")
+        runpy.run_path(str(file), space, run_name="__main__")
     finally:
         handle.remove()
     return found[0]
@@ -702,6 +716,28 @@ def test_a_step_that_does_not_reach_all_is_explained_from_its_running_frames(tmp
     assert failing.named(found)[1] == 11
     assert (found.report.origin.silent, found.report.origin.reproduced) == (True, True)
     assert found.report.findings[0].parameters == ("body.weight", "body.bias")
+
+
+TRAINS = """
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    for i in range(4):
+        optimizer.zero_grad()
+        loss = model(torch.randn(6, 4)).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+    result.append([p.detach().clone() for p in model.state_dict().values()])
+"""
+
+
+def test_a_program_that_is_looked_at_comes_to_the_same_weights(tmp_path: Path) -> None:
+    result: list[list[torch.Tensor]] = []
+    text = HEAD + textwrap.dedent(TRAINS).lstrip()
+    exec(compile(text, "plain.py", "exec"), {"result": result, "__name__": "plain"})
+    found = _explained_at_step(TRAINS, tmp_path, space={"result": result})
+    assert found is not None
+    assert found.report is not None
+    assert all(map(torch.equal, *result))
 
 
 def test_a_sound_step_is_called_sound(tmp_path: Path) -> None:

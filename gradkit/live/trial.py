@@ -225,7 +225,7 @@ class Trial:
         """Whether the same error came, of a loss that was made in this run."""
         asked, begun = tracer.asked, tracer.backwards.begun
         if way == _Way() and asked is not None and not asked.inputs and begun and _is_alike(first.mishap, mishap):
-            if begun > 1 or not asked.refused:
+            if (begun > 1 or not asked.refused) and not _is_freed_elsewhere(first.mishap):
                 skip = mishap.kind in _WITHOUT_HISTORY and begun > 1
                 raise _Better(_Way(final=True), _Way(begun), *([_Way(begun, skip=True)] if skip else []))
         if not _is_alike(first.mishap, mishap) and not _is_told_otherwise(first, mishap):
@@ -262,6 +262,13 @@ class Trial:
 
 def _is_alike(found: AutogradError | None, wanted: AutogradError) -> bool:
     return found is not None and (found.kind, found.inside) == (wanted.kind, wanted.inside)
+
+
+def _is_freed_elsewhere(found: AutogradError | None) -> bool:
+    """Whether another line's backward, in the same step, freed the graph: that is told where the step goes back itself."""
+    if found is None or found.kind != autograd_errors.TWICE or not found.chain:
+        return False
+    return any(chain and _line(chain) != _line(found.chain) for chain, _ in found.freeing)
 
 
 def _is_told_otherwise(first: FirstRun, wanted: AutogradError) -> bool:

@@ -296,6 +296,39 @@ PROGRAMS = {
             actor_loss.backward()
             actor_opt.step()
     """,
+    "two losses that share a trunk": """
+        trunk, a, b = nn.Linear(4, 4), nn.Linear(4, 1), nn.Linear(4, 1)
+        optimizer = torch.optim.SGD([*trunk.parameters(), *a.parameters(), *b.parameters()], lr=0.1)
+        for x in torch.randn(3, 5, 4):
+            h = torch.tanh(trunk(x))
+            loss_a, loss_b = a(h).mean(), b(h).mean()
+            optimizer.zero_grad()
+            loss_a.backward()  # CUT
+            loss_b.backward()
+            optimizer.step()
+    """,
+    "a total that grows from step to step": """
+        model, total = nn.Linear(4, 1), 0
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x in torch.randn(3, 5, 4):
+            loss = model(x).pow(2).mean()
+            total = total + loss  # CUT
+            optimizer.zero_grad()
+            total.backward()
+            optimizer.step()
+    """,
+    "a gradient penalty without create_graph": """
+        def penalty(critic, real):
+            slope = torch.autograd.grad(critic(real).sum(), real)[0]  # CUT
+            return (slope.norm(dim=1) - 1).pow(2).mean()
+
+        critic = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        optimizer = torch.optim.Adam(critic.parameters())
+        for batch in torch.randn(3, 5, 3):
+            optimizer.zero_grad()
+            penalty(critic, batch.clone().requires_grad_()).backward()
+            optimizer.step()
+    """,
     "only an input is trained": """
         net = nn.Linear(4, 3).requires_grad_(False)
         delta = torch.zeros(1, 4, requires_grad=True)

@@ -265,7 +265,7 @@ def _is_alike(found: AutogradError | None, wanted: AutogradError) -> bool:
 
 
 def _is_freed_elsewhere(found: AutogradError | None) -> bool:
-    """Whether another line's backward, in the same step, freed the graph: that is told where the step goes back itself."""
+    """Whether a backward on another line freed the graph: that is told only where the step goes backward itself."""
     if found is None or found.kind != autograd_errors.TWICE or not found.chain:
         return False
     return any(chain and _line(chain) != _line(found.chain) for chain, _ in found.freeing)

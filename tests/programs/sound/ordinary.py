@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import vmap
 from torch.nn.utils import parametrizations, prune
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 from tests.programs.shared import LABELS, Built, Marked, Output, batch, pair, small, sound
 
@@ -300,3 +301,57 @@ def an_output_of_the_kind_that_transformers_returns() -> Built:
 def a_function_that_is_compiled_in_the_step() -> Built:
     model, x = small(), batch()
     return model, lambda: torch.compile(model, backend="aot_eager")(x).sum()
+
+
+# -- what a step returns ----------------------------------------------------------------------------------------------
+
+
+@sound
+def a_loss_and_the_predictions_returned_as_a_pair() -> Built:
+    model, x = small(), batch()
+
+    def step() -> tuple[torch.Tensor, torch.Tensor]:
+        out = model(x)
+        return F.mse_loss(out, torch.ones(6, 1)), out
+
+    return model, step
+
+
+@sound
+def a_loss_beside_numbers_for_the_log() -> Built:
+    model, x = small(), batch()
+
+    def step() -> tuple[torch.Tensor, float, torch.Tensor]:
+        loss = model(x).pow(2).mean()
+        return loss, loss.item(), (model(x) > 0).float().mean()
+
+    return model, step
+
+
+@sound
+def a_dictionary_with_the_loss_and_its_parts() -> Built:
+    model, x = small(), batch()
+
+    def step() -> dict[str, object]:
+        out = model(x)
+        return {"loss": out.pow(2).mean(), "mean": out.mean().item(), "logits": out}
+
+    return model, step
+
+
+@sound
+def an_output_of_transformers() -> Built:
+    model, x = small(), batch()
+
+    def step() -> SequenceClassifierOutput:
+        out = model(x)
+        return SequenceClassifierOutput(loss=out.pow(2).mean(), logits=out)
+
+    return model, step
+
+
+@sound
+def a_loss_that_was_computed_before_the_step_and_reaches_all() -> Built:
+    model, x = small(), batch()
+    loss = model(x).pow(2).mean()
+    return model, lambda: loss

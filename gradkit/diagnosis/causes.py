@@ -16,7 +16,7 @@ from gradkit.core import causes
 from gradkit.core.operations import JOINS
 from gradkit.core.records import LIKELY, OBSERVED, READ, Finding
 from gradkit.core.trace import Call, Chain
-from gradkit.diagnosis.rules import cut_lines, errors, gradients, setup, unconnected
+from gradkit.diagnosis.rules import cut_lines, errors, gradients, no_loss, setup, unconnected
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import locations
 from gradkit.source import setup as source_setup
@@ -30,6 +30,10 @@ def findings(evidence: Evidence) -> tuple[Finding, ...]:
             told = told or _by(_unexplained, evidence, set())
             return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in told)
     found = sorted([*_by(setup.findings, evidence), *_by(cut_lines.findings, evidence)], key=_rank)
+    found = [
+        *_by(no_loss.findings, evidence, {p for f in found for p in f.parameters}),
+        *no_loss.noted(evidence, found),
+    ]
     found += _by(unconnected.findings, evidence, {p for f in found for p in f.parameters})
     for rule in (_dropped, errors.scaler_findings, gradients.hook_findings, gradients.zero_findings):
         found += _by(rule, evidence)

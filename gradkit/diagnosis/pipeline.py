@@ -30,6 +30,7 @@ from gradkit.state import modules, reachable
 from gradkit.state.preserve import Preserved
 from gradkit.tracing import ranks
 from gradkit.tracing.ledger import Ledger
+from gradkit.tracing.no_loss import EARLIER
 from gradkit.tracing.run import Session
 from gradkit.tracing.tracer import Tracer
 
@@ -102,7 +103,7 @@ def run(
         What ``then`` made of it, and what was raised where something could not be put back.
 
     Raises:
-        GradkitError: the step cannot be run, or returns no tensor.
+        GradkitError: the step cannot be run, or what it returns is nothing that a loss may have become.
     """
     outer = [step.model, *reachable.modules_of(introspection.ask(step.run, "step", step.run))]
     used = [module for one in outer for module in modules.each(one)]
@@ -173,6 +174,7 @@ def _conclude(
     asides = tries.make("harmless", partial(rules_harmless.harmless_stops, evidence, findings), nothing)
     unread = [Untried("graph", first.graph.error)] if first.graph.error else []
     unread += [Untried("warning", one) for one in dict.fromkeys(first.reached.warned)]
+    unread += [Untried(EARLIER, "")] if first.no_loss is not None and first.no_loss.kind == EARLIER else []
     return Diagnosis(
         label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=(*unread, *tries.untried)
     )

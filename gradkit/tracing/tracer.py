@@ -31,7 +31,7 @@ from gradkit.source import frames
 from gradkit.source.faults import on_behalf
 from gradkit.state import process
 from gradkit.state.preserve import Preserved
-from gradkit.tracing import context, ranks, tagged_values
+from gradkit.tracing import context, no_loss, ranks, tagged_values
 from gradkit.tracing import patches as tracing_patches
 from gradkit.tracing.backward import Asked, OwnBackward, OwnBackwards
 from gradkit.tracing.call_log import CallLog
@@ -39,6 +39,7 @@ from gradkit.tracing.context import Running, TracedModel
 from gradkit.tracing.grad_mode import Switches
 from gradkit.tracing.interventions import Intervention, Moment, Together
 from gradkit.tracing.ledger import Ledger, leaves
+from gradkit.tracing.no_loss import NoLoss
 from gradkit.tracing.scalers import Scalers
 
 _sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
@@ -86,6 +87,7 @@ class Tracer(TorchFunctionMode):
         self._over: list[bool] = []
         self._lock = threading.RLock()
         self.asked: Asked | None = None
+        self.no_loss: NoLoss | None = None
         self.hooked = False
         self._frame: FrameType | None = None
         self.backwards = OwnBackwards(self.ledger, self._model.held, Tracer.run.__code__, preserved)
@@ -101,6 +103,8 @@ class Tracer(TorchFunctionMode):
 
         A ``backward()`` inside the step is carried out, and what it reached is kept in ``backwards``. Where it
         would raise because nothing requires grad, the run ends there, and the tensor it was called on is returned.
+        So it does where it was called on a number or on None. A number in the place of the loss is returned as a tensor,
+        and ``no_loss`` tells so, unless the step made a backward of its own.
         """
         with self.interventions.during_step():
             return self._run(step)
@@ -144,7 +148,11 @@ class Tracer(TorchFunctionMode):
             self.switches,
             self,
         ):
-            return step()
+            result, stand_in = no_loss.run(step)
+            if stand_in is not None and (stand_in.asked or self.backwards.of(None) is None):
+                self.no_loss = stand_in
+                return no_loss.as_tensor(result) if stand_in.kind == no_loss.NUMBER else None
+            return result
 
     def _end(self) -> None:
         self._over.append(True)

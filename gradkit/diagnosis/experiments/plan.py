@@ -15,9 +15,10 @@ from gradkit.core.trace import Value
 from gradkit.diagnosis.experiments import caches as experiments_caches
 from gradkit.diagnosis.experiments import gradients as experiments_gradients
 from gradkit.diagnosis.experiments import hooks as experiments_hooks
-from gradkit.diagnosis.experiments import undo_cuts, undo_errors
+from gradkit.diagnosis.experiments import returns, undo_cuts, undo_errors
 from gradkit.diagnosis.experiments.gradients import ZeroGradient
 from gradkit.diagnosis.experiments.hooks import Unhooked
+from gradkit.diagnosis.experiments.returns import Returned
 from gradkit.diagnosis.experiments.undo_cuts import Rerun
 from gradkit.diagnosis.experiments.undo_errors import RerunWithout
 from gradkit.diagnosis.facts.cuts import Verdict
@@ -25,6 +26,7 @@ from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.tracing import autograd_errors, backward
 from gradkit.tracing.ledger import Ledger
+from gradkit.tracing.no_loss import EARLIER, NOTHING
 from gradkit.tracing.run import Session
 
 
@@ -43,6 +45,7 @@ class Shown:
     Attributes:
         mended: the run without autograd's error.
         rerun: the run with the cuts undone.
+        returns: the run that watches where what took the place of the loss was returned.
         caches: the runs without what was kept from before.
         hooks: the runs with the user's hooks made transparent.
         refused: likewise, for hooks whose result torch refused.
@@ -52,6 +55,7 @@ class Shown:
 
     mended: RerunWithout = field(default_factory=RerunWithout)
     rerun: Rerun = field(default_factory=Rerun)
+    returns: Returned = field(default_factory=Returned)
     caches: Caches = field(default_factory=Caches)
     hooks: Unhooked = field(default_factory=Unhooked)
     refused: Unhooked = field(default_factory=Unhooked)
@@ -220,6 +224,23 @@ def _without_the_cuts(known: Known, lab: Lab) -> Rerun:
     return undo_cuts.rerun_without_cuts(lab.session, known.verdict.cuts)
 
 
+def _has_no_loss(known: Known) -> bool:
+    """Whether something took the place of the loss, and no call of the run tells where that comes from."""
+    first = known.first
+    if first.no_loss is None or not known.replay or (first.no_loss.kind == EARLIER and first.no_loss.asked):
+        return False
+    return first.no_loss.kind == NOTHING or bool(known.verdict.unconnected) or first.mishap is not None
+
+
+def _where_it_returns(known: Known, lab: Lab) -> Returned:
+    loss = known.first.trace.loss
+    return (
+        returns.find(lab.session, known.first.no_loss, lab.ledger.alive([loss]).get(loss))
+        if known.first.no_loss
+        else Returned()
+    )
+
+
 def _without_what_was_kept(known: Known, lab: Lab) -> Caches:
     """What holds values without history where starved parameters do not flow into the loss."""
     trace, names = known.first.trace, known.verdict.unconnected
@@ -268,6 +289,9 @@ EXPERIMENTS = (
     Experiment(
         name="rerun", untried="replay", ask=_without_the_cuts, broken=Rerun(None, 1), stage="replay",
         applies=lambda known: known.replay and bool(known.verdict.cuts),
+    ),
+    Experiment(
+        name="returns", untried="returns", ask=_where_it_returns, broken=Returned(runs=1), applies=_has_no_loss,
     ),
     Experiment(
         name="caches", untried="stale", ask=_without_what_was_kept, broken=Caches(runs=1),

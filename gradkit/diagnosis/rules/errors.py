@@ -13,7 +13,7 @@ from dataclasses import replace
 from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
 from gradkit.core.trace import CHECKPOINT, INFERENCE, Call, Chain
-from gradkit.diagnosis.rules import gradients
+from gradkit.diagnosis.rules import gradients, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
 from gradkit.source import attributes, dataflow, locations, setup
 from gradkit.source.locations import innermost
@@ -62,6 +62,9 @@ def _finding(
 
 def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """The graph of an earlier backward is used again: the line that should have let it go, or that uses it."""
+    if e.first.no_loss is not None:
+        found = _finding("double_backward", e, mishap, no_loss.handed_over(e), chain=())
+        return [replace(found, variant=no_loss.LOSS)]
     freeing = next((chain for chain, calls in reversed(mishap.freeing) if _frees(e, calls)), ())
     if mishap.in_step and freeing and not mishap.trained:
         found = _finding("double_backward", e, mishap, innermost(freeing), call="backward", chain=freeing)

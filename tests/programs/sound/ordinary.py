@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import vmap
 from torch.nn.utils import parametrizations, prune
-from transformers.modeling_outputs import SequenceClassifierOutput
 
 from tests.programs.shared import LABELS, Built, Marked, Output, batch, pair, small, sound
 
@@ -335,17 +334,6 @@ def a_dictionary_with_the_loss_and_its_parts() -> Built:
     def step() -> dict[str, object]:
         out = model(x)
         return {"loss": out.pow(2).mean(), "mean": out.mean().item(), "logits": out}
-
-    return model, step
-
-
-@sound
-def an_output_of_transformers() -> Built:
-    model, x = small(), batch()
-
-    def step() -> SequenceClassifierOutput:
-        out = model(x)
-        return SequenceClassifierOutput(loss=out.pow(2).mean(), logits=out)
 
     return model, step
 

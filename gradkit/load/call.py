@@ -19,8 +19,8 @@ called ``labels``, ``target`` ...), and otherwise the batch itself (an autoencod
 output alone.
 Without a loss it is ``output.loss``, ``output["loss"]``, or the output itself if it has one element.
 
-A loss function or a step may hand back what is no tensor: a number, an array, nothing. That is passed on as it is, for it
-is what a diagnosis is to find (``numbers_in``).
+A loss function or a step may hand back what is no tensor: a number, an array, nothing. That is passed on as it is, for
+it is what a diagnosis is to find (``numbers_in``).
 """
 
 from __future__ import annotations

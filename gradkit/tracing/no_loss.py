@@ -29,8 +29,8 @@ class NoLoss:
     """What stood in the place of the loss.
 
     Attributes:
-        kind: ``"number"`` (a number, an array, a list of such), ``"nothing"`` (None) or ``"earlier"`` (a tensor that was
-            computed before the step began).
+        kind: ``"number"`` (a number, an array, a list of such), ``"nothing"`` (None) or ``"earlier"`` (a tensor that
+            was computed before the step began).
         shown: in a few words, ``"float"``.
         asked: the user's frames where ``backward()`` was called on it; ``()`` if the step returned it.
     """

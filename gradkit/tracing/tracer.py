@@ -103,8 +103,8 @@ class Tracer(TorchFunctionMode):
 
         A ``backward()`` inside the step is carried out, and what it reached is kept in ``backwards``. Where it
         would raise because nothing requires grad, the run ends there, and the tensor it was called on is returned.
-        So it does where it was called on a number or on None. A number in the place of the loss is returned as a tensor,
-        and ``no_loss`` tells so, unless the step made a backward of its own.
+        So it does where it was called on a number or on None. A number in the place of the loss is returned as a
+        tensor, and ``no_loss`` tells so, unless the step made a backward of its own.
         """
         with self.interventions.during_step():
             return self._run(step)

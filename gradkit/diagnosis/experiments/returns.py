@@ -1,7 +1,7 @@
 """Run the step again and watch which functions of the user's return: where what took the place of the loss comes from.
 
-Python's own profiler hook tells, as nothing else does, by which of its lines a function returned. The hook of a profiler
-that is running already is left alone; nothing is watched then.
+Python's own hook for profilers tells, as nothing else does, by which of its lines a function returned. That of a
+profiler that is running already is left alone; nothing is watched then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What took the place of the loss, and where it comes from: None, a number from nowhere, a loss from before the step.
 
-Where a number can be followed to the call by which it left torch, that call is a cut like any other (``cut_lines``). Here
-is what is left: a number that Python has made another of meanwhile, which is followed through the source.
+Where a number can be followed to the call by which it left torch, that call is a cut like any other (``cut_lines``).
+Here is what is left: a number that Python has made another of meanwhile, which is followed through the source.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def a_branch_that_is_not_taken_and_nothing_after_it() -> Built:
             super().__init__()
             self.net = small()
 
-        def forward(self, x: torch.Tensor, target: torch.Tensor | None = None) -> Any:
+        def forward(self, x: torch.Tensor, target: torch.Tensor | None = None) -> Any:  # noqa: RET503
             out = self.net(x)
             if target is not None:  # CUT
                 return (out - target).pow(2).mean()

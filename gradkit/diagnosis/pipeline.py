@@ -22,6 +22,7 @@ from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.rules import harmless as rules_harmless
+from gradkit.diagnosis.rules import no_loss as rules_no_loss
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.load import step as load_step
 from gradkit.load.batches import shown
@@ -168,13 +169,15 @@ def _conclude(
     known = Known(first=first, facts=facts, verdict=verdict, replay=options.replay)
     known = plan.make(known, Lab(Session(step.run, step.model, preserved), ledger), tries, tell)
     tell("causes")
+    first, verdict = known.first, known.verdict
     evidence = Evidence(first=first, facts=facts, verdict=verdict, shown=known.shown, open=known.open)
     findings = causes.findings(evidence)
     nothing: tuple[Harmless, ...] = ()
     asides = tries.make("harmless", partial(rules_harmless.harmless_stops, evidence, findings), nothing)
     unread = [Untried("graph", first.graph.error)] if first.graph.error else []
     unread += [Untried("warning", one) for one in dict.fromkeys(first.reached.warned)]
-    unread += [Untried(EARLIER, "")] if first.no_loss is not None and first.no_loss.kind == EARLIER else []
+    if rules_no_loss.is_earlier(evidence) and not any(one.variant == rules_no_loss.LOSS for one in findings):
+        unread.append(Untried(EARLIER, ""))
     return Diagnosis(
         label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=(*unread, *tries.untried)
     )

@@ -78,19 +78,30 @@ def _is_handed_on(end: Point, call: Point | None) -> bool:
         return outer.lineno <= line <= (outer.end_lineno or line)
     if isinstance(outer, (ast.Lambda, ast.Attribute)):
         return not isinstance(outer, ast.Attribute) or outer.attr == "backward"
-    used = _used(end)
+    used = name_used(end)
     return any(isinstance(target, ast.Name) and target.id == used for target, _ in syntax.pairs(outer))
 
 
-def _used(end: Point) -> str:
-    """The name that is returned at a point, or that ``backward()`` is called on."""
+def name_used(end: Point) -> str:
+    """The variable that is returned at a point, or that ``backward()`` is called on; ``""`` if it is none."""
     node, last = locations.node_at(end), _statement(end)
-    value: ast.AST | None = last.value if isinstance(last, ast.Return) else None
+    value: ast.AST | None = last.value if isinstance(last, ast.Return) else _body(end[0])
     if isinstance(node, ast.Attribute) and node.attr == "backward":
         value = node.value
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
         value = node.func.value
     return value.id if isinstance(value, ast.Name) else ""
+
+
+def given_at(end: Point) -> Location | None:
+    """Where the variable that is returned at a point, or that ``backward()`` is called on, gets its only value."""
+    name, function = name_used(end), _function(end[0])
+    if not name or function is None:
+        return None
+    stores = syntax.stores(function, name, locations.line_of(end))
+    told = (node for node in ast.walk(function) if any(target in stores for target, _ in syntax.pairs(node)))
+    only = next(told, None) if len(stores) == 1 else None
+    return locations.place(end[0].co_filename, only, locations.qualified_name(end[0])) if only is not None else None
 
 
 def _statement(point: Point) -> ast.stmt | None:
@@ -151,13 +162,24 @@ def _body(code: CodeType) -> ast.expr | None:
     return here[0] if len(here) == 1 else None
 
 
-def only_place(code: CodeType) -> Location | None:
-    """Where a function can but return nothing, read off its source; None if that cannot be told."""
+def only_return(code: CodeType, *, nothing: bool = False) -> Chain:
+    """Where a function returns, read off its source; ``()`` if that cannot be told.
+
+    Args:
+        nothing: it returned None.
+    """
     function = _function(code)
     if function is None:
-        return None
-    returns, name = _own_returns(function), locations.qualified_name(code)
-    empty = [one for one in returns if one.value is None or ast.unparse(one.value) == "None"]
-    if len(empty) == 1:
-        return locations.place(code.co_filename, empty[0], name)
-    return locations.whole_line(code, function.lineno, name) if not returns else None
+        return ((code, _last(code, 0, code.co_firstlineno + 1)),) if _body(code) is not None else ()
+    found = _own_returns(function)
+    if nothing:
+        found = [one for one in found if one.value is None or ast.unparse(one.value) == "None"] or found
+    if len(found) > 1:
+        return ()
+    first, end = (found[0].lineno, found[0].end_lineno) if found else (function.lineno, function.end_lineno)
+    return ((code, _last(code, first, (end or first) + 1)),)
+
+
+def _last(code: CodeType, first: int, end: int) -> int:
+    """The last instruction of some lines, from ``first`` to the one before ``end``."""
+    return max((start for start, _, line in code.co_lines() if line and first <= line < end), default=0)

@@ -21,12 +21,13 @@ from gradkit.diagnosis.experiments.hooks import Unhooked
 from gradkit.diagnosis.experiments.returns import Returned
 from gradkit.diagnosis.experiments.undo_cuts import Rerun
 from gradkit.diagnosis.experiments.undo_errors import RerunWithout
+from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.facts.cuts import Verdict
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.tracing import autograd_errors, backward
 from gradkit.tracing.ledger import Ledger
-from gradkit.tracing.no_loss import EARLIER, NOTHING
+from gradkit.tracing.no_loss import EARLIER, NOTHING, NUMBER
 from gradkit.tracing.run import Session
 
 
@@ -190,6 +191,7 @@ class Experiment:
         ask: make it.
         broken: its answer if it breaks off.
         stage: what is told of it to who waits, ``""`` for nothing.
+        learn: what is known once it is answered, beside the answer.
     """
 
     name: str
@@ -198,6 +200,7 @@ class Experiment:
     ask: Callable[[Known, Lab], Any]
     broken: Any
     stage: str = ""
+    learn: Callable[[Known], Known] = lambda known: known
 
 
 def make(known: Known, lab: Lab, tries: Attempts, tell: Callable[[str], None]) -> Known:
@@ -208,7 +211,7 @@ def make(known: Known, lab: Lab, tries: Attempts, tell: Callable[[str], None]) -
                 tell(one.stage)
             answer = tries.make(one.untried, partial(one.ask, known, lab), one.broken)
             made: dict[str, Any] = {one.name: answer, "made": (*known.shown.made, one.name)}
-            known = replace(known, shown=replace(known.shown, **made))
+            known = one.learn(replace(known, shown=replace(known.shown, **made)))
     return known
 
 
@@ -221,24 +224,39 @@ def _without_the_error(known: Known, lab: Lab) -> RerunWithout:
 
 
 def _without_the_cuts(known: Known, lab: Lab) -> Rerun:
-    return undo_cuts.rerun_without_cuts(lab.session, known.verdict.cuts)
+    left = (known.first.trace.calls[index].key for index in known.shown.returns.left)
+    return undo_cuts.rerun_without_cuts(lab.session, known.verdict.cuts, left)
 
 
 def _has_no_loss(known: Known) -> bool:
     """Whether something took the place of the loss, and no call of the run tells where that comes from."""
     first = known.first
-    if first.no_loss is None or not known.replay or (first.no_loss.kind == EARLIER and first.no_loss.asked):
+    if first.no_loss is None or (first.no_loss.kind == EARLIER and first.no_loss.asked):
         return False
     return first.no_loss.kind == NOTHING or bool(known.verdict.unconnected) or first.mishap is not None
 
 
 def _where_it_returns(known: Known, lab: Lab) -> Returned:
-    loss = known.first.trace.loss
-    return (
-        returns.find(lab.session, known.first.no_loss, lab.ledger.alive([loss]).get(loss))
-        if known.first.no_loss
-        else Returned()
-    )
+    trace, no_loss = known.first.trace, known.first.no_loss
+    if no_loss is None:
+        return Returned()
+    tensor = lab.ledger.alive([trace.loss]).get(trace.loss)
+    if no_loss.kind == EARLIER and tensor is None and not any(value.past for value in trace.values):
+        return Returned()  # made by what nobody hears
+    found = returns.find(lab.session, no_loss, tensor) if known.replay else returns.read(trace, no_loss)
+    if no_loss.kind != NUMBER:
+        return found
+    end = (*found.chain, *no_loss.asked)
+    return replace(found, left=returns.departures(trace, end, known.verdict.unconnected))
+
+
+def _with_the_numbers_that_left(known: Known) -> Known:
+    """The loss is what the source says it is made of: where that left torch are cuts, to be undone like any other."""
+    if not known.shown.returns.left:
+        return known
+    trace = returns.joined(known.first.trace, known.shown.returns.left)
+    first, verdict = replace(known.first, trace=trace), cuts.find(trace, known.facts.starved)
+    return replace(known, first=first, verdict=verdict)
 
 
 def _without_what_was_kept(known: Known, lab: Lab) -> Caches:
@@ -287,11 +305,12 @@ EXPERIMENTS = (
         applies=lambda known: known.replay and known.first.mishap is not None,
     ),
     Experiment(
-        name="rerun", untried="replay", ask=_without_the_cuts, broken=Rerun(None, 1), stage="replay",
-        applies=lambda known: known.replay and bool(known.verdict.cuts),
+        name="returns", untried="returns", ask=_where_it_returns, broken=Returned(runs=1), applies=_has_no_loss,
+        learn=_with_the_numbers_that_left,
     ),
     Experiment(
-        name="returns", untried="returns", ask=_where_it_returns, broken=Returned(runs=1), applies=_has_no_loss,
+        name="rerun", untried="replay", ask=_without_the_cuts, broken=Rerun(None, 1), stage="replay",
+        applies=lambda known: known.replay and bool(known.verdict.cuts),
     ),
     Experiment(
         name="caches", untried="stale", ask=_without_what_was_kept, broken=Caches(runs=1),

@@ -1,5 +1,8 @@
 """Run the step again and watch which functions of the user's return: where what took the place of the loss comes from.
 
+A number that Python has made of others has forgotten what it came from. Once it is known which lines have returned it,
+the source tells which of the numbers that left torch are used there (``departures``).
+
 Python's own hook for profilers tells, as nothing else does, by which of its lines a function returned. That of a
 profiler that is running already is left alone; nothing is watched then.
 """
@@ -8,15 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
 import torch
 
-from gradkit.core.trace import Chain
-from gradkit.source import frames, returns
+from gradkit.core.trace import Chain, Trace
+from gradkit.source import dataflow, frames, returns
 from gradkit.source.faults import on_behalf
 from gradkit.source.returns import Return
 from gradkit.tracing.interventions import Intervention
@@ -32,11 +35,13 @@ class Returned:
     Attributes:
         chain: the function that made it, and those that handed it on, innermost first; ``()`` if that was not seen.
         same: it is the very tensor that the first run returned, so that it is older than the step.
+        left: indices of the calls by which a number left torch that came to be the loss, as far as the source tells.
         runs: how many times the step was run to find out.
     """
 
     chain: Chain = ()
     same: bool = False
+    left: tuple[int, ...] = ()
     runs: int = 0
 
 
@@ -102,4 +107,32 @@ def find(session: Session, no_loss: NoLoss, tensor: torch.Tensor | None) -> Retu
     watching = WatchReturns(nothing=no_loss.kind == NOTHING)
     same = session.ask(lambda _, result: tensor is not None and result is tensor, watching)
     last = watching.outermost
-    return Returned(returns.handed_out(last, no_loss.asked) if last is not None else (), same, 1)
+    return Returned(returns.handed_out(last, no_loss.asked) if last is not None else (), same, runs=1)
+
+
+def read(trace: Trace, no_loss: NoLoss) -> Returned:
+    """Where the step returns, as far as its source alone tells."""
+    codes = [call.chain[-1][0] for call in trace.calls if call.chain]
+    return Returned(
+        returns.only_return(codes[-1], nothing=no_loss.kind == NOTHING) if codes and not no_loss.asked else ()
+    )
+
+
+def departures(trace: Trace, end: Chain, names: Iterable[str]) -> tuple[int, ...]:
+    """Indices of the calls by which something computed from the named parameters left torch and came to be the loss.
+
+    Args:
+        end: where the loss was returned, or ``backward()`` called on it.
+    """
+    flowing = {trace.values[trace.parameters[name]].parameter for name in names}
+    starts = [number for number, value in enumerate(trace.values) if value.parameter in flowing]
+    out = [c for c in trace.ahead(starts) if c.chain and any(trace.values[number].python for number in c.outputs)]
+    return tuple(call.index for call in out if dataflow.is_used_in(call.chain, end))
+
+
+def joined(trace: Trace, calls: Iterable[int]) -> Trace:
+    """The trace with what some calls handed out as part of the loss."""
+    last = trace.calls[trace.values[trace.loss].maker]
+    numbers = (number for index in calls for number in trace.calls[index].outputs if number not in last.inputs)
+    whole = replace(last, inputs=(*last.inputs, *numbers))
+    return replace(trace, calls=(*trace.calls[: last.index], whole, *trace.calls[last.index + 1 :]))

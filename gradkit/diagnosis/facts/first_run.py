@@ -17,7 +17,7 @@ from gradkit.diagnosis.facts.optimizers import Gap
 from gradkit.load import call
 from gradkit.load import step as load_step
 from gradkit.state.preserve import Preserved
-from gradkit.tracing import autograd_errors, autograd_graph, backward, no_loss
+from gradkit.tracing import autograd_errors, autograd_graph, backward, no_loss, patches
 from gradkit.tracing.autograd_errors import AutogradError
 from gradkit.tracing.no_loss import NoLoss
 from gradkit.tracing.run import backward_of, graph_of
@@ -98,8 +98,12 @@ def make(step: load_step.Step, tracer: Tracer, preserved: Preserved, tell: Calla
 
 
 def _trains_otherwise(tracer: Tracer, trace: Trace) -> bool:
-    """Whether the step takes gradients of what parameters flow into, without a graph: it may train by these."""
-    return any(trace.values[number].parameter for number in trace.sources(tracer.backwards.taken))
+    """Whether the step takes gradients of what parameters flow into, without a graph: it may train by these.
+
+    ``torch.func.grad`` takes them of what it has wrapped.
+    """
+    wrapped = {number for one in trace.calls if one.name == patches.NAME for number in one.inputs}
+    return any(trace.values[number].parameter for number in trace.sources(tracer.backwards.taken | wrapped))
 
 
 def _earlier(trace: Trace, tracer: Tracer) -> NoLoss | None:

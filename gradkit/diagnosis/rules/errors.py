@@ -63,8 +63,7 @@ def _finding(
 def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """The graph of an earlier backward is used again: the line that should have let it go, or that uses it."""
     if e.first.no_loss is not None:
-        found = _finding("double_backward", e, mishap, no_loss.handed_over(e), chain=())
-        return [replace(found, variant=no_loss.LOSS)]
+        return [no_loss.from_before(e, _finding("double_backward", e, mishap, None, chain=()))]
     freeing = next((chain for chain, calls in reversed(mishap.freeing) if _frees(e, calls)), ())
     if mishap.in_step and freeing and not mishap.trained:
         found = _finding("double_backward", e, mishap, innermost(freeing), call="backward", chain=freeing)

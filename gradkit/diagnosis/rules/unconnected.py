@@ -164,7 +164,7 @@ def _trips(e: Evidence) -> list[tuple[Call, Call, set[str]]]:
             places.setdefault(call.chain, []).append(call)
     found = []
     for lefts in places.values():
-        after = [back for back in backs if lefts[0].index < back.index and goes_on(lefts[0].chain, back.chain)]
+        after = [back for back in backs if lefts[0].index < back.index and _goes_on(lefts[0], back)]
         if after:
             found.append((lefts[-1], after[-1], e.behind(lefts, floating=True)))
     return found
@@ -181,10 +181,10 @@ def _computed(call: Call) -> bool:
     return any(isinstance(x, ast.Name) for arg in node.args for x in ast.walk(arg))
 
 
-def goes_on(left: Chain, back: Chain) -> bool:
-    """Whether, in the innermost function that two calls happened in, the first one's value is given to the second."""
-    points = dict(reversed(left))
-    shared = next((point for point in back if point[0] in points), None)
+def _goes_on(left: Call, back: Call) -> bool:
+    """Whether, in the innermost function that both happened in, the first call's value is given to the second."""
+    points = dict(reversed(left.chain))
+    shared = next((point for point in back.chain if point[0] in points), None)
     if shared is None:
         return False
     mine = (shared[0], points[shared[0]])

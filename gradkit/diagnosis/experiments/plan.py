@@ -243,7 +243,7 @@ def _where_it_returns(known: Known, lab: Lab) -> Returned:
     tensor = lab.ledger.alive([trace.loss]).get(trace.loss)
     if no_loss.kind == EARLIER and tensor is None and not any(value.past for value in trace.values):
         return Returned()  # made by what nobody hears
-    found = returns.find(lab.session, no_loss, tensor) if known.replay else returns.read(trace, no_loss)
+    found = returns.find(lab.session, no_loss, tensor) if known.replay else returns.read(lab.session.step, no_loss)
     if no_loss.kind != NUMBER:
         return found
     end = (*found.chain, *no_loss.asked)

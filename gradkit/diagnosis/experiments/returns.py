@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
+from gradkit.core import introspection
 from gradkit.core.trace import Chain, Trace
 from gradkit.source import dataflow, frames, returns
 from gradkit.source.faults import on_behalf
@@ -110,12 +111,13 @@ def find(session: Session, no_loss: NoLoss, tensor: torch.Tensor | None) -> Retu
     return Returned(returns.handed_out(last, no_loss.asked) if last is not None else (), same, runs=1)
 
 
-def read(trace: Trace, no_loss: NoLoss) -> Returned:
-    """Where the step returns, as far as its source alone tells."""
-    codes = [call.chain[-1][0] for call in trace.calls if call.chain]
-    return Returned(
-        returns.only_return(codes[-1], nothing=no_loss.kind == NOTHING) if codes and not no_loss.asked else ()
-    )
+def read(step: Callable[[], Any], no_loss: NoLoss) -> Returned:
+    """Where a step, or the loss function of one, returns, as far as its source alone tells."""
+    given = introspection.ask(step, "step") or introspection.ask(step, "loss") or step
+    code = introspection.ask(given, "__code__")
+    if no_loss.asked or not introspection.is_a(code, CodeType):
+        return Returned()
+    return Returned(returns.only_return(code, nothing=no_loss.kind == NOTHING))
 
 
 def departures(trace: Trace, end: Chain, names: Iterable[str]) -> tuple[int, ...]:

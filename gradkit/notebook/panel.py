@@ -10,7 +10,6 @@ from typing import Any
 import ipywidgets
 
 from gradkit.core import i18n
-from gradkit.core.i18n import words
 from gradkit.core.printable import entities as escape
 from gradkit.notebook import panel_run, turns
 from gradkit.notebook.accessibility import Accessibility, style
@@ -19,7 +18,7 @@ from gradkit.notebook.graph_view import PictureView
 from gradkit.notebook.job import Cancelled, Job
 from gradkit.notebook.panel_run import LoadedCard, Progress
 from gradkit.notebook.parts import Button, Choice, Column, Label, Problem, Row, show, shown
-from gradkit.notebook.request import OBJECTS, Loaded, Request, place_of
+from gradkit.notebook.request import OBJECTS, Loaded, Request, form_part_of
 from gradkit.notebook.results import HEIGHT, Results
 from gradkit.report import html
 from gradkit.report.report import Report
@@ -140,12 +139,10 @@ class Panel(Column):
     def speak(self, language: str) -> None:
         """Show every word, tooltip and label in ``language``; nothing is run again and nothing is lost."""
         with self._lock:
-            self.language = i18n.language(language)
+            super().speak(i18n.language(language))
             self.languages.value = self.language
             if self.job is not None:
                 self.job.language = self.language
-            super().speak(self.language)
-            self._ask_for_more(self.report is not None)
             if self.report is not None:
                 self.manners.said = self.report.verdict(self.language)
 
@@ -242,7 +239,7 @@ class Panel(Column):
             self._go("diagnose")
             return
         self._unfold()
-        self.form.problems.get(place_of(error), self.problem).tell(error)
+        self.form.problems.get(form_part_of(error), self.problem).tell(error)
         self._go("problem")
 
     # -- what is to be seen -------------------------------------------------------------------------------------
@@ -278,8 +275,7 @@ class Panel(Column):
         show(self.results, self.report is not None and self.form.request() == self._diagnosed)
 
     def _ask_for_more(self, again: bool) -> None:
-        self.diagnose.key = "panel.diagnose_again" if again else "panel.diagnose"
-        self.diagnose.speak(self.language)
+        self.diagnose.tell("panel.diagnose_again" if again else "panel.diagnose")
 
     def _go(self, name: str) -> None:
         self.manners.go(f"gkp-{name}")
@@ -292,7 +288,7 @@ class Panel(Column):
         """The live widget; a page that cannot run it shows the last report, or says how to get one."""
         bundle = super()._repr_mimebundle_(**kwargs)
         data, *metadata = bundle if isinstance(bundle, tuple) else (bundle,)
-        still = words("panel.still", self.language)
+        still = self.spoken("panel.still")
         page = f'<p lang="{"zh-CN" if self.language == "zh" else "en"}">{escape(still)}</p>'
         if self.report is not None:
             still, page = self.report.text(self.language), self.report.html(self.language)

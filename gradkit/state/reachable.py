@@ -41,7 +41,7 @@ from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
 from gradkit.source import frames
 from gradkit.source.frames import is_user_file
-from gradkit.state import modules as state_modules
+from gradkit.state import registered
 
 Answer = TypeVar("Answer")
 Child = tuple[str, Any, Any, Any]
@@ -99,7 +99,7 @@ def model_of(step: object, name: str) -> nn.Module:
     said = introspection.ask(step, "model")
     if introspection.is_a(said, nn.Module):
         return said
-    found = modules_of(step) or state_modules.behind(_tensors_used(step), introspection.ask(step, "__globals__", {}))
+    found = modules_of(step) or registered.behind(_tensors_used(step), introspection.ask(step, "__globals__", {}))
     if not found:
         raise GradkitError("no_model_in_step", name=name)
     if len(found) > 1:
@@ -109,8 +109,8 @@ def model_of(step: object, name: str) -> nn.Module:
 
 def modules_of(step: object) -> tuple[nn.Module, ...]:
     """The outermost modules that a callable uses; those without parameters (a loss) only if there are no others."""
-    outer = state_modules.outermost(one for one in _things_used(step, set()) if introspection.is_a(one, nn.Module))
-    return tuple([one for one in outer if state_modules.parameters(one)] or outer)
+    outer = registered.outermost(one for one in _things_used(step, set()) if introspection.is_a(one, nn.Module))
+    return tuple([one for one in outer if registered.parameters(one)] or outer)
 
 
 def _tensors_used(step: object) -> list[torch.Tensor]:
@@ -129,7 +129,7 @@ def optimizers_of(step: object, model: nn.Module) -> tuple[Optimizer, ...]:
         True
     """
     found: dict[int, Optimizer] = {}
-    things = [*_things_used(introspection.ask(step, "step", step), set()), *state_modules.each(model)]
+    things = [*_things_used(introspection.ask(step, "step", step), set()), *registered.each(model)]
     for thing in things:
         for one in _members(thing, children(thing)):
             held = one if introspection.is_a(one, Optimizer) else introspection.attributes(one).get("optimizer")
@@ -144,7 +144,7 @@ def files_of(*things: object) -> tuple[str, ...]:
     for thing in things:
         for one in _things_used(thing, set()):
             functions = (
-                [getattr(type(part), "forward", None) for part in state_modules.each(one)]
+                [getattr(type(part), "forward", None) for part in registered.each(one)]
                 if introspection.is_a(one, nn.Module)
                 else [one]
             )
@@ -476,7 +476,7 @@ def _own(thing: Any) -> list[Any]:
     """Attributes and class. The tables of a module are put back with it, however long: what is in them is reached."""
     found: list[Any] = []
     for _, name, holder, value in own(thing):
-        is_table = name in state_modules.TABLES and introspection.is_a(holder, nn.Module)
+        is_table = name in registered.TABLES and introspection.is_a(holder, nn.Module)
         found += introspection.values(value) if is_table else [value]
     return found
 

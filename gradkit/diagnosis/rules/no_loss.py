@@ -77,7 +77,7 @@ def _stands_at(finding: Finding, notes: Sequence[Note]) -> bool:
 
 def _nothing(e: Evidence) -> Finding:
     """The function that ends without a loss; a note tells of a scalar that somebody may have forgotten to return."""
-    found = Finding("constant_loss", _made(e), (), OBSERVED, e.starved, variant=NOTHING)
+    found = Finding("constant_loss", _made(e), proof=OBSERVED, parameters=e.starved, variant=NOTHING)
     notes = [note for note in (*_forgotten(e), *_asked(e)) if not _stands_at(found, [note])]
     return replace(found, notes=tuple(notes))
 
@@ -94,7 +94,7 @@ def _number(e: Evidence, names: Sequence[str]) -> list[Finding]:
     """A number that nothing the model computed can be followed into."""
     if any(e.trace.values[v].parameter for v in e.verdict.reaching):
         return []
-    return noted(e, [Finding("constant_loss", _made(e), (), OBSERVED, tuple(names))])
+    return noted(e, [Finding("constant_loss", _made(e), proof=OBSERVED, parameters=tuple(names))])
 
 
 def is_earlier(e: Evidence) -> bool:
@@ -108,4 +108,5 @@ def _earlier(e: Evidence, names: list[str]) -> list[Finding]:
     """A loss from before the step: what it does not reach can be read off its graph, and not why."""
     kept = unconnected.cached_findings(e, names)
     left = tuple(name for name in names if not any(name in one.parameters for one in kept))
-    return [*kept, *([from_before(e, Finding("cached_tensor", None, (), OBSERVED, left))] if left else [])]
+    found = Finding("cached_tensor", None, proof=OBSERVED, parameters=left)
+    return [*kept, *([from_before(e, found)] if left else [])]

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from gradkit.core.trace import Chain, Trace, Value
-from gradkit.load.batches import shown
 from gradkit.load.call import numbers_in
 from gradkit.source import frames
 from gradkit.source.faults import on_behalf
@@ -72,7 +71,7 @@ def _kind(value: Any) -> str | None:
 def _name(value: Any) -> str:
     """The class of a value, without what it is called while it has origins."""
     plain = next((kind for kind in type(value).__mro__ if kind.__module__ != tagged_values.__name__), type(value))
-    return shown(None) if value is None else plain.__name__
+    return "None" if value is None else plain.__name__
 
 
 def _raised_at(trace: TracebackType | None) -> Chain:

@@ -187,7 +187,7 @@ def test_an_output_that_holds_no_loss_is_shown() -> None:
 
 def test_a_loss_that_returns_no_tensor_and_no_number_is_shown() -> None:
     step = from_objects(Net(lambda x: x), X, lambda output, batch: "six")
-    explained(step, "no_tensor", "str six", ".item()")
+    explained(step, "no_tensor", "str six", "loss")
 
 
 @pytest.mark.parametrize("value", [6.0, None, [1.0, 2.0]])

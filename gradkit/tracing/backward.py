@@ -395,7 +395,8 @@ class OwnBackwards:
         if not outputs or mine.isdisjoint(inputs):
             return None
         drawn = graph_behind(outputs, self._parameters)
-        found: dict[str, float | None] = {node.label: None for node in drawn.nodes if node.label in self._parameters}
+        found = dict(self._by_name.reached.norms) if self._by_name is not None else {}
+        found.update({node.label: None for node in drawn.nodes if node.label in self._parameters})
         return OwnBackward(self._ledger.use(outputs[0]), drawn, Reached(found, True, "", outputs[0].numel()))
 
     @on_behalf

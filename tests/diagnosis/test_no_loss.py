@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd import backward as imported_backward
 
 import gradkit
 from gradkit.core.errors import GradkitError
@@ -242,6 +243,29 @@ def test_a_step_that_trains_by_a_functional_gradient_is_not_accused() -> None:
     with pytest.raises(GradkitError) as refused:
         diagnosed(step, model)
     assert refused.value.key == "no_tensor"
+
+
+def test_a_backward_that_was_imported_by_its_name_is_not_accused() -> None:
+    model, x = small(), batch()
+
+    def step() -> float:
+        loss = model(x).pow(2).mean()
+        imported_backward(loss)
+        return loss.item()
+
+    assert diagnosed(step, model).healthy
+
+
+def test_gradients_of_two_models_that_are_asked_for_by_name_count_both() -> None:
+    model, x = pair(), batch()
+
+    def step() -> float:
+        first, second = model["inner"](x).pow(2).mean(), model["outer"](x).pow(2).mean()
+        torch.autograd.grad(first, tuple(model["inner"].parameters()))
+        torch.autograd.grad(second, tuple(model["outer"].parameters()))
+        return first.item() + second.item()
+
+    assert diagnosed(step, model).healthy
 
 
 def test_an_attribute_that_is_missing_on_anything_else_is_an_error_as_ever() -> None:

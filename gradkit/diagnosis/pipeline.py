@@ -159,15 +159,19 @@ def _conclude(
     known = Known(first=first, facts=facts, verdict=verdict, replay=options.replay)
     known = plan.make(known, Lab(Session(step.run, step.model, preserved), ledger), tries, tell)
     tell("causes")
-    first, verdict = known.first, known.verdict
-    evidence = Evidence(first=first, facts=facts, verdict=verdict, shown=known.shown, open=known.open)
+    evidence = Evidence(first=known.first, facts=facts, verdict=known.verdict, shown=known.shown, open=known.open)
     findings = rule_order.findings(evidence)
     nothing: tuple[Harmless, ...] = ()
     asides = tries.make("harmless", partial(harmless.harmless_stops, evidence, findings), nothing)
+    untried = (*_unread(evidence, findings), *tries.untried)
+    return Diagnosis(label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=untried)
+
+
+def _unread(evidence: Evidence, findings: Sequence[Finding]) -> list[Untried]:
+    """What the first run left unread: a graph, warnings, and the lines of a loss that was computed before it."""
+    first = evidence.first
     unread = [Untried("graph", first.graph.error)] if first.graph.error else []
     unread += [Untried("warning", one) for one in dict.fromkeys(first.reached.warned)]
     if no_loss.is_earlier(evidence) and not any(one.variant == no_loss.LOSS for one in findings):
         unread.append(Untried(EARLIER, ""))
-    return Diagnosis(
-        label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=(*unread, *tries.untried)
-    )
+    return unread

@@ -20,6 +20,7 @@ from torch.autograd import backward as imported_backward
 import gradkit
 from gradkit.core.errors import GradkitError
 from gradkit.report.report import Report
+from tests import snapshots
 from tests.programs import cut as cut_programs
 from tests.programs.shared import batch, pair, small
 
@@ -124,6 +125,14 @@ def test_without_replay_it_is_told_where_the_variable_was_given_nothing() -> Non
 def test_no_profiler_is_left_behind_by(name: str) -> None:
     report_of(name)
     assert sys.getprofile() is None
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_all_is_as_it_was_after(name: str) -> None:
+    model, step = cut_programs.PROGRAMS[name].build()
+    before = snapshots.take(model)
+    gradkit.diagnose(step, model=model)
+    assert snapshots.differences(before, snapshots.take(model)) == []
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------

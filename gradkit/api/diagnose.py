@@ -55,7 +55,7 @@ def diagnose(
         if the step raises; ``docs/no_trace.md`` says what cannot be.
 
     Raises:
-        GradkitError: the step cannot be run, or returns no tensor.
+        GradkitError: the step cannot be run, or what it returns is nothing that a loss may have become.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))

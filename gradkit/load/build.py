@@ -165,7 +165,7 @@ def build_step(spec: object, model: nn.Module | None, batch: object) -> tuple[Bu
     if isinstance(step, tuple) and len(step) == 2:
         model, step = step if isinstance(step[0], nn.Module) else (step[1], step[0])
     if isinstance(step, torch.Tensor):
-        raise GradkitError("no_model_in_step", name=found.label)
+        step, model = found.value, model_of(found.value, found.label)
     if not callable(step) or isinstance(step, nn.Module) or not isinstance(model, (nn.Module, type(None))):
         raise GradkitError("no_step", name=found.label, got=one_line(step))
     if model is None:

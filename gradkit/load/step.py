@@ -42,7 +42,7 @@ class Step:
     """One forward pass that can be run again and again.
 
     Attributes:
-        run: takes nothing, returns the loss, a tensor of any shape.
+        run: takes nothing, returns the loss, a tensor of any shape; or what took its place, which is to be found.
         model: the module whose parameters are to be trained.
         label: what to call it on screen, for example ``"train.py:step"``.
         files: the user's source files that are known to take part.
@@ -94,8 +94,8 @@ def from_step(step: Callable[[], object], model: nn.Module | None = None, *, lab
         label: what to call it on screen; the function's name by default.
 
     Raises:
-        GradkitError: not a function of no arguments, or the model cannot be told. A step that returns no tensor
-            raises when it is run.
+        GradkitError: not a function of no arguments, or the model cannot be told. What it returns is looked at when it
+            is diagnosed.
 
     Example:
         >>> net = nn.Linear(3, 1)

@@ -22,9 +22,25 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 __all__ = [
-    "GradkitError", "__version__", "causes", "claim", "claims", "diagnose", "guide", "judge", "language", "panel",
-    "quiz", "scan", "verify", "watch",
+    "GradkitError", "__version__", "callback", "causes", "claim", "claims", "diagnose", "guide", "judge", "language",
+    "panel", "quiz", "scan", "verify", "watch",
 ]  # fmt: skip
+
+
+def callback(library: str) -> Any:
+    """A callback for a trainer, which watches while it trains: ``Trainer(..., callbacks=[gradkit.callback(...)])``.
+
+    Args:
+        library: ``"transformers"`` (for Trainer, and trl's trainers) or ``"lightning"``.
+
+    Example:
+        >>> try: callback("keras")
+        ... except GradkitError as error: error.key
+        'no_callback'
+    """
+    from gradkit.live.callbacks import callback
+
+    return callback(library)
 
 
 def causes() -> tuple[str, ...]:

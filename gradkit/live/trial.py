@@ -238,6 +238,7 @@ class Trial:
         if not (begun or first.reached.runs) or not is_made_in(first.trace):
             raise NotTheStep("no_step")
         self.reproduced = not any(first.reached.norms.get(name) for name in self._without_gradient())
+
     def _without_gradient(self) -> list[str]:
         """The names of what got no gradient. What the optimizer does not hold may well have got one."""
         model, ids = self.whole, {id(one) for one in self.fault.missing}

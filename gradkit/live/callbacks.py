@@ -70,10 +70,10 @@ def _for_transformers() -> type[Any]:
     class GradkitCallback(_Watching, TrainerCallback):
         library = "transformers"
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:  # noqa: ARG002
+        def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             self.begin(given.get("model"))
 
-        def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:  # noqa: ARG002
+        def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             self.watch.close()
 
     return GradkitCallback

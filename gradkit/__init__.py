@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from gradkit.api.diagnose import diagnose as diagnose
-from gradkit.api.scan import scan as scan
-from gradkit.api.verify import verify as verify
-from gradkit.core.errors import GradkitError as GradkitError
-from gradkit.core.i18n import language as language
 from gradkit.core.package import VERSION
-from gradkit.teaching.claim import claim as claim
-from gradkit.teaching.claim import claims as claims
-from gradkit.teaching.experiment import judge as judge
-from gradkit.teaching.guide import guide as guide
 
 if TYPE_CHECKING:
+    from gradkit.api.diagnose import diagnose as diagnose
+    from gradkit.api.scan import scan as scan
+    from gradkit.api.verify import verify as verify
+    from gradkit.core.errors import GradkitError as GradkitError
+    from gradkit.core.i18n import language as language
     from gradkit.live.watch import Watch
     from gradkit.notebook.panel import Panel
     from gradkit.notebook.quiz import Quiz
+    from gradkit.teaching.claim import claim as claim
+    from gradkit.teaching.claim import claims as claims
+    from gradkit.teaching.experiment import judge as judge
+    from gradkit.teaching.guide import guide as guide
 
 __version__ = VERSION
 __all__ = [
     "GradkitError", "__version__", "callback", "causes", "claim", "claims", "diagnose", "guide", "judge", "language",
     "panel", "quiz", "scan", "verify", "watch",
 ]  # fmt: skip
+_HOMES = {
+    "GradkitError": "core.errors", "claim": "teaching.claim", "claims": "teaching.claim", "diagnose": "api.diagnose",
+    "guide": "teaching.guide", "judge": "teaching.experiment", "language": "core.i18n", "scan": "api.scan",
+    "verify": "api.verify",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """What is asked for is imported then: a command, and a program that ``gradkit run`` starts, need little of it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(f"gradkit.{_HOMES[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
 
 
 def callback(library: str) -> Any:

@@ -1,4 +1,4 @@
-"""The command line: ``gradkit lab``, ``diagnose``, ``verify``, ``scan``, ``guide``, ``guides``, ``claims``.
+"""The command line: ``gradkit lab``, ``run``, ``diagnose``, ``verify``, ``scan``, ``guide``, ``guides``, ``claims``.
 
 Every import of a heavy room is inside the command that needs it, so that ``gradkit --help`` answers at once.
 """
@@ -12,13 +12,15 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradkit.core import console, i18n, printable
 from gradkit.core.console import program_output_aside, say
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
-from gradkit.load.step import Step
+
+if TYPE_CHECKING:
+    from gradkit.load.step import Step
 
 Commands = argparse._SubParsersAction  # noqa: SLF001  argparse gives what add_subparsers() returns no other name
 HEALTHY, FINDINGS, COULD_NOT_RUN = 0, 1, 2
@@ -166,21 +168,35 @@ def main(arguments: Sequence[str] | None = None, *, parse: Parse | None = None) 
     Raises:
         SystemExit: after ``--help`` (status 0), or when the words make no command (status 2).
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given, program = _divided(list(sys.argv[1:] if arguments is None else arguments))
     with console.streams(), console.signals():
-        status = _status(given, parse or _parse)
+        status = _status(given, program, parse or _parse)
     if arguments is None:
         console.settle_exit(status)
     return status
 
 
-def _status(given: list[str], parse: Parse) -> int:
+def _divided(given: list[str]) -> tuple[list[str], list[str]]:
+    """The words of a command, and those of a person's program, which are none of the command's options."""
+    if given[:1] == ["run"]:
+        from gradkit.live.launch import divided
+
+        own, program = divided(given[1:])
+        return ["run", *own], program
+    at = given.index("--") if given[:1] == ["diagnose"] and "--" in given else len(given)
+    named = any(not word.startswith("-") for word in given[1:at])
+    return (given[:at], given[at + 1 :]) if named else (given, [])
+
+
+def _status(given: list[str], program: list[str], parse: Parse) -> int:
     try:
         try:
             i18n.language(preferred_language(given, os.environ))
         except ValueError as error:
             return _fail(str(error))
-        return _run(parse(given))
+        options = parse(given)
+        options.program = program
+        return _run(options)
     except GradkitError as error:
         return _fail(error.text())
     except BrokenPipeError:  # the reader, `head` for one, has seen enough
@@ -261,6 +277,7 @@ def _parse(given: list[str]) -> argparse.Namespace:
     )
     commands = parser.add_subparsers(metavar=words("cli.command"), required=True)
     _add_lab(commands)
+    _add_run(commands)
     _add_diagnose(commands)
     add_verify(commands)
     add_scan(commands)
@@ -281,6 +298,27 @@ def _add_lab(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     lab.add_argument("--ip", help=words("cli.lab.ip"))
     lab.add_argument("--dir", type=Path, default=Path(), help=words("cli.lab.dir"))
     lab.set_defaults(jupyter=True)
+
+
+def _add_run(commands: Commands[argparse.ArgumentParser]) -> None:
+    run = command(commands, "run", _run_program)
+    run.usage = words("cli.run.usage")
+    run.add_argument("--json", metavar="OUT", default="", help=words("cli.run.json"))
+    run.add_argument("--report", metavar="FILE", default="", help=words("cli.run.report"))
+    run.add_argument("--should-train", nargs="+", action="extend", metavar="GLOB", help=words("cli.run.should_train"))
+    run.add_argument("--stop", action="store_true", help=words("cli.run.stop"))
+    run.add_argument("--quiet", action="store_true", help=words("cli.run.quiet"))
+    run.add_argument("program", nargs="*", metavar="PROGRAM", help=words("cli.run.program"))
+
+
+def _run_program(options: argparse.Namespace) -> int:
+    from gradkit.live import launch
+
+    wishes = launch.Wishes(
+        json=options.json, report=options.report, stop=options.stop, quiet=options.quiet, language=i18n.language(),
+        should_train=tuple(options.should_train or ()),
+    )  # fmt: skip
+    return launch.become(options.program, wishes)
 
 
 def _port(text: str) -> int:
@@ -335,6 +373,13 @@ def _lab(options: argparse.Namespace) -> int:
 
 
 def _diagnose(options: argparse.Namespace) -> int:
+    from gradkit.source import training_loops
+
+    alone = options.step and not any((options.model, options.batch, options.loss, options.adapter, options.weights))
+    if alone and not (options.run_it_all and ":" in options.step) and training_loops.is_training(options.step):
+        return _diagnose_training(options)
+    if options.program:
+        raise GradkitError("arguments_for_a_step", step=options.step)
     from gradkit.api.diagnose import diagnose
 
     with program_output_aside():
@@ -351,6 +396,36 @@ def _diagnose(options: argparse.Namespace) -> int:
         except OSError as reason:
             raise GradkitError("cannot_save", path=options.save, reason=reason.strerror) from reason
     return HEALTHY if report.healthy else FINDINGS
+
+
+def _diagnose_training(options: argparse.Namespace) -> int:
+    """A script, or a function that trains: it runs up to its first finding, or its first few sound steps."""
+    from gradkit.live.launch import SOUND_STEPS, Wishes, until_found
+    from gradkit.source import training_loops
+
+    if options.no_replay:
+        raise GradkitError("no_replay_of_a_training", step=options.step)
+    wishes = Wishes(
+        report=str(options.save or ""), language=i18n.language(), should_train=tuple(options.should_train or ()),
+        steps=SOUND_STEPS, breakdown=options.breakdown,
+    )  # fmt: skip
+    found = until_found(options.step, options.program, wishes)
+    told, status = found.pop("told", None), found.pop("status")
+    if found.get("healthy") is None:
+        if told is not None and status == 0:
+            file = options.step.rpartition(":")[0] or options.step
+            raise GradkitError("no_training", file=options.step, names=training_loops.steps_of(file))
+        if told is not None and told["text"]:
+            console.tell(told["text"].rstrip("\n"))
+            return COULD_NOT_RUN
+        return COULD_NOT_RUN if status == COULD_NOT_RUN else _fail(words("error.training_failed", status=status))
+    if options.json:
+        say_json(found)
+    else:
+        say(told["text"], end="")
+    if told["breakdown"]:
+        say("\n" + told["breakdown"], end="")
+    return COULD_NOT_RUN if told["not_written"] else HEALTHY if found["healthy"] else FINDINGS
 
 
 def _guide(options: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from gradkit.core import turns
 from gradkit.live.looks import next_after
 from gradkit.live.suspects import Suspect
+from gradkit.source import faults
 
 _PASSES = ("backward", "grad")
 _MOST_OPTIMIZERS = 10
@@ -89,6 +90,7 @@ class Hearing:
     def _heard(self, original: Callable[..., Any]) -> Callable[..., Any]:
         here = self._here
 
+        @faults.on_behalf
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or not self._hooks or getattr(here, "inside", False):

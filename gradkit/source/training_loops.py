@@ -118,6 +118,31 @@ def is_whole_run(function: object) -> bool:
     return not _is_one(_File(tree), code.co_name)
 
 
+def is_training(spec: str) -> bool:
+    """Whether a name such as ``train.py:main`` stands for a whole training, or ``train.py`` for a script.
+
+    Example:
+        >>> is_training("train.py:step"), is_training("os.path:join")
+        (False, False)
+    """
+    source, _, name = spec.strip().rpartition(":")
+    if not source:
+        return name.endswith(".py") and Path(name).is_file()
+    tree = _tree(source)
+    return tree is not None and bool(training(tree, name))
+
+
+def steps_of(file: str) -> str:
+    """The names in a file that may be one step, or build one, for a sentence; ``"-"`` if there are none.
+
+    Example:
+        >>> steps_of("no_such_file.py")
+        '-'
+    """
+    tree = _tree(file)
+    return ", ".join(proposed(tree)[:8] if tree is not None else ()) or "-"
+
+
 def refuse(spec: str) -> None:
     """Refuse a name such as ``train.py:main``, if it stands for a whole training.
 
@@ -128,8 +153,7 @@ def refuse(spec: str) -> None:
     tree = _tree(source) if source and name else None
     if tree is None or not (line := training(tree, name)):
         return
-    names = ", ".join(proposed(tree)[:8]) or "-"
-    raise GradkitError("whole_training", name=spec.strip(), line=line, source=Path(source).name, names=names)
+    raise GradkitError("whole_training", name=spec.strip(), line=line, source=Path(source).name, names=steps_of(source))
 
 
 def _tree(source: str) -> ast.Module | None:

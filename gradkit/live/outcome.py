@@ -1,0 +1,105 @@
+"""What becomes of a program's first finding: the files that were asked for, and word to a process that waits.
+
+Of several processes of one program the first that has a finding writes it, and none writes over it; nor does one that
+has nothing to say write over one that found all sound.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradkit.core import console, printable, writing
+from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import words
+from gradkit.live.launch import Wishes
+
+if TYPE_CHECKING:
+    from gradkit.live.explain import Explanation
+
+
+class Outcome:
+    """The files that a program's findings go to.
+
+    Attributes:
+        first: the explanation that holds the first finding; None as long as there is none.
+
+    Example:
+        >>> Outcome(Wishes()).nothing(300, "")  # no file was asked for
+    """
+
+    def __init__(self, wishes: Wishes) -> None:
+        self._wishes = wishes
+        self._saved = ""
+        self.first: Explanation | None = None
+
+    def is_of(self, explanation: Explanation) -> bool:
+        """Whether this explanation has been told."""
+        return explanation is self.first
+
+    def keep(self, explanation: Explanation, steps: int) -> None:
+        """Write the first explanation that has a report; one that has none, as long as there is nothing better.
+
+        Args:
+            explanation: with or without findings.
+            steps: how many steps the optimizers took before.
+        """
+        if self.first is not None:
+            return
+        report, path, depth = explanation.report, self._wishes.report, self._wishes.breakdown
+        told = {"text": explanation.text(), "breakdown": ""}
+        if report is not None:
+            self.first = None if report.healthy else explanation
+            told["breakdown"] = report.breakdown(depth) if depth else ""
+            if path:
+                self._try(path, lambda: report.save(path))
+        self._write({**explanation.data(), "steps": steps}, told)
+
+    def nothing(self, steps: int, error: str) -> None:
+        """Nothing was found.
+
+        Args:
+            steps: how many steps the optimizers took.
+            error: what ended the program, ``""`` if it came to its end; nothing is said of its health then, nor of one
+                that took no step.
+        """
+        healthy = True if steps and not error else None
+        said = words("cli.error", message=words("run.healthy", n=steps)) + "\n" if healthy else ""
+        data = {"healthy": healthy, "findings": [], "steps": steps, "error": error}
+        self._write(data, {"text": said, "breakdown": ""})
+
+    def _write(self, data: dict[str, Any], told: dict[str, str]) -> None:
+        path, waits = self._wishes.json, self._wishes.outcome
+        if path and _weight(data) > _weight(_read(path)):
+            self._try(path, lambda: _save(path, data))
+        if waits and _weight(data) > _weight(_read(waits)):
+            _save(waits, {**data, "told": {**told, "not_written": self._saved}})
+
+    def _try(self, path: str, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except GradkitError as error:
+            self._saved = error.text()
+        except OSError as error:
+            self._saved = GradkitError("cannot_save", path=path, reason=error.strerror).text()
+        else:
+            return
+        console.tell(words("cli.error", message=self._saved))
+
+
+def _save(path: str, data: dict[str, Any]) -> None:
+    writing.write(Path(path), printable.as_json(data).encode())
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(Path(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _weight(data: dict[str, Any]) -> int:
+    """How much is said: nothing at all, that a process has ended, that it is sound, a finding."""
+    return 3 if data.get("findings") else 2 if data.get("healthy") else 1 if "error" in data else 0

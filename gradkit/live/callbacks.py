@@ -54,7 +54,7 @@ class _Watching:
     def begin(self, model: nn.Module | None) -> None:
         """Watch a model from here on; what a run before it has left open ends."""
         self.watch.close()
-        self.watch = Watch(model).open()
+        self.watch = Watch(model, tell=self.watch.tell).open()
 
     def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
         return callback, (self.library,)

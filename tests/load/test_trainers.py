@@ -38,9 +38,9 @@ class Net(nn.Module):
         return {"loss": loss, "logits": logits}
 
 
-def trainer(folder: Path, kind: Any = None, rows: Any = None, *, cut: bool = False) -> Any:
+def trainer(folder: Path, kind: Any = None, rows: Any = None, *, cut: bool = False, steps: int = 2) -> Any:
     arguments = transformers.TrainingArguments(
-        output_dir=str(folder / "out"), per_device_train_batch_size=2, max_steps=2, report_to=[], use_cpu=True,
+        output_dir=str(folder / "out"), per_device_train_batch_size=2, max_steps=steps, report_to=[], use_cpu=True,
         save_strategy="no", disable_tqdm=True, gradient_accumulation_steps=2,
     )  # fmt: skip
     return (kind or transformers.Trainer)(

@@ -33,7 +33,7 @@ PROGRAMS = ("cases", "teaching/guides", "teaching/claims", "teaching/books")  # 
 LIBRARIES = {
     "ipywidgets": {"notebook"}, "anywidget": {"notebook"}, "traitlets": {"notebook"},
     "IPython": {"notebook", "teaching"}, "graphviz": {"report", "notebook"}, "pygraphviz": {"report"},
-    "jupytext": {"teaching"}, "nbformat": {"teaching"}, "peft": {"load", "diagnosis"}, "transformers": {"load"},
+    "jupytext": {"teaching"}, "nbformat": {"teaching"}, "peft": {"load", "diagnosis"}, "transformers": {"load", "live"},
     "safetensors": {"load"},
     "executing": {"source"}, "platformdirs": {"core"},
 }  # fmt: skip

@@ -53,6 +53,7 @@ def watch(model: nn.Module | None = None, optimizer: Optimizer | None = None, *,
         The watch, which is open.
 
     Example:
+        >>> import torch
         >>> layer = nn.Linear(2, 1)
         >>> optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
         >>> with watch() as w:

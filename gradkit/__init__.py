@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 __all__ = [
-    "GradkitError", "__version__", "callback", "causes", "claim", "claims", "diagnose", "guide", "judge", "language",
-    "panel", "quiz", "scan", "verify", "watch",
+    "GradkitError", "__version__", "callback", "causes", "claim", "claims", "diagnose", "explain", "guide", "judge",
+    "language", "panel", "quiz", "scan", "verify", "watch",
 ]  # fmt: skip
 _HOMES = {
     "GradkitError": "core.errors", "claim": "teaching.claim", "claims": "teaching.claim", "diagnose": "api.diagnose",
@@ -71,6 +71,48 @@ def causes() -> tuple[str, ...]:
     from gradkit.core.causes import causes
 
     return causes()
+
+
+def explain(error: BaseException | None = None, *, model: Any = None, optimizer: Any = None) -> Report:
+    """Explain what failed just now: the last cell, script or statement that nobody caught.
+
+    The step that failed is run once more from the frames that the error holds, and all is put back.
+
+    Args:
+        error: another exception than the last one, with its traceback.
+        model: the model whose parameters are of interest; None finds it.
+        optimizer: the optimizer in use; None finds it.
+
+    Returns:
+        The report; ``report.origin`` says which lines were run again.
+
+    Raises:
+        GradkitError: nothing failed (``nothing_failed``), autograd has no part in it (``not_of_autograd``), or the step
+            could not be run again and the error says too little (``not_explained``).
+
+    Example:
+        >>> try: explain(ValueError("no such file"))
+        ... except GradkitError as error: print(error.key)
+        not_of_autograd
+    """
+    from gradkit.live.explain import last_report
+
+    return last_report(error, model=model, optimizer=optimizer)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext gradkit``: what gradkit finds stands beneath the traceback of a failed cell; ``%%gradkit`` has a cell
+    watched."""
+    from gradkit.notebook import extension
+
+    extension.load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext gradkit``."""
+    from gradkit.notebook import extension
+
+    extension.unload(shell)
 
 
 def panel(model: Any = None, batch: Any = None, **given: Any) -> Panel:

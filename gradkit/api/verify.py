@@ -13,16 +13,15 @@ from gradkit.api.diagnose import diagnose
 from gradkit.core import printable
 from gradkit.core.causes import failing
 from gradkit.core.errors import letting_go
-from gradkit.core.i18n import columns, words
+from gradkit.core.i18n import columns, speaking, words
 from gradkit.core.records import Parameter
 from gradkit.diagnosis.facts import inventory, optimizers
-from gradkit.load import step as load_step
-from gradkit.load.step import step_of
+from gradkit.load.step import Step, step_of
 from gradkit.report import breakdown
 from gradkit.report.checklist import FAILED, MARKS, NOTED, OPEN, PASSED, Check
 from gradkit.report.report import Report
-from gradkit.state import modules
-from gradkit.state import reachable as state_reachable
+from gradkit.state import registered
+from gradkit.state.reachable import optimizers_of
 
 GROUPS = {
     "forward": ("value", "requires_grad", "grad_fn"),
@@ -109,36 +108,39 @@ class Verification:
             language: ``"en"``, ``"zh"``, or None for the one in use.
             depth: how many steps the table of modules goes down.
         """
-        checks = {check.key: check for check in self.checks}
-        lines = [words("verify.title", language, label=self.report.label)]
-        for group, keys in GROUPS.items():
-            lines += ["", words(f"verify.{group}", language)]
-            lines += [f"  {MARKS[checks[key].state]} {checks[key].text(language)}" for key in keys]
-            lines += [f"    {line}" for line in self._below(group, language, depth)]
-        return printable.fitted(printable.inert("\n".join([*lines, "", self.verdict(language)]) + "\n"))
+        with speaking(language):
+            told = [words("verify.title", label=self.report.label), *self._groups(depth), "", self.verdict()]
+            return printable.fitted(printable.inert("\n".join(told) + "\n"))
 
-    def _below(self, group: str, language: str | None, depth: int) -> Iterator[str]:
+    def _groups(self, depth: int) -> Iterator[str]:
+        checks = {check.key: check for check in self.checks}
+        for group, keys in GROUPS.items():
+            yield from ("", words(f"verify.{group}"))
+            yield from (f"  {MARKS[checks[key].state]} {checks[key].text()}" for key in keys)
+            yield from (f"    {line}" for line in self._below(group, depth))
+
+    def _below(self, group: str, depth: int) -> Iterator[str]:
         if group == "gradients":
             starved = [row.name for row in self.report.parameters if row.should_train and not row.reached]
             if starved:
-                yield words("verify.without", language, names=_listed(starved, language))
+                yield words("verify.without", names=_listed(starved))
         elif group == "parameters":
-            yield from self._modules(language, depth)
+            yield from self._modules(depth)
         elif group == "diagnosis":
-            for section in self.report.sections(language):
-                yield words("report.told", language, name=section.place, text=section.title)
+            for section in self.report.sections():
+                yield words("report.told", name=section.place, text=section.title)
 
-    def _modules(self, language: str | None, depth: int) -> Iterator[str]:
+    def _modules(self, depth: int) -> Iterator[str]:
         counts = self.counts()
         part = 100 * counts["trainable"] / counts["all"] if counts["all"] else 0.0
-        yield words("verify.trainable", language, **{k: f"{n:,}" for k, n in counts.items()}, percent=f"{part:.4f}")
+        yield words("verify.trainable", **{k: f"{n:,}" for k, n in counts.items()}, percent=f"{part:.4f}")
         found = breakdown.shares(self.report.parameters, self.report.picture.modules, depth)
-        told = [(printable.fitted("  " * s.level + breakdown.name(s, language)), s, f"{s.trainable:,}") for s in found]
+        told = [(printable.fitted("  " * s.level + breakdown.name(s)), s, f"{s.trainable:,}") for s in found]
         wide = max((columns(name) for name, *_ in told), default=0)
         long = max((len(number) for *_, number in told), default=0)
         for name, share, number in told:
-            mode = printable.fitted(words(f"breakdown.{share.mode}", language))
-            remark = "" if share.should_train else words("verify.should_be_0", language)
+            mode = printable.fitted(words(f"breakdown.{share.mode}"))
+            remark = "" if share.should_train else words("verify.should_be_0")
             mark = "⚠ " if share.loose else ""
             row = f"{name}{' ' * (wide - columns(name))}  {mode}{' ' * (5 - columns(mode))}  {number:>{long}}"
             yield f"{row}  {mark}{remark}".rstrip()
@@ -170,10 +172,10 @@ class Verification:
         return {"text/plain": self.text(), "text/html": f"<pre>{printable.entities(self.text())}</pre>"}
 
 
-def _listed(names: Sequence[str], language: str | None) -> str:
+def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(map(printable.name, names[:NAMED]))
     more = len(names) - NAMED
-    return words("report.and_more", language, names=shown, n=more) if more > 0 else shown
+    return words("report.and_more", names=shown, n=more) if more > 0 else shown
 
 
 def _further(report: Report, holding: Holding, frozen: frozenset[str]) -> Iterator[Check]:
@@ -281,12 +283,12 @@ def verify(
     return Verification(report, _holding(step, report, optimizer), still)
 
 
-def _holding(step: load_step.Step, report: Report, given: torch.optim.Optimizer | None) -> Holding:
+def _holding(step: Step, report: Report, given: torch.optim.Optimizer | None) -> Holding:
     """What the given optimizer holds; without one, those that the step can reach and that hold any of the model's."""
     wanted = {row.name for row in report.parameters if row.should_train}
-    named = {n: p for n, p in modules.parameters(step.model, twice=True) if n in wanted}
+    named = {n: p for n, p in registered.parameters(step.model, twice=True) if n in wanted}
     ours = {id(parameter) for parameter in named.values()}
-    reachable = state_reachable.optimizers_of(step.run, step.model)
+    reachable = optimizers_of(step.run, step.model)
     found = [given] if given is not None else [one for one in reachable if ours & optimizers.holding([one])]
     covered = optimizers.holding(found)
     missing = tuple(name for name, parameter in named.items() if id(parameter) not in covered)

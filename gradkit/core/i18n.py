@@ -2,6 +2,9 @@
 
 The catalogues are the files ``locales/en/*.toml`` and ``locales/zh/*.toml``, one a subject. A key may have two forms,
 ``key.one`` and ``key.many``, and ``key.none`` where it is needed: the fact ``n`` chooses between them.
+
+A public function that is asked for a language enters :func:`speaking`; whatever it calls says ``words(key)``, and knows
+no language. A process has one more, that of :func:`language`, which is spoken wherever no other was asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ import functools
 import os
 import sys
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from importlib import resources
 
 from gradkit.core import printable, regular_files, settings
@@ -27,6 +31,7 @@ MARKER = ".gradkit-language"
 """A file that says in which language the notebooks of its folder are written."""
 
 _current = ""
+_spoken: ContextVar[str] = ContextVar("spoken", default="")
 
 
 def language(code: str | None = None) -> str:
@@ -46,13 +51,40 @@ def language(code: str | None = None) -> str:
     """
     global _current
     if code is not None:
-        short = _short(code)
-        if short not in LANGUAGES:
-            raise ValueError(words("error.unknown_language", code=code))
-        _current = short
-    elif not _current:
+        _current = _known(code)
+        return _current
+    if spoken := _spoken.get():
+        return spoken
+    if not _current:
         _current = default()
     return _current
+
+
+@contextlib.contextmanager
+def speaking(code: str | None = None) -> Iterator[None]:
+    """Within the block, all words are in one language; None for the one in use. Blocks may be nested.
+
+    It holds for this thread alone, also if :func:`language` is called meanwhile. Whatever runs later (a generator's
+    rest, a callback) speaks as of then; so never enter it around a ``yield``.
+
+    Args:
+        code: as for :func:`language`.
+
+    Raises:
+        ValueError: as for :func:`language`.
+
+    Example:
+        >>> with speaking("zh"): words("report.help")
+        '修法'
+    """
+    if not code:
+        yield
+        return
+    before = _spoken.set(_known(code))
+    try:
+        yield
+    finally:
+        _spoken.reset(before)
 
 
 def default() -> str:
@@ -95,6 +127,13 @@ def choose(code: str) -> str:
     return chosen
 
 
+def _known(code: str) -> str:
+    short = _short(code)
+    if short not in LANGUAGES:
+        raise ValueError(words("error.unknown_language", code=code))
+    return short
+
+
 def _short(code: str) -> str:
     return code.replace("_", "-").replace(".", "-").split("-")[0].lower()
 
@@ -130,18 +169,19 @@ def words(key: str, lang: str | None = None, /, **facts: object) -> str:
 
     Args:
         key: dotted key of the catalogue.
-        lang: language code; None for the one in use.
+        lang: language code, for what speaks two languages side by side; None for the one in use.
         **facts: values for the braces. An ``n`` of 1 picks ``key.one``, any other ``key.many``; 0 picks ``key.none``
             where there is such a sentence. Characters that act on a terminal are shown escaped.
 
     Raises:
         KeyError: no such sentence.
+        ValueError: as for :func:`language`.
 
     Example:
         >>> words("note.dropped", "en", call="item").split(",")[0]
         'what was computed from it was last used here (item)'
     """
-    table = catalogue(lang or language())
+    table = catalogue(_known(lang) if lang else language())
     if key not in table and "n" in facts:
         count = "none" if facts["n"] == 0 else "one" if facts["n"] == 1 else "many"
         key = f"{key}.{count}" if f"{key}.{count}" in table else f"{key}.many"

@@ -66,45 +66,42 @@ def _told(found: Diagnosis, *, everything: bool) -> tuple[str, bool]:
     return text(found, everything=everything), not found.findings
 
 
-def text(found: Diagnosis, language: str | None = None, *, everything: bool = False) -> str:
+def text(found: Diagnosis, *, everything: bool = False) -> str:
     """What a diagnosis rests on: calls, ways with their prices, experiments, and the rule behind each finding.
 
     Args:
         everything: shorten nothing.
     """
-    return _Page(found, language, everything).text()
+    return _Page(found, everything).text()
 
 
 class _Page:
-    def __init__(self, found: Diagnosis, language: str | None, everything: bool) -> None:
-        self._found, self._language, self._everything = found, language, everything
+    def __init__(self, found: Diagnosis, everything: bool) -> None:
+        self._found, self._everything = found, everything
         self._trace = found.evidence.trace
 
     def text(self) -> str:
         """All of it."""
         label, loss = self._found.label or "step", self._found.evidence.first.value or "-"
-        lines = [self._say("head", label=_name(label), loss=_name(loss), runs=self._found.runs)]
+        lines = [words("debug.head", label=_name(label), loss=_name(loss), runs=self._found.runs)]
         for part in ("calls", "ways", "experiments", "findings"):
-            entries = list(getattr(self, f"_{part}")()) or [self._say("none")]
-            lines += ["", self._say(part), *(f"  {entry}" for entry in entries)]
-        lines += [words(f"untried.{one.what}", self._language, error=_name(one.error)) for one in self._found.untried]
+            entries = list(getattr(self, f"_{part}")()) or [words("debug.none")]
+            lines += ["", words(f"debug.{part}"), *(f"  {entry}" for entry in entries)]
+        lines += [words(f"untried.{one.what}", error=_name(one.error)) for one in self._found.untried]
         return printable.inert("\n".join(lines)) + "\n"
-
-    def _say(self, key: str, **facts: object) -> str:
-        return words(f"debug.{key}", self._language, **facts)
 
     def _shortened(self, entries: Sequence[str]) -> list[str]:
         """The first and the last of many entries."""
         if self._everything or len(entries) <= MOST:
             return list(entries)
-        left_out = self._say("left_out", n=len(entries) - MOST)
+        left_out = words("debug.left_out", n=len(entries) - MOST)
         return [*entries[: MOST // 2], left_out, *entries[-(MOST // 2) :]]
 
     def _names(self, names: Iterable[str]) -> str:
         told = [_name(name) for name in names]
         if self._everything or len(told) <= MOST_NAMES:
             return ", ".join(told)
-        return self._say("more", names=", ".join(told[:MOST_NAMES]), count=len(told) - MOST_NAMES)
+        return words("debug.more", names=", ".join(told[:MOST_NAMES]), count=len(told) - MOST_NAMES)
 
     # -- parts --------------------------------------------------------------------------------------------------
 
@@ -115,7 +112,7 @@ class _Page:
         module = _name(self._trace.modules[call.module]) if call.module >= 0 else ""
         told = "  ".join(filter(None, (_step(call), module, _place(locations.innermost(call.chain)))))
         regions = (self._trace.regions[index] for index in call.regions)
-        return "\n      ".join([told, *(self._say("off", kind=_kind(one), place=_entered(one)) for one in regions)])
+        return "\n      ".join([told, *(words("debug.off", kind=_kind(one), place=_entered(one)) for one in regions)])
 
     def _ways(self) -> list[str]:
         starved, unconnected = self._found.evidence.starved, self._found.evidence.verdict.unconnected
@@ -123,11 +120,11 @@ class _Page:
         for way in cuts.cheapest(self._trace, [name for name in starved if name not in unconnected]):
             same.setdefault((way.cost, way.tolls), []).append(way.parameter)
         told = [
-            "\n    ".join([self._say("way", names=self._names(names), cost=f"{cost:.2f}"), *self._tolls(tolls)])
+            "\n    ".join([words("debug.way", names=self._names(names), cost=f"{cost:.2f}"), *self._tolls(tolls)])
             for (cost, tolls), names in same.items()
         ]
         if unconnected:
-            told.append(self._say("unconnected", names=self._names(unconnected)))
+            told.append(words("debug.unconnected", names=self._names(unconnected)))
         return self._shortened(told)
 
     def _tolls(self, tolls: Sequence[cuts.Toll]) -> list[str]:
@@ -135,38 +132,38 @@ class _Page:
         if self._everything or len(tolls) <= MOST:
             return [self._toll(toll) for toll in tolls]
         paid = [toll for toll in tolls if toll.price or toll.cuts]
-        return [*self._shortened([self._toll(one) for one in paid]), self._say("free", n=len(tolls) - len(paid))]
+        return [*self._shortened([self._toll(one) for one in paid]), words("debug.free", n=len(tolls) - len(paid))]
 
     def _toll(self, toll: cuts.Toll) -> str:
         call = self._trace.calls[toll.call]
         told = f"{_step(call)}  {_place(locations.innermost(call.chain))}"
         reasons = [_cut(self._trace, kind, index) for kind, index in toll.cuts]
-        reasons += [self._say(f"detour.{one}") for one in toll.detours]
+        reasons += [words(f"debug.detour.{one}") for one in toll.detours]
         return f"{told}  {toll.price:.2f}: {', '.join(reasons)}" if toll.price or reasons else told
 
     def _experiments(self) -> list[str]:
         shown, told = self._found.evidence.shown, []
         for one in plan.EXPERIMENTS:
-            said = self._say(f"experiment.{one.name}")
+            said = words(f"debug.experiment.{one.name}")
             if one.name not in shown.made:
-                told.append(self._say("not_made", experiment=said))
+                told.append(words("debug.not_made", experiment=said))
                 continue
-            told.append(self._say("made", experiment=said, n=shown.runs(one.name), answer=self._answer(one.name)))
+            told.append(words("debug.made", experiment=said, n=shown.runs(one.name), answer=self._answer(one.name)))
         return told
 
     def _answer(self, name: str) -> str:
         shown = self._found.evidence.shown
         if name == "rerun" and shown.rerun.error:
-            return self._say("showed.raised", error=_name(shown.rerun.error))
+            return words("debug.showed.raised", error=_name(shown.rerun.error))
         names = _showed(shown, self._trace)[name]
-        return self._say(f"showed.{name}", names=self._names(names)) if names else self._say("showed.nothing")
+        return words(f"debug.showed.{name}", names=self._names(names)) if names else words("debug.showed.nothing")
 
     def _findings(self) -> list[str]:
         return [self._finding(one) for one in self._found.findings]
 
     def _finding(self, one: Finding) -> str:
-        proof = words(f"report.{one.proof}", self._language)
-        return self._say("found", cause=one.cause, place=_place(one.location), proof=proof, rule=one.rule)
+        proof = words(f"report.{one.proof}")
+        return words("debug.found", cause=one.cause, place=_place(one.location), proof=proof, rule=one.rule)
 
 
 def _showed(shown: plan.Shown, trace: Trace) -> dict[str, list[str]]:

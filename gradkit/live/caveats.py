@@ -16,7 +16,7 @@ from gradkit.core import introspection
 from gradkit.core.records import Note
 from gradkit.live import guard
 from gradkit.live.candidates import Candidate
-from gradkit.state import modules as state_modules
+from gradkit.state import registered
 
 _DROPS = nn.modules.dropout._DropoutNd  # noqa: SLF001  what all kinds of dropout are
 _FEW = 64
@@ -35,7 +35,7 @@ def of(candidate: Candidate, model: nn.Module | None, *, after_step: bool = Fals
     carried = [name for name in carried_by(candidate) if not (unit.redraws and name in unit.targets)]
     if carried:
         found.append(Note("carried", None, {"names": ", ".join(carried)}))
-    if model is not None and any(map(_drops, state_modules.each(model))):
+    if model is not None and any(map(_drops, registered.each(model))):
         found.append(Note("dropout", None, {}))
     if after_step or _stepped_within(candidate):
         found.append(Note("weights", None, {}))

@@ -17,7 +17,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradkit.core import attempts, i18n
+from gradkit.core import attempts
+from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import speaking, words
 from gradkit.core.records import Note, Origin, Picture
 from gradkit.diagnosis import read_off
 from gradkit.live import caveats, stack, whose
@@ -55,9 +57,10 @@ class Tried:
 
     def text(self, language: str | None = None) -> str:
         """In one line: where, and why not."""
-        reason = i18n.words(f"{REASONS}.{self.reason}", language, **self.facts)
-        place = f"{layout.shown_path(self.file, language)}:{self.first}-{self.last}" if self.file else "-"
-        return i18n.words("origin.told.tried", language, place=place, reason=reason)
+        with speaking(language):
+            reason = words(f"{REASONS}.{self.reason}", **self.facts)
+            place = f"{layout.shown_path(self.file)}:{self.first}-{self.last}" if self.file else "-"
+            return words("origin.told.tried", place=place, reason=reason)
 
 
 @dataclass(frozen=True)
@@ -80,29 +83,29 @@ class Explanation:
     def headline(self, language: str | None = None) -> str:
         """Place and cause, and what to change: at most three lines."""
         report = self.report
-        if report is None or not report.findings:
-            said = report.verdict(language) if report is not None else self._nothing(language)
-            return i18n.words("origin.told.headline_none", language, sentence=said)
-        finding, section = report.findings[0], report.sections(language)[0]
-        place = layout.shown_place(finding.location, language).rsplit(":", 1)[0] if finding.location else ""
-        proof = i18n.words(f"report.{finding.proof}", language)
-        key = "origin.told.headline" if place else "origin.told.headline_no_line"
-        first = i18n.words(key, language, place=place, title=section.title, cause=finding.cause, proof=proof)
-        return "\n".join([first, i18n.words("origin.told.help", language, text=section.help)])
+        with speaking(language):
+            if report is None or not report.findings:
+                said = report.verdict() if report is not None else self._nothing()
+                return words("origin.told.headline_none", sentence=said)
+            finding, section = report.findings[0], report.sections()[0]
+            place = layout.shown_place(finding.location).rsplit(":", 1)[0] if finding.location else ""
+            key = "origin.told.headline" if place else "origin.told.headline_no_line"
+            proof = words(f"report.{finding.proof}")
+            first = words(key, place=place, title=section.title, cause=finding.cause, proof=proof)
+            return "\n".join([first, words("origin.told.help", text=section.help)])
 
     def text(self, language: str | None = None) -> str:
         """The report; without one, what was tried, and what to do instead."""
-        if self.report is not None:
-            return self.report.text(language)
-        if self.fault:
-            return self._nothing(language) + "\n"
-        lines = [self._nothing(language), *(one.text(language) for one in self.tried)]
-        return "\n".join([*lines, i18n.words("origin.told.wrap", language)]) + "\n"
+        with speaking(language):
+            if self.report is not None:
+                return self.report.text()
+            if self.fault:
+                return self._nothing() + "\n"
+            lines = [self._nothing(), *(one.text() for one in self.tried)]
+            return "\n".join([*lines, words("origin.told.wrap")]) + "\n"
 
-    def _nothing(self, language: str | None) -> str:
-        if self.fault:
-            return i18n.words("origin.told.fault", language, error=self.fault)
-        return i18n.words("origin.told.none", language)
+    def _nothing(self) -> str:
+        return words("origin.told.fault", error=self.fault) if self.fault else words("origin.told.none")
 
     def data(self) -> dict[str, Any]:
         """As plain data for scripts: what ``Report.data`` has, and the units that were tried."""
@@ -116,6 +119,25 @@ def last_error() -> BaseException | None:
     if error is not None and error.__traceback__ is None:
         error = error.with_traceback(getattr(sys, "last_traceback", None))
     return error
+
+
+def last_report(
+    error: BaseException | None = None, *, model: nn.Module | None = None, optimizer: Optimizer | None = None
+) -> Report:
+    """As ``of_error``, of the last error if none is given: see :func:`gradkit.explain`.
+
+    Raises:
+        GradkitError: there is none, autograd has no part in it, or it cannot be explained.
+    """
+    error = error if error is not None else last_error()
+    if error is None:
+        raise GradkitError("nothing_failed")
+    found = of_error(error, model=model, optimizer=optimizer)
+    if found is None:
+        raise GradkitError("not_of_autograd", error=attempts.words(error))
+    if found.report is None:
+        raise GradkitError("not_explained", reason=found.text().strip())
+    return found.report
 
 
 def of_error(
@@ -247,8 +269,8 @@ def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> 
         trial = Trial(candidate, step, fault)
         report = trial.report()
     differs = caveats.of(candidate, trial.whole, after_step=after_step)
-    if trial.not_proven:
-        differs = (*differs, Note("not_proven", None, {"reason": trial.not_proven}))
+    if trial.not_proven is not None:
+        differs = (*differs, Note("not_proven", None, {**trial.not_proven.facts, "reason": trial.not_proven.reason}))
     unit = candidate.unit
     origin = Origin(
         candidate.point.code.co_filename, candidate.function, unit.kind, unit.loop_line, unit.first, unit.last,

@@ -9,7 +9,6 @@ Source: https://docs.python.org/3/library/audit_events.html
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import signal
@@ -93,23 +92,33 @@ class Guard:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.refused: list[NotAgain] = []
-        self._pid, self._rings = os.getpid(), False
-        self._stack = contextlib.ExitStack()
+        self._pid, self._rings, self._mark = os.getpid(), False, -1
 
     def __enter__(self) -> Guard:
         turns.take(self)
-        self._stack.callback(turns.give, self)
-        self._stack.enter_context(patches.undone())
-        _install()
-        thread = threading.get_ident()
-        patches.later(functools.partial(_restore, thread, _again.get(thread)))
-        _again[thread] = self
-        _hear_the_unheard()
-        self._rings = _limit(self)
+        self._mark = patches.depth()
+        try:
+            _install()
+            thread = threading.get_ident()
+            patches.later(functools.partial(_restore, thread, _again.get(thread)))
+            _again[thread] = self
+            _hear_the_unheard()
+            self._rings = _limit(self)
+        except BaseException:
+            self._close()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stack.close()
+        try:
+            patches.insist(self._close)
+        except NotAgain:  # the alarm rang in this very moment
+            patches.insist(self._close)
+
+    def _close(self) -> None:
+        """Put back what was replaced; may be called more than once."""
+        patches.undo(self._mark)
+        turns.give(self)
 
     def refuse(self, reason: str, what: object) -> NoReturn:
         """Raise, and remember it.

@@ -127,7 +127,7 @@ def _body(unit: Unit, names: _Names, alone: bool) -> list[ast.stmt]:
 
 def _counted_back(unit: Unit, names: _Names) -> list[ast.stmt]:
     """Statements that give counters the value that they had when the failing pass began."""
-    found = []
+    found = list[ast.stmt]()
     for name, by in unit.counted:
         if type(names.local.get(_mangled(name, unit.owner))) is int:
             back = ast.AugAssign(ast.Name(name, ast.Store()), ast.Sub(), ast.Constant(by))

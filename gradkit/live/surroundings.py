@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from gradkit.core import introspection
 from gradkit.diagnosis.facts import inventory
 from gradkit.live.looks import held_by
-from gradkit.state import modules as state_modules
+from gradkit.state import registered
 
 LEFT_OUT, STRAY, ADAPTER = "left_out", "stray", "adapter"
 _MOST = 64
@@ -57,10 +57,10 @@ def models_of(frame: FrameType | None, held: Collection[int]) -> list[nn.Module]
     while frame is not None:
         for value in list(locals_of(frame).values()):
             for module in _modules_in(value):
-                if id(module) not in found and any(id(one) in held for _, one in state_modules.parameters(module)):
+                if id(module) not in found and any(id(one) in held for _, one in registered.parameters(module)):
                     found[id(module)] = module
         frame = frame.f_back
-    parts = {id(part) for one in found.values() for part in state_modules.each(one) if part is not one}
+    parts = {id(part) for one in found.values() for part in registered.each(one) if part is not one}
     return [one for number, one in found.items() if number not in parts]
 
 
@@ -68,7 +68,7 @@ def ids_of(names: Collection[str], frame: FrameType | None, wanted: Collection[i
     """Which tensors the names of a report may mean, of those that are wanted: a name may begin with a variable's."""
     found: dict[str, set[int]] = {}
     for model in models_of(frame, wanted):
-        ends = {name: id(one) for name, one in state_modules.parameters(model, twice=True)}
+        ends = {name: id(one) for name, one in registered.parameters(model, twice=True)}
         for name in names:
             for end in (name, name.partition(".")[2]):
                 if end in ends:
@@ -115,19 +115,19 @@ def _entries(value: Any) -> list[Any]:
 
 def _in_the_midst(model: nn.Module, held: Collection[int]) -> Iterator[torch.Tensor]:
     """Parameters that may train and that an optimizer does not hold, although it holds all else of their module."""
-    for module in state_modules.each(model):
+    for module in registered.each(model):
         own = [one for one in module._parameters.values() if one is not None and one.requires_grad]
         out = [one for one in own if id(one) not in held]
         if out:
-            others = {id(one) for _, one in state_modules.parameters(module) if one.requires_grad} - set(map(id, out))
+            others = {id(one) for _, one in registered.parameters(module) if one.requires_grad} - set(map(id, out))
             if others and others <= set(held):
                 yield from out
 
 
 def _strays(model: nn.Module) -> Iterator[torch.Tensor]:
     """Parameters that may train, in plain lists, tuples and dictionaries of a model's modules."""
-    known = {id(one) for _, one in state_modules.parameters(model)}
-    for module in state_modules.each(model):
+    known = {id(one) for _, one in registered.parameters(model)}
+    for module in registered.each(model):
         for name, value in list(vars(module).items()):
             if not name.startswith("_") and introspection.is_a(value, (list, tuple, dict)):
                 for one in _leaves(_entries(value)):
@@ -138,7 +138,7 @@ def _strays(model: nn.Module) -> Iterator[torch.Tensor]:
 def _leaves(values: Iterable[Any], depth: int = 2) -> Iterator[torch.Tensor]:
     for one in values:
         if introspection.is_a(one, nn.Module):
-            yield from (parameter for _, parameter in state_modules.parameters(one))
+            yield from (parameter for _, parameter in registered.parameters(one))
         elif introspection.is_a(one, nn.Parameter):
             yield one
         elif depth and introspection.is_a(one, (list, tuple, dict)):
@@ -158,6 +158,6 @@ def _has_frozen_adapter(model: nn.Module) -> bool:
     """Whether an adapter of peft's is in use and cannot learn, or only in part."""
     if "peft" not in sys.modules:
         return False
-    parameters = dict(state_modules.parameters(model))
+    parameters = dict(registered.parameters(model))
     adapters = [one for one in inventory.adapters(model) if one.active]
     return any(not parameters[name].requires_grad for one in adapters for name in one.parameters if name in parameters)

@@ -31,7 +31,7 @@ from gradkit.load.call import StepCall
 from gradkit.load.step import Step
 from gradkit.report.report import Report
 from gradkit.source import faults, locations, units
-from gradkit.state import modules as state_modules
+from gradkit.state import registered
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
 from gradkit.tracing.interventions import StopAtBackward
@@ -45,6 +45,7 @@ _OF_STEPS = frozenset({
     autograd_errors.SCALER,
 })  # fmt: skip
 _WITHOUT_HISTORY = (autograd_errors.NO_HISTORY, autograd_errors.MANY_ELEMENTS)
+UNEXPLAINED = "unexplained"
 _NO_LOSS = ("nothing_returned", "no_tensor")
 
 
@@ -106,7 +107,7 @@ class Trial:
 
     Attributes:
         reproduced: whether the same came of it as in the program; known after ``report``.
-        not_proven: why no further run was made, ``""`` if they were.
+        not_proven: why no further run was made; None if they were.
         whole: the model that was diagnosed.
     """
 
@@ -114,7 +115,7 @@ class Trial:
     step: Callable[[], object]
     fault: Fault
     reproduced: bool = False
-    not_proven: str = ""
+    not_proven: NotTheStep | None = None
     whole: nn.Module | None = None
     _parts: Mapping[str, nn.Module] = field(default_factory=dict)
     _is_step: bool = False
@@ -144,16 +145,22 @@ class Trial:
 
     def _tried(self, way: _Way) -> Report:
         """One diagnosis; where its further runs are refused, one that rests on the first run alone."""
-        self._is_step, self.not_proven = False, ""
+        self._is_step, self.not_proven = False, None
         try:
             return self._diagnosed(way, replay=True)
         except NotTheStep as refused:
-            if not self._is_step:
+            if not self._is_step or refused.reason == UNEXPLAINED:
                 raise
-            self.not_proven = refused.reason
+            self.not_proven = refused
         return self._diagnosed(way, replay=False)
 
     def _diagnosed(self, way: _Way, *, replay: bool) -> Report:
+        try:
+            return self._guarded(way, replay)
+        except NotAgain as refused:  # the alarm rang as the run had ended
+            raise _not_again(refused) from None
+
+    def _guarded(self, way: _Way, replay: bool) -> Report:
         stop = StopAtBackward(way.count, skip=way.skip) if way.count else None
         model, options = self._options(stop, replay)
         label = self.candidate.function
@@ -166,7 +173,7 @@ class Trial:
             options = replace(options, look=partial(self._look, guarded, way, stop))
             report = _refusing(guarded, lambda: pipeline.run(step, options, report_of)[0])
         if self.fault.mishap is not None and not report.findings:
-            raise NotTheStep("unexplained")
+            raise NotTheStep(UNEXPLAINED)
         return report if self.reproduced else _unproven(report)
 
     def _options(self, stop: StopAtBackward | None, replay: bool) -> tuple[nn.Module, Options]:
@@ -180,7 +187,7 @@ class Trial:
         model = self.whole = whose.model_of(parts, leaves)
         held = whose.names_held(model, optimizer)
         missing = {id(one) for one in fault.missing}
-        left = [n for n, one in state_modules.parameters(model) if id(one) in missing and n not in held]
+        left = [n for n, one in registered.parameters(model) if id(one) in missing and n not in held]
         names = (*held, *left)
         options = Options(
             optimizer=optimizer if fault.mishap is None and (left or not held) else None,
@@ -249,7 +256,7 @@ class Trial:
         model, ids = self.whole, {id(one) for one in self.fault.missing}
         if model is None:
             return []
-        known = dict(state_modules.parameters(model))
+        known = dict(registered.parameters(model))
         return [name for name in whose.names_held(model, self.fault.optimizer) if id(known[name]) in ids]
 
 
@@ -343,7 +350,7 @@ def _should_train(given: Sequence[str] | None, model: nn.Module, held: tuple[str
         return (held or None) if together else None
     if not together:
         return tuple(given)
-    names = [name for name, _ in state_modules.parameters(model)]
+    names = [name for name, _ in registered.parameters(model)]
     bare = {name: name.partition(".")[2] for name in names}
     found = [n for n in names if any(fnmatch.fnmatchcase(one, glob) for one in (n, bare[n]) for glob in given)]
     return tuple(found) or tuple(given)

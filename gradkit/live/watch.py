@@ -85,11 +85,20 @@ class Watch:
 
     Args:
         model, optimizer, tell: as for :func:`watch`.
+        silent: whether faults that raise nothing are looked for, too.
+        notes: whether an error gets a note.
     """
 
     def __init__(
-        self, model: nn.Module | None = None, optimizer: Optimizer | None = None, *, tell: Tell | None = None
+        self,
+        model: nn.Module | None = None,
+        optimizer: Optimizer | None = None,
+        *,
+        tell: Tell | None = None,
+        silent: bool = True,
+        notes: bool = True,
     ) -> None:
+        self._silent, self.notes = silent, notes
         self._model = weakref.ref(model) if model is not None else None
         self._optimizer = optimizer
         self.tell = tell
@@ -172,6 +181,8 @@ class Watch:
 
     def takes(self, optimizer: Optimizer | None) -> bool:
         """Whether an optimizer is one that this watch looks at: the one that was named may wrap it."""
+        if not self._silent:
+            return False
         mine: Any = self._optimizer
         while mine is not None and mine is not optimizer:
             inner = introspection.ask(mine, "optimizer")
@@ -258,11 +269,8 @@ def _note(error: Exception, explanation: Explanation) -> None:
     if explanation.report is None:
         return
     error.gradkit_report = explanation.report  # type: ignore[attr-defined]
-    text = explanation.headline()
-    if hasattr(error, "add_note"):
-        error.add_note(text)
-    else:  # Python 3.10 prints none; others read them
-        error.__notes__ = [*getattr(error, "__notes__", []), text]  # type: ignore[attr-defined]
+    if any(one.notes for one in _open):  # Python 3.10 prints none; others read them
+        error.__notes__ = [*getattr(error, "__notes__", []), explanation.headline()]  # type: ignore[attr-defined]
     for one in _open:
         one.keep(explanation, attempts.words(error))
 

@@ -20,8 +20,7 @@ from gradkit.core.trace import Trace
 from gradkit.live.candidates import Candidate
 from gradkit.live.stack import Point
 from gradkit.source import frames, locations, units
-from gradkit.state import modules as state_modules
-from gradkit.state import reachable
+from gradkit.state import reachable, registered
 
 _MOST = 400  # variables of a frame that are looked at
 _STEPS = ("step", "optimizer_step")
@@ -78,7 +77,7 @@ def modules_within_sight(step: Callable[[], object], candidate: Candidate) -> di
         if introspection.is_a(value, nn.Module):
             names.setdefault(id(value), name)
             near.setdefault(id(value), value)
-    used = [one for one in reachable.modules_of(step) if state_modules.parameters(one)]
+    used = [one for one in reachable.modules_of(step) if registered.parameters(one)]
     found = used or _outermost(near.values())
     return {_unlike(names.get(id(one), type(one).__name__), at): one for at, one in enumerate(found)}
 
@@ -93,8 +92,8 @@ def _unlike(name: str, at: int) -> str:
 
 
 def _outermost(found: Iterable[nn.Module]) -> list[nn.Module]:
-    known = [one for one in found if state_modules.parameters(one)]
-    inner = {id(child) for one in known for child in state_modules.each(one) if child is not one}
+    known = [one for one in found if registered.parameters(one)]
+    inner = {id(child) for one in known for child in registered.each(one) if child is not one}
     return [one for one in known if id(one) not in inner]
 
 
@@ -141,7 +140,7 @@ def leaves_beside(
         local = candidate.point.frame.f_locals
         found = {name: one for name, one in local.items() if _trains(one)}
         return {} if parts else dict(list(found.items())[:_MOST])
-    held = {id(p) for one in parts.values() for _, p in state_modules.parameters(one, twice=True)}
+    held = {id(p) for one in parts.values() for _, p in registered.parameters(one, twice=True)}
     names = {id(value): name for name, value in reversed(list(_variables(candidate)))}
     loose = [one for one in _held(optimizer) if id(one) not in held and _trains(one)]
     return {names.get(id(one), f"leaf{at}"): one for at, one in enumerate(loose)}
@@ -158,7 +157,7 @@ def _held(optimizer: Optimizer) -> list[torch.Tensor]:
 def names_held(model: nn.Module, optimizer: Optimizer | None) -> tuple[str, ...]:
     """The names of a model's parameters that an optimizer holds."""
     ids = {id(one) for one in _held(optimizer)} if optimizer is not None else set[int]()
-    return tuple(name for name, one in state_modules.parameters(model) if id(one) in ids)
+    return tuple(name for name, one in registered.parameters(model) if id(one) in ids)
 
 
 def with_those_of(
@@ -175,7 +174,7 @@ def with_those_of(
 
 
 def _holds(module: nn.Module, ids: set[int]) -> bool:
-    return any(id(one) in ids for _, one in state_modules.parameters(module))
+    return any(id(one) in ids for _, one in registered.parameters(module))
 
 
 # -- which optimizer ------------------------------------------------------------------------------------------------

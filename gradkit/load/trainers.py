@@ -15,7 +15,7 @@ from torch import nn
 
 from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
-from gradkit.load.batches import shown
+from gradkit.core.introspection import one_line
 from gradkit.load.signatures import accepts
 from gradkit.source.faults import on_behalf
 from gradkit.state import process
@@ -110,6 +110,6 @@ def model_of(trainer: Any) -> nn.Module:
         GradkitError: it has none yet.
     """
     if not introspection.is_a(trainer.model, nn.Module):
-        raise GradkitError("not_a_module", name="trainer.model", got=shown(trainer.model))
+        raise GradkitError("not_a_module", name="trainer.model", got=one_line(trainer.model))
     model: nn.Module = trainer.model
     return model

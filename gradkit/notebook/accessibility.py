@@ -8,12 +8,12 @@ from typing import Any
 import anywidget
 import traitlets
 
-from gradkit.core.i18n import words
+from gradkit.notebook.parts import Spoken
 
 _STATIC = Path(__file__).parent / "static"
 
 
-class Accessibility(anywidget.AnyWidget):
+class Accessibility(Spoken, anywidget.AnyWidget):
     """An invisible part of the panel that looks after the element around it.
 
     Args:
@@ -43,10 +43,8 @@ class Accessibility(anywidget.AnyWidget):
         self._moves += 1
         self.goal = [name, self._moves]
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        self.language = language
-        self.label = words(self._region, language)
+    def _write(self) -> None:
+        self.label = self.spoken(self._region)
 
 
 def style() -> str:

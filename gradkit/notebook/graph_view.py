@@ -14,8 +14,7 @@ from graphviz import Digraph
 from gradkit.core import i18n
 from gradkit.core.errors import GradkitError
 from gradkit.core.records import Picture
-from gradkit.report.picture import cards, fold, nearby, render, torchviz_boxes, torchviz_view, words
-from gradkit.report.picture import dot as picture_dot
+from gradkit.report.picture import cards, dot, fold, nearby, render, torchviz_boxes, torchviz_view, words
 from gradkit.report.picture.chart import Chart
 from gradkit.report.picture.torchviz_kept import Kept
 
@@ -153,10 +152,11 @@ class PictureView(GraphView):
             return
         drawn: dict[str, Any] = {"svg": "", "node_info": {}, "arrows": [], "dot": "", "limit": "", "message": ""}
         if self.picture is not None:
-            try:
-                drawn |= self._drawn(self.picture)
-            except GradkitError as error:
-                drawn["message"] = error.text(self.language)
+            with i18n.speaking(self.language):
+                try:
+                    drawn |= self._drawn(self.picture)
+                except GradkitError as error:
+                    drawn["message"] = error.text()
         with self.hold_sync(), self.hold_trait_notifications():
             self.png = b""
             for name, value in drawn.items():
@@ -166,18 +166,18 @@ class PictureView(GraphView):
         source, shown = self._source(picture), self.shown()
         return {
             "svg": render.svg(source),
-            "node_info": cards.cards(picture, self.view, self.language, shown=shown),
+            "node_info": cards.cards(picture, self.view, shown=shown),
             "arrows": [[arrow.tail, arrow.head, arrow.status] for arrow in shown.arrows],
             "dot": source.source,
-            "limit": words.picture_limits(picture, shown, self.language),
+            "limit": words.picture_limits(picture, shown),
             "name": f"gradkit-{words.caption_name(picture)}-{self.view}",
         }
 
     def _source(self, picture: Picture) -> Digraph:
         if self.view != "torchviz":
-            return picture_dot.dot(picture, self.view, self.language, shown=self.shown())
+            return dot.dot(picture, self.view, shown=self.shown())
         starved = [node.label for node in picture.nodes if node.status == "starved"]
-        return torchviz_view.dot(self._autograd, starved, self.language, picture)
+        return torchviz_view.dot(self._autograd, starved, picture)
 
     def shown(self) -> Chart:
         """The boxes and arrows that are drawn. The graph begins with the nodes around the cuts."""

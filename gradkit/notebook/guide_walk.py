@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import ipywidgets
 
 from gradkit.core.errors import GradkitError
-from gradkit.core.i18n import words
 from gradkit.core.printable import entities as escape
 from gradkit.core.records import Finding
 from gradkit.notebook.markup import markdown, phrase
@@ -18,7 +17,7 @@ from gradkit.notebook.parts import Button, Column, Label, Problem, Row, show, sh
 from gradkit.report import fix, html
 from gradkit.report.checklist import MARKS
 from gradkit.report.fix import Change, Edit
-from gradkit.report.layout import CodeLine, Section
+from gradkit.report.layout import CodeLine
 from gradkit.report.report import Report
 from gradkit.teaching.guide import STEPS, guide
 
@@ -61,10 +60,6 @@ class Stop:
         """The change to the user's own lines; ``()`` where a person has to decide, or where it is cured already."""
         return () if self.cured else fix.derive_change(self.finding)
 
-    def section(self, language: str) -> Section:
-        """The finding laid out."""
-        return self.report.sections(language)[self.index]
-
 
 def carry_on(known: dict[Key, Stop], report: Report, *, same: bool) -> dict[Key, Stop]:
     """The stops after another report: its findings in order; behind them, if it is the same program, what was cured.
@@ -105,11 +100,10 @@ class FileChange(Column):
     """
 
     def __init__(self, again: Callable[[], None]) -> None:
-        self._language = "en"
         self._stop: Stop | None = None
         self.reloads = True
         self.body, self.note, self.problem = ipywidgets.HTML(), Label(look="gkp-note", tag="p"), Problem()
-        self.write = Button("panel.change_file.write", self._write, look="gkp-accent gkp-write", file="")
+        self.write = Button("panel.change_file.write", self._edit, look="gkp-accent gkp-write", file="")
         self.undo = Button("panel.change_file.undo", self._undo, look="gkp-undo")
         self.again = Button("panel.guide.again", again, look="gkp-primary gkp-change-again")
         buttons = Row(self.write, self.undo, self.again, look="gkp-buttons")
@@ -122,11 +116,9 @@ class FileChange(Column):
         self.problem.tell(None)
         self._arrange()
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        self._language = language
+    def _write(self) -> None:
+        super()._write()
         self._arrange()
-        super().speak(language)
 
     def _arrange(self) -> None:
         stop = self._stop
@@ -135,14 +127,13 @@ class FileChange(Column):
         show(self, bool(changes) or written)
         if stop is None or not (changes or written):
             return
-        title = escape(words("panel.change_file.title", self._language, place=stop.place))
+        title = self.spoken_html("panel.change_file.title", place=stop.place)
         shown = stop.edit.changes if stop.edit is not None else changes
         lines = html.code(CodeLine(c.number, c.text, sign=c.sign) for c in shown)
         self.body.value = f'<div class="gk gkp-own"><p class="gkp-own-title">{title}</p>{lines}</div>'
         spot = stop.finding.location
         file = spot.file if spot is not None else ""
-        self.write.facts = {"file": os.path.basename(file)}
-        self.write.speak(self._language)
+        self.write.tell("panel.change_file.write", file=os.path.basename(file))
         show(self.write, not written and fix.edit_possible(file, changes))
         show(self.undo, written)
         show(self.again, written and self.reloads)
@@ -153,7 +144,7 @@ class FileChange(Column):
         else:
             self.note.tell("" if fix.edit_possible(file, changes) else "panel.change_file.by_hand")
 
-    def _write(self) -> None:
+    def _edit(self) -> None:
         stop = self._stop
         if stop is None or stop.edit is not None or stop.finding.location is None:
             return
@@ -201,7 +192,6 @@ class GuideWalk(Column):
     """
 
     def __init__(self, again: Callable[[], None]) -> None:
-        self._language = "en"
         self._report: Report | None = None
         self._stops: dict[Key, Stop] = {}
         self.stop: Stop | None = None
@@ -262,28 +252,26 @@ class GuideWalk(Column):
         if self.stop is not None:
             self.stop.at = min(max(number, 0), LAST)
             self.stop.seen.add(self.stop.at)
-        self._write()
+        self._write_step()
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        super().speak(language)
-        self._language = language
+    def _write(self) -> None:
+        super()._write()
         self.choose(self.stop)
 
     def _chooser(self, stop: Stop) -> ipywidgets.Button:
         mark = "✓ " if stop.cured else f"{stop.index + 1}. "
         button = ipywidgets.Button(description=f"{mark}{stop.finding.cause} · {stop.place}".removesuffix(" · "))
-        button.tooltip = words("panel.guide.cured", self._language) if stop.cured else ""
+        button.tooltip = self.spoken("panel.guide.cured") if stop.cured else ""
         button.on_click(lambda _: self.choose(stop))
         for look in ("gkp-cause", *(["gkp-on"] if stop is self.stop else []), *(["gkp-cured"] if stop.cured else [])):
             button.add_class(look)
         return button
 
-    def _write(self) -> None:
+    def _write_step(self) -> None:
         stop = self.stop
         if stop is None:
             return
-        text = guide(self.cause, self._language)
+        text = guide(self.cause, self.language)
         step = text.steps[stop.at]
         head = f"<h3>{phrase(text.title)}</h3><p>{phrase(text.summary)}</p>"
         self.title.value = f'<div class="gkp-guide-title">{head}</div>'
@@ -292,7 +280,7 @@ class GuideWalk(Column):
         show(self.mine, bool(self.mine.value))
         self.change.show(stop if stop.at == FIX else None)
         beside = shown(self.change) or (stop.at == SEE and shown(self.mine))
-        example = f'<p class="gkp-example">{self._say("example")}</p>' if beside else ""
+        example = f'<p class="gkp-example">{self.spoken_html("panel.guide.example")}</p>' if beside else ""
         self.page.value = f'{example}<div class="gkp-prose">{markdown(step.markdown)}</div>'
         for number, button in enumerate(self.steps):
             (button.add_class if number == stop.at else button.remove_class)("gkp-now")
@@ -303,23 +291,21 @@ class GuideWalk(Column):
         show(self.again, stop.at == LAST)
 
     def _own_line(self, stop: Stop) -> str:
-        section = stop.section(self._language)
+        section = stop.report.sections(self.language)[stop.index]
         if stop.cured or not section.code:
             return ""
         lines = f'<p class="gk-place">{escape(section.place)}</p>{html.code(section.code)}'
-        return f'<div class="gk gkp-own"><p class="gkp-own-title">{self._say("your_line")}</p>{lines}</div>'
+        title = self.spoken_html("panel.guide.your_line")
+        return f'<div class="gk gkp-own"><p class="gkp-own-title">{title}</p>{lines}</div>'
 
     def _checklist(self, stop: Stop) -> str:
         """What the newest run showed, point by point; and first whether this finding is gone."""
         assert self._report is not None
         rows = "".join(
             f'<li class="gkp-check gkp-check-{one.state}"><span aria-hidden="true">{MARKS[one.state]}</span> '
-            f'<span class="gkp-unseen">{escape(words(f"check.state.{one.state}", self._language))}</span>'
-            f"{escape(one.text(self._language))}</li>"
+            f'<span class="gkp-unseen">{self.spoken_html(f"check.state.{one.state}")}</span>'
+            f"{escape(one.text(self.language))}</li>"
             for one in self._report.checklist()
         )
-        title = self._say("cured" if stop.cured else "last_run")
+        title = self.spoken_html("panel.guide.cured" if stop.cured else "panel.guide.last_run")
         return f'<div class="gk gkp-own"><p class="gkp-own-title">{title}</p><ul class="gkp-checks">{rows}</ul></div>'
-
-    def _say(self, key: str) -> str:
-        return escape(words(f"panel.guide.{key}", self._language))

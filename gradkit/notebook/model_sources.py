@@ -8,7 +8,6 @@ from typing import Any
 
 import ipywidgets
 
-from gradkit.core.i18n import words
 from gradkit.notebook import request
 from gradkit.notebook.parts import Button, Choice, Column, Entry, Label, Pick, Row, show
 from gradkit.notebook.request import BUILTIN, FILE, OBJECTS, WEIGHTS
@@ -193,7 +192,6 @@ class WeightsSource(Source):
         self.adapter.propose(request.suggested_adapters(Path.cwd()))
         self.weights.propose(request.suggested_data_files(Path.cwd()))
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        super().speak(language)
-        self.trainable.description = words("panel.field.is_trainable", language)
+    def _write(self) -> None:
+        super()._write()
+        self.trainable.description = self.spoken("panel.field.is_trainable")

@@ -10,7 +10,6 @@ from typing import Any
 import ipywidgets
 
 from gradkit.core import i18n
-from gradkit.core.i18n import words
 from gradkit.core.printable import entities as escape
 from gradkit.notebook import panel_run, turns
 from gradkit.notebook.accessibility import Accessibility, style
@@ -19,7 +18,7 @@ from gradkit.notebook.graph_view import PictureView
 from gradkit.notebook.job import Cancelled, Job
 from gradkit.notebook.panel_run import LoadedCard, Progress
 from gradkit.notebook.parts import Button, Choice, Column, Label, Problem, Row, show, shown
-from gradkit.notebook.request import OBJECTS, Loaded, Request, place_of
+from gradkit.notebook.request import OBJECTS, Loaded, Request, form_part_of
 from gradkit.notebook.results import HEIGHT, Results
 from gradkit.report import html
 from gradkit.report.report import Report
@@ -140,12 +139,10 @@ class Panel(Column):
     def speak(self, language: str) -> None:
         """Show every word, tooltip and label in ``language``; nothing is run again and nothing is lost."""
         with self._lock:
-            self.language = i18n.language(language)
+            super().speak(i18n.language(language))
             self.languages.value = self.language
             if self.job is not None:
                 self.job.language = self.language
-            super().speak(self.language)
-            self._ask_for_more(self.report is not None)
             if self.report is not None:
                 self.manners.said = self.report.verdict(self.language)
 
@@ -153,6 +150,14 @@ class Panel(Column):
         """A person has chosen this language: it is remembered."""
         if language != self.language:
             self.speak(i18n.choose(language))
+
+    def show_report(self, report: Report) -> None:
+        """Show what was found elsewhere, of a program that the form does not name; nothing is run."""
+        with self._lock:
+            view = PictureView(report.picture, language=self.language, autograd=report.autograd, height=HEIGHT)
+            self.loaded, self._diagnosed = None, self.form.request()
+            self._take_up(report, view, reloads=False)
+            show(self.diagnose, False)
 
     # -- one run, in a thread of its own ------------------------------------------------------------------------
 
@@ -225,11 +230,12 @@ class Panel(Column):
         self._go("propose")
 
     def _show(self, found: tuple[Report, PictureView]) -> None:
-        report, view = found
         assert self.loaded is not None
-        same = self._diagnosed == self.loaded.request
-        self.results.show(report, view, same=same, reloads=self.loaded.request.kind != OBJECTS)
-        self._diagnosed = self.loaded.request
+        same, self._diagnosed = self._diagnosed == self.loaded.request, self.loaded.request
+        self._take_up(*found, same=same, reloads=self.loaded.request.kind != OBJECTS)
+
+    def _take_up(self, report: Report, view: PictureView, **how: bool) -> None:
+        self.results.show(report, view, **how)
         self._fold()
         self._ask_for_more(True)
         self.manners.said = report.verdict(self.language)
@@ -242,7 +248,7 @@ class Panel(Column):
             self._go("diagnose")
             return
         self._unfold()
-        self.form.problems.get(place_of(error), self.problem).tell(error)
+        self.form.problems.get(form_part_of(error), self.problem).tell(error)
         self._go("problem")
 
     # -- what is to be seen -------------------------------------------------------------------------------------
@@ -263,7 +269,7 @@ class Panel(Column):
 
     def _unfold(self) -> None:
         """Bring the form back, as it was filled in."""
-        for part in (self.form, self.actions):
+        for part in (self.form, self.actions, self.diagnose):
             show(part, True)
         show(self.summary, False)
         self.form.look_again()
@@ -278,8 +284,7 @@ class Panel(Column):
         show(self.results, self.report is not None and self.form.request() == self._diagnosed)
 
     def _ask_for_more(self, again: bool) -> None:
-        self.diagnose.key = "panel.diagnose_again" if again else "panel.diagnose"
-        self.diagnose.speak(self.language)
+        self.diagnose.tell("panel.diagnose_again" if again else "panel.diagnose")
 
     def _go(self, name: str) -> None:
         self.manners.go(f"gkp-{name}")
@@ -292,7 +297,7 @@ class Panel(Column):
         """The live widget; a page that cannot run it shows the last report, or says how to get one."""
         bundle = super()._repr_mimebundle_(**kwargs)
         data, *metadata = bundle if isinstance(bundle, tuple) else (bundle,)
-        still = words("panel.still", self.language)
+        still = self.spoken("panel.still")
         page = f'<p lang="{"zh-CN" if self.language == "zh" else "en"}">{escape(still)}</p>'
         if self.report is not None:
             still, page = self.report.text(self.language), self.report.html(self.language)

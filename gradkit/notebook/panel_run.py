@@ -11,7 +11,6 @@ import ipywidgets
 
 from gradkit.api.diagnose import diagnose
 from gradkit.core.errors import GradkitError
-from gradkit.core.i18n import words
 from gradkit.core.printable import entities as escape
 from gradkit.notebook.job import Cancelled, Job
 from gradkit.notebook.parts import Column, show
@@ -29,7 +28,7 @@ class LoadedCard(Column):
     """
 
     def __init__(self, *, short: bool = False) -> None:
-        self._language, self._short = "en", short
+        self._short = short
         self.text = ipywidgets.HTML()
         super().__init__(self.text)
         self.tell(None)
@@ -38,11 +37,9 @@ class LoadedCard(Column):
         """Show something else, or nothing."""
         self._loaded = loaded
         show(self, loaded is not None)
-        self.speak(self._language)
+        self._write()
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        self._language = language
+    def _write(self) -> None:
         if self._loaded is not None:
             batch = "" if self._short else self._batch(self._loaded)
             look = "gkp-short" if self._short else "gkp-loaded"
@@ -53,9 +50,9 @@ class LoadedCard(Column):
         sizes = [(one.numel(), one.requires_grad) for one in model.parameters()]
         whole, trained = sum(size for size, _ in sizes), sum(size for size, trains in sizes if trains)
         share = f"{100 * trained / whole:.2f}" if whole else "0"
-        numbers = self._say("loaded.numbers", all=f"{whole:,}", trainable=f"{trained:,}", percent=share)
+        numbers = self.spoken_html("panel.loaded.numbers", all=f"{whole:,}", trainable=f"{trained:,}", percent=share)
         if loaded.request.builtin:
-            label = words(f"builtin.{loaded.request.builtin}.title", self._language)
+            label = self.spoken(f"builtin.{loaded.request.builtin}.title")
         kind = type(model).__name__
         named = "" if kind == label else f" <code>{escape(kind)}</code>"
         warn = ' class="gkp-warn"' if not trained else ""
@@ -63,20 +60,17 @@ class LoadedCard(Column):
 
     def _batch(self, loaded: Loaded) -> str:
         if loaded.batch is None:
-            return f'<p class="gkp-quiet">{self._say("loaded.own_batch")}</p>'
+            return f'<p class="gkp-quiet">{self.spoken_html("panel.loaded.own_batch")}</p>'
         rows = "".join(
             f"<tr><td>{escape(row.name or '–')}</td><td>{escape(str(list(row.shape)) if row.device else '–')}</td>"
             f"<td>{escape(row.dtype)}</td><td>{escape(row.device or '–')}</td></tr>"
             for row in loaded.batch[:MOST]
         )
         left = len(loaded.batch) - MOST
-        more = f'<p class="gkp-quiet">{self._say("loaded.more", n=left)}</p>' if left > 0 else ""
+        more = f'<p class="gkp-quiet">{self.spoken_html("panel.loaded.more", n=left)}</p>' if left > 0 else ""
         names = ("name", "shape", "dtype", "device")
-        head = "".join(f'<th scope="col">{self._say(f"loaded.{name}")}</th>' for name in names)
+        head = "".join(f'<th scope="col">{self.spoken_html(f"panel.loaded.{name}")}</th>' for name in names)
         return f'<table class="gkp-rows gkp-entries"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}'
-
-    def _say(self, key: str, **facts: object) -> str:
-        return escape(words(f"panel.{key}", self._language, **facts))
 
 
 STAGES = ("load", "trace", "reach", "cuts", "replay", "causes", "draw")
@@ -95,7 +89,7 @@ class Progress(Column):
     """
 
     def __init__(self) -> None:
-        self._language, self._stage, self._seconds, self._key = "en", "", 0.0, "elapsed"
+        self._stage, self._seconds, self._key = "", 0.0, "elapsed"
         self.line, self.clock = ipywidgets.HTML(), ipywidgets.HTML()
         super().__init__(self.line, self.clock, look="gkp-progress")
         self.stop()
@@ -116,9 +110,7 @@ class Progress(Column):
         self._write_line()
         show(self, False)
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        self._language = language
+    def _write(self) -> None:
         self._write_line()
         self._write_clock()
 
@@ -126,14 +118,14 @@ class Progress(Column):
         now = STAGES.index(self._stage) if self._stage in STAGES else -1
         looks = ["gkp-past" if at < now else "gkp-current" if at == now else "" for at in range(len(STAGES))]
         items = "".join(
-            f'<li class="{look}">{escape(words(f"panel.stage.{stage}", self._language))}</li>'
+            f'<li class="{look}">{self.spoken_html(f"panel.stage.{stage}")}</li>'
             for stage, look in zip(STAGES, looks, strict=True)
         )
         self.line.value = f'<ol class="gkp-stages">{items}</ol>'
 
     def _write_clock(self) -> None:
-        text = words(f"panel.{self._key}", self._language, seconds=f"{self._seconds:.1f}")
-        self.clock.value = f'<p class="gkp-quiet">{escape(text)}</p>'
+        text = self.spoken_html(f"panel.{self._key}", seconds=f"{self._seconds:.1f}")
+        self.clock.value = f'<p class="gkp-quiet">{text}</p>'
 
 
 def load_asked(request: Request, known: Loaded | None, job: Job) -> Loaded:

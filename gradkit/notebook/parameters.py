@@ -13,7 +13,7 @@ from typing import Any
 import ipywidgets
 
 from gradkit.core import printable
-from gradkit.core.i18n import words
+from gradkit.core.i18n import speaking
 from gradkit.core.printable import entities as escape
 from gradkit.core.records import Parameter
 from gradkit.notebook.parts import Button, Choice, Column, Row, Sheet, show
@@ -34,7 +34,6 @@ class ByModule(Column):
     """
 
     def __init__(self, list_rows: Callable[[str], None]) -> None:
-        self._language = "en"
         self._list_rows = list_rows
         self._shares: tuple[Share, ...] = ()
         self.opened: set[str] = set()
@@ -44,11 +43,6 @@ class ByModule(Column):
     def show(self, report: Report) -> None:
         """Show another report. Modules that were opened stay open."""
         self._shares = breakdown.shares(report.parameters, report.picture.modules, _ALL_THE_WAY)
-        self._write()
-
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        self._language = language
         self._write()
 
     @property
@@ -75,40 +69,40 @@ class ByModule(Column):
         seen = self.seen
         columns = ("module", *breakdown.COUNTS, "mode", "remark")
         look = dict.fromkeys(breakdown.COUNTS, ' class="gkp-number"')
-        head = "".join(f'<th scope="col"{look.get(name, "")}>{self._say(name)}</th>' for name in columns)
+        heads = {name: self.spoken_html(f"breakdown.{name}") for name in columns}
+        head = "".join(f'<th scope="col"{look.get(name, "")}>{said}</th>' for name, said in heads.items())
         body = "".join(self._row(share) for share in seen[:MOST])
         if len(seen) > MOST:
-            more = escape(words("panel.by_module.more", self._language, n=f"{len(seen) - MOST:,}"))
+            more = self.spoken_html("panel.by_module.more", n=f"{len(seen) - MOST:,}")
             body += f'<tr><td colspan="{len(columns)}" class="gkp-none">{more}</td></tr>'
-        label = escape(words("panel.by_module.label", self._language))
+        label = self.spoken_html("panel.by_module.label")
         table = f'<table class="gkp-rows gkp-modules"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         self.body.html = f'<div class="gkp-scroll" tabindex="0" role="group" aria-label="{label}">{table}</div>'
 
     def _row(self, share: Share) -> str:
         counts = "".join(f'<td class="gkp-number">{getattr(share, name):,}</td>' for name in breakdown.COUNTS)
         look = next((name for name in ("starved", "partly", "loose", "good") if name in share.remarks), "none")
-        remark = escape(breakdown.remarks(share, self._language))
+        with speaking(self.language):
+            remark, mode = escape(breakdown.remarks(share)), self.spoken_html(f"breakdown.{share.mode}")
         return (
             f'<tr><th scope="row" class="gkp-name" style="padding-left: {share.level * 18}px">{self._name(share)}</th>'
-            f'{counts}<td>{self._say(share.mode)}</td><td class="gkp-remark gkp-is-{look}">{remark}</td></tr>'
+            f'{counts}<td>{mode}</td><td class="gkp-remark gkp-is-{look}">{remark}</td></tr>'
         )
 
     def _name(self, share: Share) -> str:
-        name, path = escape(breakdown.name(share, self._language)), escape(share.path, quote=True)
+        with speaking(self.language):
+            name, path = escape(breakdown.name(share)), escape(share.path, quote=True)
         kind = f' <span class="gkp-quiet">{escape(share.kind)}</span>' if share.kind else ""
         if not share.level or not share.deeper:
             return f"<span>{name}{kind}</span>"
         is_open = share.path in self.opened
-        rows = escape(words("panel.by_module.list", self._language, name=share.path), quote=True)
+        rows = escape(self.spoken("panel.by_module.list", name=share.path), quote=True)
         return (
             f'<button type="button" class="gkp-fold" data-press="open:{path}" aria-expanded="{str(is_open).lower()}">'
             f'<span aria-hidden="true">{"▾" if is_open else "▸"}</span> {name}</button>{kind} '
             f'<button type="button" class="gkp-list-rows" data-press="list:{path}" title="{rows}" aria-label="{rows}">'
             f"☰</button>"
         )
-
-    def _say(self, name: str) -> str:
-        return escape(words(f"breakdown.{name}", self._language))
 
 
 STATES = ("starved", "unused", "reached", "frozen")
@@ -209,7 +203,6 @@ class Table(Column):
     """
 
     def __init__(self) -> None:
-        self._language = "en"
         self._rows: tuple[Parameter, ...] = ()
         self.found: list[Parameter] = []
         self.sorted_by, self.down = "gradient", False
@@ -247,25 +240,23 @@ class Table(Column):
         self._offer_modules(module)
         self.module.value = module
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        super().speak(language)
-        self._language = language
-        self.search.placeholder = words("panel.table.search", language)
+    def _write(self) -> None:
+        super()._write()
+        self.search.placeholder = self.spoken("panel.table.search")
         for name, control in self._filters.items():
-            control.description = words(f"panel.table.only.{name}", language)
-        states = [words(f"panel.table.state.{name or 'any'}", language) for name in _STATES]
+            control.description = self.spoken(f"panel.table.only.{name}")
+        states = [self.spoken(f"panel.table.state.{name or 'any'}") for name in _STATES]
         self._relabel(self.state, list(zip(states, _STATES, strict=True)))
-        answers = [words(f"panel.table.{name or 'state.any'}", language) for name in _ANSWERS]
+        answers = [self.spoken(f"panel.table.{name or 'state.any'}") for name in _ANSWERS]
         self._relabel(self.trainable, list(zip(answers, _ANSWERS, strict=True)))
         self._offer_modules(self.module.value or "")
-        self._write()
+        self._write_rows()
 
     def _offer_modules(self, chosen: str) -> None:
         found = module_names(self._rows)
         there = any(row.name.startswith(f"{chosen}.") for row in self._rows)
         extra = [chosen] if chosen and there and chosen not in found else []
-        any_module = words("panel.table.state.any", self._language)
+        any_module = self.spoken("panel.table.state.any")
         self._relabel(self.module, [(any_module, ""), *((name, name) for name in [*found, *extra])])
 
     def _relabel(self, control: ipywidgets.Dropdown, options: list[tuple[str, Any]]) -> None:
@@ -294,54 +285,51 @@ class Table(Column):
         found = [row for row in self._rows if passes_filter(row, text, state, trainable, module)]
         self.found = ordered(found, self.sorted_by, down=self.down)
         self._page = 0
-        self._write()
+        self._write_rows()
 
     def _turn(self, pages: int) -> None:
         self._page += pages
-        self._write()
+        self._write_rows()
 
-    def _write(self) -> None:
+    def _write_rows(self) -> None:
         start = self._page * PAGE
         rows = self.found[start : start + PAGE]
         self.back.disabled, self.next.disabled = start == 0, start + PAGE >= len(self.found)
         facts = {"first": start + 1 if rows else 0, "last": start + len(rows), "found": f"{len(self.found):,}"}
-        count = words("panel.table.count", self._language, **facts, all=f"{len(self._rows):,}")
-        self.count.value = f'<div class="gkp-count" role="status">{escape(count)}</div>'
+        count = self.spoken_html("panel.table.count", **facts, all=f"{len(self._rows):,}")
+        self.count.value = f'<div class="gkp-count" role="status">{count}</div>'
         head = "".join(self._head(column) for column in COLUMNS)
         body = "".join(self._row(row) for row in rows) or (
-            f'<tr><td colspan="{len(COLUMNS)}" class="gkp-none">{self._say("none")}</td></tr>'
+            f'<tr><td colspan="{len(COLUMNS)}" class="gkp-none">{self.spoken_html("panel.table.none")}</td></tr>'
         )
         table = f'<table class="gkp-rows"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-        self.body.html = (
-            f'<div class="gkp-scroll" tabindex="0" role="group" aria-label="{self._say("rows")}">{table}</div>'
-        )
+        label = self.spoken_html("panel.table.rows")
+        self.body.html = f'<div class="gkp-scroll" tabindex="0" role="group" aria-label="{label}">{table}</div>'
 
     def _head(self, column: str) -> str:
         way = ("descending" if self.down else "ascending") if column == self.sorted_by else "none"
         mark = {"ascending": "▲", "descending": "▼", "none": "↕"}[way]
+        hint, said = self.spoken_html("panel.table.sort"), self.spoken_html(f"panel.table.{column}")
         return (
             f'<th scope="col" aria-sort="{way}"><button type="button" class="gkp-sort" data-press="sort:{column}" '
-            f'title="{self._say("sort")}">{self._say(column)}<span class="gkp-way" aria-hidden="true">{mark}</span>'
+            f'title="{hint}">{said}<span class="gkp-way" aria-hidden="true">{mark}</span>'
             f"</button></th>"
         )
 
     def _row(self, row: Parameter) -> str:
-        found = training_state(row)
+        found, say = training_state(row), self.spoken_html
         norm = "" if row.grad_norm is None else f"{row.grad_norm:.3g}"
         name = escape(printable.name(row.name)).replace(".", ".<wbr>")  # where a long one may break
-        same = f'<div class="gkp-quiet">{self._say("same", name=row.same_as)}</div>' if row.same_as else ""
+        same = f'<div class="gkp-quiet">{say("panel.table.same", name=row.same_as)}</div>' if row.same_as else ""
         cells = (
             ("gkp-name", f'<span title="{escape(row.module)}, {escape(row.dtype)}">{name}</span>{same}'),
-            ("gkp-shape", escape(" × ".join(str(size) for size in row.shape)) or self._say("scalar")),
-            ("", self._say("yes" if row.requires_grad else "frozen")),
-            ("", self._say("train" if row.training else "eval")),
-            (f"gkp-state gkp-is-{found}", self._say(f"state.{found}")),
+            ("gkp-shape", escape(" × ".join(str(size) for size in row.shape)) or say("panel.table.scalar")),
+            ("", say("panel.table.yes" if row.requires_grad else "panel.table.frozen")),
+            ("", say("panel.table.train" if row.training else "panel.table.eval")),
+            (f"gkp-state gkp-is-{found}", say(f"panel.table.state.{found}")),
             ("gkp-norm", norm or "–"),
         )
         return "<tr>" + "".join(f'<td class="{look}">{text}</td>' for look, text in cells) + "</tr>"
-
-    def _say(self, key: str, **facts: object) -> str:
-        return escape(words(f"panel.table.{key}", self._language, **facts))
 
 
 def _choice(name: str) -> ipywidgets.Dropdown:

@@ -6,7 +6,7 @@ import functools
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import anywidget
 import ipywidgets
@@ -17,12 +17,30 @@ from gradkit.core.i18n import words
 from gradkit.core.printable import entities as escape
 
 
-@runtime_checkable
-class Spoken(Protocol):
-    """Whatever shows words."""
+class Spoken:
+    """Whatever shows words. What a click writes is written long after, so that it keeps its language itself.
+
+    Attributes:
+        language: ``"en"`` or ``"zh"``.
+    """
+
+    language = "en"
 
     def speak(self, language: str) -> None:
-        """Show every word in ``language`` (``"en"`` or ``"zh"``); nothing else changes."""
+        """Show every word in ``language``; nothing else changes."""
+        self.language = language
+        self._write()
+
+    def spoken(self, key: str, **facts: object) -> str:
+        """The sentence under ``key``, in its language."""
+        return words(key, self.language, **facts)
+
+    def spoken_html(self, key: str, **facts: object) -> str:
+        """The same, to stand in HTML."""
+        return escape(self.spoken(key, **facts))
+
+    def _write(self) -> None:
+        """Write every word anew."""
 
 
 def show(widget: Any, visible: bool) -> None:
@@ -35,16 +53,15 @@ def shown(widget: Any) -> bool:
     return bool(widget.layout.display != "none")
 
 
-class _Box:
+class _Box(Spoken):
     """Boxes speak by letting what is in them speak."""
 
     children: tuple[Any, ...]
 
-    def speak(self, language: str) -> None:
-        """See :class:`Spoken`."""
+    def _write(self) -> None:
         for child in self.children:
             if isinstance(child, Spoken):
-                child.speak(language)
+                child.speak(self.language)
 
 
 class Column(_Box, ipywidgets.VBox):  # type: ignore[misc]
@@ -65,7 +82,7 @@ class Row(_Box, ipywidgets.HBox):  # type: ignore[misc]
             self.add_class(name)
 
 
-class Label(ipywidgets.HTML):  # type: ignore[misc]
+class Label(Spoken, ipywidgets.HTML):  # type: ignore[misc]
     """One sentence of the catalogue; not there at all while it has none.
 
     Args:
@@ -82,24 +99,22 @@ class Label(ipywidgets.HTML):  # type: ignore[misc]
 
     def __init__(self, key: str = "", *, look: str = "", tag: str = "div", **facts: object) -> None:
         super().__init__()
-        self._language, self._look, self._tag = "en", look, tag
+        self._look, self._tag = look, tag
         self.tell(key, **facts)
 
     def tell(self, key: str, **facts: object) -> None:
         """Say something else from now on."""
         self._said = key, facts
-        self.speak(self._language)
+        self._write()
 
-    def speak(self, language: str) -> None:
-        """See :class:`Spoken`."""
-        self._language = language
+    def _write(self) -> None:
         key, facts = self._said
-        text = escape(words(key, language, **facts)) if key else ""
+        text = self.spoken_html(key, **facts) if key else ""
         self.value = f'<{self._tag} class="{self._look}">{text}</{self._tag}>' if key else ""
         show(self, bool(key))
 
 
-class Button(ipywidgets.Button):  # type: ignore[misc]
+class Button(Spoken, ipywidgets.Button):  # type: ignore[misc]
     """A button. ``act`` is called without arguments."""
 
     def __init__(self, key: str, act: Callable[[], None], *, look: str = "", **facts: object) -> None:
@@ -109,12 +124,16 @@ class Button(ipywidgets.Button):  # type: ignore[misc]
         for name in look.split():
             self.add_class(name)
 
-    def speak(self, language: str) -> None:
-        """See :class:`Spoken`."""
-        self.description = words(self.key, language, **self.facts)
+    def tell(self, key: str, **facts: object) -> None:
+        """Say something else from now on."""
+        self.key, self.facts = key, facts
+        self._write()
+
+    def _write(self) -> None:
+        self.description = self.spoken(self.key, **self.facts)
 
 
-class Choice(ipywidgets.HBox):  # type: ignore[misc]
+class Choice(Spoken, ipywidgets.HBox):  # type: ignore[misc]
     """One of several, side by side.
 
     Args:
@@ -134,10 +153,9 @@ class Choice(ipywidgets.HBox):  # type: ignore[misc]
         for name in ("gkp-seg", *look.split()):
             self.add_class(name)
 
-    def speak(self, language: str) -> None:
-        """See :class:`Spoken`."""
+    def _write(self) -> None:
         for button in self.buttons.values():
-            button.speak(language)
+            button.speak(self.language)
 
     def _choose(self, value: str) -> None:
         self.value = value
@@ -174,10 +192,9 @@ class Entry(Column):
         """Offer these while typing."""
         self.control.options = tuple(options)
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        super().speak(language)
-        self.control.description = words(f"panel.field.{self.name}", language)
+    def _write(self) -> None:
+        super()._write()
+        self.control.description = self.spoken(f"panel.field.{self.name}")
 
 
 class Pick(Column):
@@ -191,7 +208,7 @@ class Pick(Column):
 
     def __init__(self, name: str, none: str, chosen: str = "") -> None:
         self.name, self.none = name, none
-        self._language, self._offered = "en", [("", "")]
+        self._offered = [("", "")]
         options = [("", ""), (chosen, chosen)] if chosen else [("", "")]
         self.control = ipywidgets.Dropdown(options=options, value=chosen)
         self.control.style.description_width = LABEL_WIDTH
@@ -214,21 +231,19 @@ class Pick(Column):
         kept = self.text if self.text in found else found[0] if eager and found else ""
         self._set(kept)
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        super().speak(language)
-        self._language = language
-        self.control.description = words(f"panel.field.{self.name}", language)
+    def _write(self) -> None:
+        super()._write()
+        self.control.description = self.spoken(f"panel.field.{self.name}")
         self._set(self.text)
 
     def _set(self, chosen: str) -> None:
-        options = [(words(self.none, self._language), ""), *self._offered]
+        options = [(self.spoken(self.none), ""), *self._offered]
         if options != list(self.control.options):
             self.control.options = options
         self.control.value = chosen if any(chosen == name for _, name in options) else ""
 
 
-class Problem(ipywidgets.HTML):  # type: ignore[misc]
+class Problem(Spoken, ipywidgets.HTML):  # type: ignore[misc]
     """Shows an error, in the language of the moment; not there at all while there is none.
 
     Example:
@@ -240,30 +255,27 @@ class Problem(ipywidgets.HTML):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self._language = "en"
         self.tell(None)
 
     def tell(self, error: BaseException | None) -> None:
         """Show ``error``, or nothing."""
         self.error = error
-        self.speak(self._language)
+        self._write()
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        self._language = language
+    def _write(self) -> None:
         show(self, self.error is not None)
         self.value = f'<div class="gkp-problem" role="alert">{self._text()}</div>' if self.error is not None else ""
 
     def _text(self) -> str:
         if isinstance(self.error, GradkitError):
-            return _laid_out(self.error.text(self._language).strip())
+            return _laid_out(self.error.text(self.language).strip())
         assert self.error is not None
         last = "".join(traceback.format_exception_only(type(self.error), self.error)).strip()
         trace = "".join(traceback.format_exception(type(self.error), self.error, self.error.__traceback__))
         return (
-            f"<p>{escape(words('panel.unexpected', self._language))}</p>"
+            f"<p>{self.spoken_html('panel.unexpected')}</p>"
             f'<pre class="gkp-code" tabindex="0">{escape(last)}</pre>'
-            f"<details><summary>{escape(words('panel.traceback', self._language))}</summary>"
+            f"<details><summary>{self.spoken_html('panel.traceback')}</summary>"
             f'<pre class="gkp-code" tabindex="0">{escape(trace)}</pre></details>'
         )
 

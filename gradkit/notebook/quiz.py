@@ -18,19 +18,19 @@ import traitlets
 
 from gradkit.core import i18n, settings
 from gradkit.core.errors import GradkitError
-from gradkit.core.i18n import words
+from gradkit.core.i18n import speaking, words
 from gradkit.core.printable import entities as escape
 from gradkit.notebook import turns
 from gradkit.notebook.accessibility import Accessibility, style
 from gradkit.notebook.markup import code, markdown, phrase
-from gradkit.notebook.parts import Button, Choice, Column, Label, Row, Sheet, show
+from gradkit.notebook.parts import Button, Choice, Column, Label, Row, Sheet, Spoken, show
 from gradkit.teaching import claim as teaching_claim
 from gradkit.teaching import experiment
 from gradkit.teaching.claim import Claim
 from gradkit.teaching.experiment import Observation, Trial
 
 
-class CodeBox(anywidget.AnyWidget):
+class CodeBox(Spoken, anywidget.AnyWidget):
     """A box of code.
 
     Args:
@@ -56,9 +56,8 @@ class CodeBox(anywidget.AnyWidget):
         self._key, self._run = key, run
         self.on_msg(self._heard)
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        self.label = words(self._key, language)
+    def _write(self) -> None:
+        self.label = self.spoken(self._key)
 
     def _heard(self, _widget: Any, content: Any, _buffers: Any) -> None:
         if isinstance(content, dict) and content.get("run"):
@@ -72,29 +71,28 @@ COLUMNS = ("looked_at", "believed", "seen", "mark")
 MARKS = {"open": "", "right": "✓", "wrong": "✗"}
 
 
-def board(ids: Sequence[str], states: Mapping[str, str], number: int, language: str) -> str:
+def board(ids: Sequence[str], states: Mapping[str, str], number: int) -> str:
     """A button for each belief, by topic.
 
     Args:
         ids: of all beliefs, in the order of the quiz.
         states: ``"right"`` or ``"wrong"`` for each that was answered.
         number: which one is open, counted from 0.
-        language: ``"en"`` or ``"zh"``.
     """
     topics: dict[str, list[str]] = {topic: [] for topic in teaching_claim.TOPICS}
     for n, name in enumerate(ids):
         state = states.get(name, "open")
-        topics[teaching_claim.claim(name, "en").topic].append(_dot(name, n, state, language, now=n == number))
+        topics[teaching_claim.claim(name, "en").topic].append(_dot(name, n, state, now=n == number))
     groups = "".join(
-        f'<div class="gkq-group"><span class="gkq-topic">{_say(f"claims.topic.{topic}", language)}</span>'
+        f'<div class="gkq-group"><span class="gkq-topic">{escape(words(f"claims.topic.{topic}"))}</span>'
         f"{''.join(dots)}</div>"
         for topic, dots in topics.items()
     )
-    return f'<nav class="gkq-board" aria-label="{_say("quiz.board", language)}">{groups}</nav>'
+    return f'<nav class="gkq-board" aria-label="{escape(words("quiz.board"))}">{groups}</nav>'
 
 
-def _dot(name: str, number: int, state: str, language: str, *, now: bool) -> str:
-    label = _say(f"quiz.dot.{state}", language, number=number + 1)
+def _dot(name: str, number: int, state: str, *, now: bool) -> str:
+    label = escape(words(f"quiz.dot.{state}", number=number + 1))
     current = ' aria-current="true"' if now else ""
     return (
         f'<button type="button" class="gkq-dot gkq-{state}" data-press="{name}" aria-label="{label}" title="{label}"'
@@ -102,59 +100,55 @@ def _dot(name: str, number: int, state: str, language: str, *, now: bool) -> str
     )
 
 
-def observations_table(seen: Trial, language: str) -> str:
+def observations_table(seen: Trial) -> str:
     """What a run has shown: what was looked at, what was believed, what is seen; and the verdict."""
-    heads = "".join(f'<th scope="col">{_say(f"quiz.column.{name}", language)}</th>' for name in COLUMNS)
-    body = "".join(_row(row, seen.labels.get(row.key, f"`{row.key}`"), language) for row in seen.rows)
+    heads = "".join(f'<th scope="col">{escape(words(f"quiz.column.{name}"))}</th>' for name in COLUMNS)
+    body = "".join(_row(row, seen.labels.get(row.key, f"`{row.key}`")) for row in seen.rows)
     return (
         f'<div class="gkp-scroll" tabindex="0"><table class="gkq-table"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>{markdown(seen.summary(language))}"
+        f"<tbody>{body}</tbody></table></div>{markdown(seen.summary())}"
     )
 
 
-def _row(row: Observation, name: str, language: str) -> str:
+def _row(row: Observation, name: str) -> str:
     believed = f"<code>{escape(row.believed)}</code>" if row.believed is not None else ""
     kind = "context" if row.believed is None else "as_believed" if row.as_believed else "otherwise"
     return (
         f'<tr class="gkq-{kind}"><th scope="row">{phrase(name)}</th><td>{believed}</td>'
-        f"<td><code>{escape(row.seen)}</code></td><td>{_say(f'quiz.mark.{kind}', language)}</td></tr>"
+        f"<td><code>{escape(row.seen)}</code></td><td>{escape(words(f'quiz.mark.{kind}'))}</td></tr>"
     )
 
 
 def explained(claim: Claim) -> str:
     """Why it is so, what to do instead, and where it was heard."""
     said = [
-        f"<h4>{_say(f'claims.part.{part}', claim.language)}</h4>{markdown(getattr(claim, part))}"
+        f"<h4>{escape(words(f'claims.part.{part}'))}</h4>{markdown(getattr(claim, part))}"
         for part in ("why", "instead")
     ]
     heard = "".join(
         f'<li><a href="{escape(one)}" target="_blank" rel="noopener">{escape(one)}</a></li>' for one in claim.sources
     )
-    title = _say("claims.part.sources", claim.language)
+    title = escape(words("claims.part.sources"))
     sources = f'<details class="gkp-proof"><summary>{title}</summary><ul>{heard}</ul></details>' if heard else ""
     return "".join(said) + sources
 
 
-def still_to_guess(language: str) -> str:
+def still_to_guess() -> str:
     """All beliefs for a page without widgets: nothing is run, the answers are folded away.
 
     Example:
-        >>> still_to_guess("en").count("<details>") == len(teaching_claim.claim_names())
+        >>> still_to_guess().count("<details>") == len(teaching_claim.claim_names())
         True
     """
-    said = [f'<div lang="{"zh-CN" if language == "zh" else "en"}"><p>{_say("quiz.still", language)}</p>']
-    for claim in teaching_claim.claims(language):
-        verdict = _say(f"claims.verdict.{claim.verdict}", language)
+    said = [f'<div lang="{"zh-CN" if i18n.language() == "zh" else "en"}"><p>{escape(words("quiz.still"))}</p>']
+    for claim in teaching_claim.claims():
+        verdict = escape(words(f"claims.verdict.{claim.verdict}"))
         said.append(
             f"<details><summary>{phrase(claim.belief)}</summary>"
             f"<p><strong>{verdict}</strong> {phrase(claim.answer)}</p>"
             f"{markdown(claim.why)}{markdown(claim.instead)}<pre>{escape(claim.code)}</pre></details>"
         )
     return "\n".join([*said, "</div>"])
-
-
-def _say(key: str, language: str, **facts: object) -> str:
-    return escape(words(key, language, **facts))
 
 
 NAME = "experiment.py"
@@ -168,7 +162,6 @@ class Attempt(Column):
     """
 
     def __init__(self) -> None:
-        self._language = "en"
         self._claim: Claim | None = None
         self.seen: Trial | None = None
         self._printed = self._failure = ""
@@ -192,7 +185,7 @@ class Attempt(Column):
     def run(self) -> None:
         """Run the code as it stands."""
         printed = io.StringIO()
-        self.outcome.value = f'<p class="gkp-quiet">{escape(words("quiz.running", self._language))}</p>'
+        self.outcome.value = f'<p class="gkp-quiet">{self.spoken_html("quiz.running")}</p>'
         try:
             turns.refuse_beside_a_job()
             with contextlib.redirect_stdout(printed):
@@ -202,22 +195,18 @@ class Attempt(Column):
         self._printed = printed.getvalue()
         self._write()
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        super().speak(language)
-        self._language = language
-        self._write()
-
     def _restore(self) -> None:
         self.seen, self._failure, self._printed = None, "", ""
         self.code.value = self._claim.code if self._claim is not None else ""
         self._write()
 
     def _write(self) -> None:
+        super()._write()
         told = (text for text in (self._printed, self._failure) if text)
         parts = [f'<pre class="gkp-code" tabindex="0">{escape(text)}</pre>' for text in told]
         if self.seen is not None and self._claim is not None:
-            parts.append(observations_table(replace(self.seen, labels=self._claim.labels), self._language))
+            with speaking(self.language):
+                parts.append(observations_table(replace(self.seen, labels=self._claim.labels)))
         self.outcome.value = f'<div class="gkp-prose" aria-live="polite">{"".join(parts)}</div>' if parts else ""
 
 
@@ -326,9 +315,8 @@ class Quiz(Column):
 
     def speak(self, language: str) -> None:
         """Show every word in ``language``."""
-        self.language = i18n.language(language)
+        super().speak(i18n.language(language))
         self.languages.value = self.language
-        super().speak(self.language)
         self._show()
 
     def _choose(self, language: str) -> None:
@@ -340,9 +328,9 @@ class Quiz(Column):
     def _show(self) -> None:
         claim, guessed = self.claim, self.guesses.get(self.claim.id)
         facts = {"number": self.number + 1, "total": len(self.ids)}
-        topic = escape(self._say(f"claims.topic.{claim.topic}"))
+        topic = self.spoken_html(f"claims.topic.{claim.topic}")
         self.question.value = (
-            f'<p class="gkp-quiet">{escape(self._say("quiz.number", **facts))} · {topic}</p>'
+            f'<p class="gkp-quiet">{self.spoken_html("quiz.number", **facts)} · {topic}</p>'
             f'<h3 class="gkq-belief" tabindex="-1">{phrase(claim.belief)}</h3>'
         )
         for name, button in self.buttons.items():
@@ -356,16 +344,17 @@ class Quiz(Column):
 
     def _reveal(self, claim: Claim) -> None:
         if not isinstance(self._seen.get(claim.id), Trial):
-            self.verdict.value = f'<p class="gkq-verdict" tabindex="-1">{escape(self._say("quiz.running"))}</p>'
+            self.verdict.value = f'<p class="gkq-verdict" tabindex="-1">{self.spoken_html("quiz.running")}</p>'
             self.answer.value = ""
             self._seen[claim.id] = _run(claim)
         seen = self._seen[claim.id]
         kind = "right" if self.is_right(claim.id) else "wrong"
         self.verdict.value = f'<p class="gkq-verdict gkq-{kind}" tabindex="-1">{escape(self._said())}</p>'
-        observed = observations_table(seen, self.language) if isinstance(seen, Trial) else code(seen, "text")
-        if isinstance(seen, Trial) and seen.verdict != claim.verdict:
-            observed += f"<p>{escape(teaching_claim.changed(claim, seen))}</p>"
-        self.answer.value = f'<div class="gkp-prose">{markdown(claim.answer)}{observed}{explained(claim)}</div>'
+        with speaking(self.language):
+            observed = observations_table(seen) if isinstance(seen, Trial) else code(seen, "text")
+            if isinstance(seen, Trial) and seen.verdict != claim.verdict:
+                observed += f"<p>{escape(teaching_claim.changed(claim, seen))}</p>"
+            self.answer.value = f'<div class="gkp-prose">{markdown(claim.answer)}{observed}{explained(claim)}</div>'
         if self.attempt.belief != claim.id:
             self.attempt.show(claim)
 
@@ -374,20 +363,18 @@ class Quiz(Column):
         claim = self.claim
         seen = self._seen.get(claim.id)
         verdict = seen.verdict if isinstance(seen, Trial) else claim.verdict
-        facts = {"verdict": self._say(f"claims.verdict.{verdict}")}
-        return self._say(f"quiz.{'right' if self.is_right(claim.id) else 'wrong'}", **facts)
+        facts = {"verdict": self.spoken(f"claims.verdict.{verdict}")}
+        return self.spoken(f"quiz.{'right' if self.is_right(claim.id) else 'wrong'}", **facts)
 
     def _count(self) -> None:
         facts = {"right": self.right, "answered": len(self.guesses), "total": len(self.ids)}
-        self.score.value = f'<p class="gkq-score">{escape(self._say("quiz.score", **facts))}</p>'
+        self.score.value = f'<p class="gkq-score">{self.spoken_html("quiz.score", **facts)}</p>'
         show(self.again, bool(self.guesses))
-        self.board.html = board(self.ids, self._states(), self.number, self.language)
+        with speaking(self.language):
+            self.board.html = board(self.ids, self._states(), self.number)
 
     def _states(self) -> dict[str, str]:
         return {name: "right" if self.is_right(name) else "wrong" for name in self.guesses}
-
-    def _say(self, key: str, **facts: object) -> str:
-        return words(key, self.language, **facts)
 
     def __repr__(self) -> str:
         return f"<gradkit.Quiz: {self.right} of {len(self.guesses)}>"
@@ -396,7 +383,8 @@ class Quiz(Column):
         """The live widget; a page that cannot run it shows all beliefs, each with its answer folded away."""
         bundle = super()._repr_mimebundle_(**kwargs)
         data, *metadata = bundle if isinstance(bundle, tuple) else (bundle,)
-        data = {**(data or {}), "text/plain": self._say("quiz.still"), "text/html": still_to_guess(self.language)}
+        with speaking(self.language):
+            data = {**(data or {}), "text/plain": words("quiz.still"), "text/html": still_to_guess()}
         return (data, *metadata) if metadata else data
 
 

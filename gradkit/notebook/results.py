@@ -9,7 +9,7 @@ from collections.abc import Callable
 import ipywidgets
 
 from gradkit.core.errors import GradkitError
-from gradkit.core.i18n import words
+from gradkit.core.i18n import speaking
 from gradkit.core.printable import entities as escape
 from gradkit.core.records import Finding
 from gradkit.notebook.graph_view import PictureView
@@ -27,7 +27,6 @@ class Compare(Column):
     """
 
     def __init__(self) -> None:
-        self._language = "en"
         self._pair: tuple[Report, Report] | None = None
         self._drawn: tuple[Report, Report, str] | None = None
         self.words, self.before, self.after = (ipywidgets.HTML() for _ in range(3))
@@ -55,18 +54,16 @@ class Compare(Column):
             self._drawn = None
             self.words.value = self.before.value = self.after.value = ""
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        self._language = language
+    def _write(self) -> None:
         if self._drawn is not None:
             self.look()
 
     def look(self) -> None:
         """Draw, unless it is drawn already."""
-        if self._pair is None or self._drawn == (*self._pair, self._language):
+        if self._pair is None or self._drawn == (*self._pair, self.language):
             return
         before, after = self._pair
-        self._drawn = (before, after, self._language)
+        self._drawn = (before, after, self.language)
         self.words.value = f'<ul class="gkp-changes">{"".join(self._changes(before, after))}</ul>'
         self.before.value = self._side("before", before)
         self.after.value = self._side("after", after)
@@ -74,12 +71,13 @@ class Compare(Column):
     def _side(self, name: str, report: Report) -> str:
         wanted = [row for row in report.parameters if row.should_train]
         facts = {"n": sum(row.reached for row in wanted), "all": len(wanted)}
-        head = f"<h4>{self._say(name)}</h4><p>{self._say('reached', **facts)}</p>"
+        title, reached = self.spoken_html(f"panel.compare.{name}"), self.spoken_html("panel.compare.reached", **facts)
+        head = f"<h4>{title}</h4><p>{reached}</p>"
         try:
-            drawn = base64.b64encode(report.svg("map", self._language).encode()).decode()
-            picture = f'<img alt="{escape(report.verdict(self._language))}" src="data:image/svg+xml;base64,{drawn}">'
+            drawn = base64.b64encode(report.svg("map", self.language).encode()).decode()
+            picture = f'<img alt="{escape(report.verdict(self.language))}" src="data:image/svg+xml;base64,{drawn}">'
         except GradkitError as error:
-            picture = f"<p>{escape(error.text(self._language))}</p>"
+            picture = f"<p>{escape(error.text(self.language))}</p>"
         return f'<div class="gkp-side">{head}<div class="gkp-paper">{picture}</div></div>'
 
     def _changes(self, before: Report, after: Report) -> list[str]:
@@ -88,13 +86,12 @@ class Compare(Column):
         rows = [("good", "cured", place) for place in old if place not in new]
         rows += [("bad", "left", place) for place in new if place in old]
         rows += [("bad", "new", place) for place in new if place not in old]
-        said = [f'<li class="gkp-{look}">{self._say(key, what=place)}</li>' for look, key, place in rows]
+        told = [(look, self.spoken_html(f"panel.compare.{key}", what=place)) for look, key, place in rows]
         if gained:
-            said.insert(0, f'<li class="gkp-good">{self._say("alive", n=gained)}</li>')
-        return said or [f"<li>{self._say('same')}</li>"]
-
-    def _say(self, key: str, **facts: object) -> str:
-        return escape(words(f"panel.compare.{key}", self._language, **facts))
+            told.insert(0, ("good", self.spoken_html("panel.compare.alive", n=gained)))
+        if not told:
+            return [f"<li>{self.spoken_html('panel.compare.same')}</li>"]
+        return [f'<li class="gkp-{look}">{text}</li>' for look, text in told]
 
 
 def _alive(report: Report) -> set[str]:
@@ -125,7 +122,7 @@ class Findings(Column):
 
     def __init__(self, walk: Callable[[int], None], look: Callable[[int], None]) -> None:
         self._report: Report | None = None
-        self._language, self._all = "en", False
+        self._all = False
         self._walk, self._look = walk, look
         self.verdict, self.order = ipywidgets.HTML(), ipywidgets.HTML()
         self.cards = Column(look="gkp-cards")
@@ -137,43 +134,38 @@ class Findings(Column):
         self._report, self._all = report, False
         self._write()
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        self._language = language
-        self._write()
-        self.more.speak(language)
-
     def _show_all(self) -> None:
         self._all = True
         self._write()
 
     def _write(self) -> None:
+        super()._write()
         report = self._report
         if report is None:
             return
         look, mark = ("gkp-good", "✓") if report.healthy else ("gkp-bad", "✗")
         self.verdict.value = (
             f'<div class="gkp-verdict {look}" tabindex="-1"><span class="gkp-mark">{mark}</span>'
-            f"<div><p>{escape(report.verdict(self._language))}</p>"
-            f'<p class="gkp-quiet">{escape(report.summary(self._language))}</p></div></div>'
+            f"<div><p>{escape(report.verdict(self.language))}</p>"
+            f'<p class="gkp-quiet">{escape(report.summary(self.language))}</p></div></div>'
         )
         count = len(report.findings)
-        order = escape(words("panel.findings.order", self._language, n=count)) if count > 1 else ""
+        order = self.spoken_html("panel.findings.order", n=count) if count > 1 else ""
         self.order.value = f'<p class="gkp-order">{order}</p>'
         show(self.order, count > 1)
         shown = count if self._all else FIRST
         self.cards.children = tuple(self._card(report, index) for index in range(min(count, shown)))
         show(self.cards, bool(count))
-        self.more.facts = {"n": count}
+        self.more.tell("panel.findings.more", n=count)
         show(self.more, count > shown)
 
     def _card(self, report: Report, index: int) -> Column:
-        section = report.sections(self._language)[index]
-        body = ipywidgets.HTML(f'<div class="gk">{html.card(section, self._language, more=False)}</div>')
+        with speaking(self.language):
+            body = ipywidgets.HTML(f'<div class="gk">{html.card(report.sections()[index], more=False)}</div>')
         walk = Button("panel.findings.walk", functools.partial(self._walk, index), look="gkp-accent")
         look = Button("panel.findings.look", functools.partial(self._look, index))
         row = Row(walk, look, look="gkp-buttons")
-        row.speak(self._language)
+        row.speak(self.language)
         return Column(body, row, look="gkp-finding")
 
 
@@ -190,7 +182,6 @@ class Results(Column):
     """
 
     def __init__(self, again: Callable[[], None], go: Callable[[str], None]) -> None:
-        self._language = "en"
         self._go = go
         self.report: Report | None = None
         self.findings = Findings(self._open_guide, self._open_picture)
@@ -228,12 +219,10 @@ class Results(Column):
         self.tabs.value = COMPARE if self.compare.differs else PICTURE
         self._turn()
         show(self, True)
-        self.speak(self._language)
+        self._write()
 
-    def speak(self, language: str) -> None:
-        """See :class:`parts.Spoken`."""
-        super().speak(language)
-        self._language = language
+    def _write(self) -> None:
+        super()._write()
         self._turn()
 
     def _turn(self) -> None:
@@ -243,7 +232,7 @@ class Results(Column):
         if self.tabs.value == COMPARE:
             self.compare.look()
         if self.tabs.value == PICTURE:
-            self.view.language = self._language
+            self.view.language = self.language
 
     def _open_guide(self, index: int) -> None:
         stop = self.guide.at(index)

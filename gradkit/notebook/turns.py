@@ -138,14 +138,14 @@ def _hold(_info: object = None) -> None:
     with _interrupts_noted() as noted:
         last = _held(noted)
     if noted:
-        _Refusal(frames.notebook_shell(), last.language if last is not None else i18n.language())
+        _Refusal(frames.notebook_shell(), CellNotRun(last.language if last is not None else i18n.language()))
 
 
 class _Refusal:
     """Among IPython's AST transformers, for one cell: the one thing that is asked before it runs and may say no."""
 
-    def __init__(self, shell: Any, language: str) -> None:
-        self._shell, self._language = shell, language
+    def __init__(self, shell: Any, error: CellNotRun) -> None:
+        self._shell, self._error = shell, error
         with _lock:
             shell.ast_transformers = [self, *shell.ast_transformers]
             shell.events.register("post_execute", self._over)
@@ -156,7 +156,7 @@ class _Refusal:
         Raises:
             CellNotRun: always.
         """
-        raise CellNotRun(self._language)
+        raise self._error
 
     def _over(self) -> None:
         with _lock:
@@ -174,7 +174,8 @@ def _held(noted: list[int]) -> Waiter | None:
             last.hold(cancel=cancel)
         key = "cell_stops" if noted else "cell_waits" if time.monotonic() - began > _NOT_WORTH_A_WORD else ""
         if last is not None and key != said:
-            said = _say(key, last.language, again=bool(said))
+            _tell(words(f"panel.{key}", last.language), again=bool(said))
+            said = key
         time.sleep(_PAUSE)
     if said:
         frames.notebook_shell().display_pub.clear_output()
@@ -184,14 +185,13 @@ def _held(noted: list[int]) -> Waiter | None:
 _RUNS, _WAITS = InteractiveShell.run_cell_async.__code__, _held.__code__
 
 
-def _say(key: str, language: str, *, again: bool) -> str:
-    """Say in the cell's own output why nothing happens yet. Returns the key."""
-    text, display = words(f"panel.{key}", language), frames.notebook_shell().display_pub
+def _tell(text: str, *, again: bool) -> None:
+    """Say in the cell's own output why nothing happens yet."""
+    display = frames.notebook_shell().display_pub
     if again:
         display.clear_output(wait=True)
     page = f'<p style="margin: 4px 0; opacity: 0.75">{escape(text)}</p>'
     display.publish({"text/plain": text, "text/html": page})
-    return key
 
 
 def _a_cell_runs() -> bool:

@@ -130,40 +130,38 @@ def _share(parts: tuple[str, ...], known: _Sum, top: int, infos: dict[str, Modul
 # -- words ----------------------------------------------------------------------------------------------------------
 
 
-def remarks(share: Share, language: str | None = None) -> str:
+def remarks(share: Share) -> str:
     """What is to be said of a share, ``""`` for nothing."""
     said = []
     for name in share.remarks:
         key = "loose_frozen" if name == LOOSE and not share.should_train else name
         size = share.loose if name == LOOSE else share.starved
-        said.append(words(f"breakdown.{key}", language, size=f"{size:,}"))
-    return words("breakdown.join", language).join(said)
+        said.append(words(f"breakdown.{key}", size=f"{size:,}"))
+    return words("breakdown.join").join(said)
 
 
-def name(share: Share, language: str | None = None) -> str:
+def name(share: Share) -> str:
     """What to call a share: the last part of its path; the whole model has a name of its own."""
-    return printable.name(share.path.rpartition(".")[2] if share.level else share.path) or words(
-        "breakdown.whole", language
-    )
+    return printable.name(share.path.rpartition(".")[2] if share.level else share.path) or words("breakdown.whole")
 
 
-def table(found: Sequence[Share], language: str | None = None) -> list[list[str]]:
+def table(found: Sequence[Share]) -> list[list[str]]:
     """The head, then a row for each share: name (indented by how far down it is), counts, mode and remarks."""
-    head = [words(f"breakdown.{column}", language) for column in ("module", *COUNTS, "mode")]
+    head = [words(f"breakdown.{column}") for column in ("module", *COUNTS, "mode")]
     lines = [[*head, ""]]
     for share in found:
         counts = [f"{getattr(share, column):,}" for column in COUNTS]
-        mode = words(f"breakdown.{share.mode}", language)
-        lines.append(["  " * share.level + name(share, language), *counts, mode, remarks(share, language)])
+        mode = words(f"breakdown.{share.mode}")
+        lines.append(["  " * share.level + name(share), *counts, mode, remarks(share)])
     return lines
 
 
-def write(found: Sequence[Share], language: str | None = None) -> str:
+def write(found: Sequence[Share]) -> str:
     """The table for a terminal."""
-    lines = [[printable.fitted(cell) for cell in row] for row in table(found, language)]
+    lines = [[printable.fitted(cell) for cell in row] for row in table(found)]
     last = len(lines[0]) - 1  # remarks are as long as they are
     widths = [max(columns(line[at]) for line in lines) for at in range(last)]
-    told = [printable.fitted(words("breakdown.title", language)), *(_line(one, widths) for one in lines)]
+    told = [printable.fitted(words("breakdown.title")), *(_line(one, widths) for one in lines)]
     return printable.inert("".join(f"{line}\n" for line in told))
 
 

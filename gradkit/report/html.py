@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 
 from gradkit.core import i18n
+from gradkit.core.i18n import words
 from gradkit.core.printable import entities as escape
 from gradkit.report.layout import CodeLine, Section
 
@@ -22,7 +23,6 @@ def write(
     *,
     healthy: bool,
     drawing: str = "",
-    language: str | None = None,
     asides: Sequence[tuple[str, str]] = (),
     breakdown: Sequence[Sequence[str]] = (),
 ) -> str:
@@ -36,32 +36,32 @@ def write(
         True
     """
     parts = [
-        f'<div class="gk" lang="{"zh-CN" if (language or i18n.language()) == "zh" else "en"}"><style>{style()}</style>',
+        f'<div class="gk" lang="{"zh-CN" if i18n.language() == "zh" else "en"}"><style>{style()}</style>',
         f'<p class="gk-verdict{" ok" if healthy else ""}">{"✓" if healthy else "✗"} {escape(verdict)}</p>',
-        *(card(section, language) for section in sections),
+        *(card(section) for section in sections),
     ]
     if drawing:
-        name = escape(i18n.words("picture.title", language))
+        name = escape(words("picture.title"))
         parts.append(f'<div class="gk-paper" role="group" aria-label="{name}" tabindex="0">{drawing}</div>')
     foot = "<br>".join(map(escape, summary.splitlines()))
-    parts.append(f'<p class="gk-summary">{foot}</p>{_folded(asides, language)}{_table(breakdown, language)}</div>')
+    parts.append(f'<p class="gk-summary">{foot}</p>{_folded(asides)}{_table(breakdown)}</div>')
     return "\n".join(parts)
 
 
-def _folded(asides: Sequence[tuple[str, str]], language: str | None) -> str:
+def _folded(asides: Sequence[tuple[str, str]]) -> str:
     if not asides:
         return ""
     rows = "".join(f'<li><span class="gk-place">{escape(a)}</span> {escape(b)}</li>' for a, b in asides)
-    return f'<details class="gk-more"><summary>{_word("harmless", language)}</summary><ul>{rows}</ul></details>'
+    return f'<details class="gk-more"><summary>{escape(words("report.harmless"))}</summary><ul>{rows}</ul></details>'
 
 
-def _table(breakdown: Sequence[Sequence[str]], language: str | None) -> str:
+def _table(breakdown: Sequence[Sequence[str]]) -> str:
     if not breakdown:
         return ""
     head, *rows = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) for tag, row in _tagged(breakdown))
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    title = escape(i18n.words("breakdown.title", language))
+    title = escape(words("breakdown.title"))
     within = f'<div class="gk-table" role="group" aria-label="{title}" tabindex="0">{table}</div>'
     return f'<details class="gk-more"><summary>{title}</summary>{within}</details>'
 
@@ -71,9 +71,9 @@ def _tagged(breakdown: Sequence[Sequence[str]]) -> Iterator[tuple[str, Sequence[
     yield from (("td", row) for row in breakdown[1:])
 
 
-def page(fragment: str, title: str, language: str | None = None) -> str:
+def page(fragment: str, title: str) -> str:
     """A whole document around a fragment, for a file."""
-    code = "zh-CN" if (language or i18n.language()) == "zh" else "en"
+    code = "zh-CN" if i18n.language() == "zh" else "en"
     return (
         f'<!doctype html><html lang="{code}"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"></head>'
@@ -81,21 +81,21 @@ def page(fragment: str, title: str, language: str | None = None) -> str:
     )
 
 
-def card(section: Section, language: str | None = None, *, more: bool = True) -> str:
+def card(section: Section, *, more: bool = True) -> str:
     """One finding; with ``more``, the command that prints its guide is named."""
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in section.facts)
     notes = "".join(
-        f'<p><span class="gk-note">{_word("note", language)}</span> {escape(text)} '
+        f'<p><span class="gk-note">{escape(words("report.note"))}</span> {escape(text)} '
         f'<span class="gk-place">{escape(place)}</span></p>{code(lines)}'
         for text, place, lines in section.notes
     )
-    command = i18n.words("report.more", language, command=f"gradkit guide {section.cause}") if more else ""
+    command = words("report.more", command=f"gradkit guide {section.cause}") if more else ""
     return (
         f'<div class="gk-card"><p class="gk-title"><span class="gk-cause">{escape(section.cause)}</span> '
         f'{escape(section.title)}</p><p class="gk-place">{escape(section.place)}</p>{code(section.code)}'
         f'<dl class="gk-facts">{facts}</dl>{notes}'
-        f'<p><span class="gk-help">{_word("help", language)}</span> {escape(section.help)}</p>{code(section.change)}'
-        f'<p class="gk-more">{escape(command)}</p></div>'
+        f'<p><span class="gk-help">{escape(words("report.help"))}</span> {escape(section.help)}</p>'
+        f'{code(section.change)}<p class="gk-more">{escape(command)}</p></div>'
     )
 
 
@@ -124,7 +124,3 @@ def _rows(line: CodeLine) -> Iterable[str]:
             f'<span class="gk-num">     </span>{line.text[:indent]}<span class="gk-caret">↑ {escape(line.label)}</span>'
         )
     return rows
-
-
-def _word(key: str, language: str | None) -> str:
-    return escape(i18n.words(f"report.{key}", language))

@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gradkit.core import causes, i18n, printable
+from gradkit.core import causes, printable
+from gradkit.core.i18n import has, words
 from gradkit.core.records import Finding, Harmless, Location, Note, Origin
 from gradkit.report import fix
 from gradkit.source import frames, imported
@@ -50,20 +51,20 @@ class Section:
     change: tuple[CodeLine, ...]
 
 
-def section(finding: Finding, total: int, trainable_numel: int, language: str | None = None) -> Section:
+def section(finding: Finding, total: int, trainable_numel: int) -> Section:
     """Lay one finding out. ``total`` and ``trainable_numel``: parameters that should train, and their elements."""
     spot = finding.location
     n = len(finding.parameters)
     facts = {"n": n, "call": finding.call, "total": total, **_shown({"via": finding.library, **finding.facts})}
-    label = _words(_key(finding, "label"), language, **facts)
+    label = words(_key(finding, "label"), **facts)
     return Section(
         cause=finding.cause,
-        title=_words(_key(finding, "title"), language, **facts),
-        place=_place(finding, language),
+        title=words(_key(finding, "title"), **facts),
+        place=_place(finding),
         code=frame(spot, label) if spot is not None else (),
-        facts=tuple(_facts(finding, trainable_numel, language)),
-        notes=tuple(_note(note, language) for note in finding.notes if note.kind != "called_by"),
-        help=_words(_key(finding, "help"), language, **facts),
+        facts=tuple(_facts(finding, trainable_numel)),
+        notes=tuple(_note(note) for note in finding.notes if note.kind != "called_by"),
+        help=words(_key(finding, "help"), **facts),
         change=tuple(CodeLine(c.number, printable.line(c.text)[0], sign=c.sign) for c in fix.derive_change(finding)),
     )
 
@@ -73,7 +74,7 @@ def _key(finding: Finding, part: str) -> str:
     plain = f"cause.{finding.cause}.{part}"
     worded = causes.cause(finding.cause).variants
     variants = (finding.variant, "library" if finding.library else "")
-    return next((key for v in variants if v in worded and i18n.has(key := f"{plain}_{v}")), plain)
+    return next((key for v in variants if v in worded and has(key := f"{plain}_{v}")), plain)
 
 
 def frame(spot: Location, label: str, around: int = 1) -> tuple[CodeLine, ...]:
@@ -91,10 +92,10 @@ def frame(spot: Location, label: str, around: int = 1) -> tuple[CodeLine, ...]:
     return tuple(lines)
 
 
-def shown_path(file: str, language: str | None = None) -> str:
+def shown_path(file: str) -> str:
     """A path as a person would write it: relative to the current folder if inside it; a notebook cell by its number."""
     if frames.is_cell(file):
-        return frames.cell_name(file, language)
+        return frames.cell_name(file)
     relative = (
         os.path.relpath(file)
         if os.path.isabs(file) and os.path.splitdrive(file)[0] == os.path.splitdrive(os.getcwd())[0]
@@ -103,57 +104,55 @@ def shown_path(file: str, language: str | None = None) -> str:
     return printable.name(relative if not relative.startswith("..") else file, printable.FACT)
 
 
-def shown_place(spot: Location, language: str | None = None) -> str:
+def shown_place(spot: Location) -> str:
     """``train.py:41:17``."""
-    return f"{shown_path(spot.file, language)}:{spot.line}:{spot.column}"
+    return f"{shown_path(spot.file)}:{spot.line}:{spot.column}"
 
 
-def _place(finding: Finding, language: str | None) -> str:
+def _place(finding: Finding) -> str:
     spot = finding.location
     if spot is None:
-        return _words("report.no_line", language)
-    place = shown_place(spot, language)
+        return words("report.no_line")
+    place = shown_place(spot)
     if spot.function and spot.function != "<module>":
-        place = _words("report.in_function", language, place=place, function=printable.name(spot.function))
+        place = words("report.in_function", place=place, function=printable.name(spot.function))
     caller = next((n.location for n in finding.notes if n.kind == "called_by" and n.location), None)
     if caller is not None:
         function = (
-            printable.name(caller.function)
-            if caller.function not in ("", "<module>")
-            else shown_path(caller.file, language)
+            printable.name(caller.function) if caller.function not in ("", "<module>") else shown_path(caller.file)
         )
-        at = f"{os.path.basename(shown_path(caller.file, language))}:{caller.line}"
-        place = _words("report.called_by", language, place=place, function=function, at=at)
+        at = f"{os.path.basename(shown_path(caller.file))}:{caller.line}"
+        place = words("report.called_by", place=place, function=function, at=at)
     return place
 
 
-def _facts(finding: Finding, trainable_numel: int, language: str | None) -> list[tuple[str, str]]:
+def _facts(finding: Finding, trainable_numel: int) -> list[tuple[str, str]]:
     shown = _few([printable.name(one) for one in finding.parameters])
     names = ", ".join(shown)
     left = len(finding.parameters) - len(shown)
     if left > 0:
-        names = _words("report.and_more", language, names=names, n=left)
+        names = words("report.and_more", names=names, n=left)
     rows = []
     if finding.parameters:
         size = f"{finding.numel:,}"
         key = "report.starved_of" if trainable_numel else "report.starved_all"
         name = "parameters" if causes.cause(finding.cause).arrives else "starved"
-        rows.append((name, _words(key, language, names=names, size=size, total=f"{trainable_numel:,}")))
+        rows.append((name, words(key, names=names, size=size, total=f"{trainable_numel:,}")))
     if finding.module:
         rows.append(("module", printable.name(finding.module)))
     runs = "_runs" if finding.revived and finding.facts.get("error") else ""
     why = f"proof.{finding.proof}_{finding.doubt}"
-    key = why if i18n.has(why) else f"proof.{finding.proof}{runs}"
+    key = why if has(why) else f"proof.{finding.proof}{runs}"
     facts = {"n": len(finding.revived or finding.parameters), "reruns": finding.reruns, **_shown(finding.facts)}
-    rows.append((finding.proof, _words(key, language, **facts)))
+    rows.append((finding.proof, words(key, **facts)))
     if finding.facts.get("error"):
         rows.append(("error", printable.escaped(printable.shortened(finding.facts["error"]))))
     changed = [spot for spot in (finding.location, *finding.also) if spot is not None and spot.changed]
     if changed:
-        files = dict.fromkeys(shown_path(spot.file, language) for spot in changed)
+        files = dict.fromkeys(shown_path(spot.file) for spot in changed)
         key = "report.changed_shown" if all(spot.text for spot in changed) else "report.changed_hidden"
-        rows.append(("changed", _words(key, language, files=", ".join(files))))
-    return [(_words(f"report.{name}", language), text) for name, text in rows]
+        rows.append(("changed", words(key, files=", ".join(files))))
+    return [(words(f"report.{name}"), text) for name, text in rows]
 
 
 def _few(names: Sequence[str]) -> tuple[str, ...]:
@@ -162,64 +161,66 @@ def _few(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[: max(fits, default=1)])
 
 
-def _note(note: Note, language: str | None) -> tuple[str, str, tuple[CodeLine, ...]]:
-    text = _words(f"note.{note.kind}", language, **_shown(note.facts))
+def _note(note: Note) -> tuple[str, str, tuple[CodeLine, ...]]:
+    text = words(f"note.{note.kind}", **_shown(note.facts))
     if note.location is None:
         return text, "", ()
-    return text, shown_place(note.location, language), frame(note.location, "", 0)
+    return text, shown_place(note.location), frame(note.location, "", 0)
 
 
-def aside(one: Harmless, language: str | None = None) -> tuple[str, str]:
+def aside(one: Harmless) -> tuple[str, str]:
     """Place and sentence of what was looked at and found harmless."""
-    place = shown_place(one.location, language).rsplit(":", 1)[0]
-    what = _words(f"harmless.of_{one.kind}", language, call=one.call)
-    return place, _words("report.told", language, name=what, text=_words(f"harmless.{one.why}", language))
+    place = shown_place(one.location).rsplit(":", 1)[0]
+    what = words(f"harmless.of_{one.kind}", call=one.call)
+    return place, words("report.told", name=what, text=words(f"harmless.{one.why}"))
 
 
-def origin(of: Origin, language: str | None = None) -> tuple[str, ...]:
+def origin(of: Origin) -> tuple[str, ...]:
     """What was run again, as one sentence, and one for each way in which that was not what the program had run.
 
     Example:
-        >>> origin(Origin("train.py", "fit", "loop", 39, 40, 43, reproduced=True), "en")[0].split("; ")[0]
+        >>> origin(Origin("train.py", "fit", "loop", 39, 40, 43, reproduced=True))[0].split(";")[0]
         'gradkit ran one pass of the loop in line 39 again (lines 40 to 43 of train.py)'
     """
-    facts = {"file": shown_path(of.file, language), "function": printable.name(of.function), "loop": of.loop_line}
-    lines = _words("origin.lines", language, n=of.last - of.first + 1, first=of.first, last=of.last, **facts)
+    facts = {"file": shown_path(of.file), "function": printable.name(of.function), "loop": of.loop_line}
+    lines = words("origin.lines", n=of.last - of.first + 1, first=of.first, last=of.last, **facts)
     came = "same" if of.reproduced else "other"
     key = f"origin.{of.kind}" if of.kind else "origin.nothing"
-    result = _words(f"origin.{'silent' if of.silent else 'raised'}_{came}", language)
-    said = _words(key, language, lines=lines, result=result, **facts)
-    return (said, *(_words(f"origin.caveat.{one.kind}", language, **_shown(one.facts)) for one in of.caveats))
+    result = words(f"origin.{'silent' if of.silent else 'raised'}_{came}")
+    said = words(key, lines=lines, result=result, **facts)
+    return (said, *map(_caveat, of.caveats))
 
 
-def verdict(
-    findings: tuple[Finding, ...], wanted: int, starved: int, backward: bool, error: str, language: str | None
-) -> str:
+def _caveat(note: Note) -> str:
+    """How a rerun differs; where a further run was refused, with the reason."""
+    facts = _shown(note.facts)
+    if "reason" in facts:
+        facts["reason"] = words(f"origin.refused.{facts['reason']}", **facts)
+    return words(f"origin.caveat.{note.kind}", **facts)
+
+
+def verdict(findings: tuple[Finding, ...], wanted: int, starved: int, backward: bool, error: str) -> str:
     """The whole diagnosis in one sentence."""
     if not findings:
-        return _words("verdict.healthy", language, n=wanted)
+        return words("verdict.healthy", n=wanted)
     first = next((f for f in findings if f.location is not None), findings[0])
-    at = shown_place(first.location, language).rsplit(":", 1)[0] if first.location is not None else ""
-    where = _words("verdict.line" if at else "verdict.no_line", language, place=at, cause=first.cause)
+    at = shown_place(first.location).rsplit(":", 1)[0] if first.location is not None else ""
+    where = words("verdict.line" if at else "verdict.no_line", place=at, cause=first.cause)
     if error:
-        words = printable.name(error.splitlines()[0].split(". ")[0], printable.LINE)
-        head = _words("verdict.raises" if backward else "verdict.step_raises", language, error=words)
+        raised = printable.name(error.splitlines()[0].split(". ")[0], printable.LINE)
+        head = words("verdict.raises" if backward else "verdict.step_raises", error=raised)
     elif not wanted:
-        head = _words("verdict.nothing", language)
+        head = words("verdict.nothing")
     elif starved == 0:
-        head = _words("verdict.reached", language, n=wanted)
+        head = words("verdict.reached", n=wanted)
     elif not backward:
-        head = _words("verdict.total", language, n=wanted)
+        head = words("verdict.total", n=wanted)
     elif starved >= wanted:
-        head = _words("verdict.others", language, n=wanted)
+        head = words("verdict.others", n=wanted)
     else:
-        head = _words("verdict.partial", language, n=starved, all=wanted)
-    return _words("verdict.join", language, head=head, where=where)
+        head = words("verdict.partial", n=starved, all=wanted)
+    return words("verdict.join", head=head, where=where)
 
 
 def _shown(facts: Mapping[str, str]) -> dict[str, str]:
     return {name: printable.shortened(value) for name, value in facts.items()}
-
-
-def _words(key: str, language: str | None, **facts: object) -> str:
-    return i18n.words(key, language, **facts)

@@ -11,14 +11,12 @@ from typing import Any
 
 import graphviz
 
-from gradkit.core import i18n, printable, regular_files, writing
+from gradkit.core import printable, regular_files, writing
 from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import speaking, words
 from gradkit.core.records import BARREN, Finding, Harmless, Origin, Parameter, Picture, Untried
-from gradkit.report import breakdown as report_breakdown
-from gradkit.report import checklist as report_checklist
-from gradkit.report import html as report_html
-from gradkit.report import layout
-from gradkit.report import text as report_text
+from gradkit.report import breakdown, html, layout, text
+from gradkit.report.checklist import Check, checks
 from gradkit.report.picture import dot, render, torchviz_view
 from gradkit.report.picture.torchviz_kept import Kept
 
@@ -78,58 +76,60 @@ class Report:
         """The whole diagnosis in one sentence."""
         wanted = [row for row in self.parameters if row.should_train]
         starved = sum(not row.reached for row in wanted)
-        if self.barren:
-            zero = next((layout.aside(one, language)[0] for one in self.harmless if one.why == BARREN), "")
-            words = i18n.words("verdict.barren", language, n=len(wanted))
-            return words if not zero else i18n.words("verdict.barren_at", language, head=words, place=zero)
-        return layout.verdict(self.findings, len(wanted), starved, self.backward, self.error, language)
+        with speaking(language):
+            if not self.barren:
+                return layout.verdict(self.findings, len(wanted), starved, self.backward, self.error)
+            zero = next((layout.aside(one)[0] for one in self.harmless if one.why == BARREN), "")
+            said = words("verdict.barren", n=len(wanted))
+            return words("verdict.barren_at", head=said, place=zero) if zero else said
 
     def summary(self, language: str | None = None) -> str:
         """How many parameters there are, should train, and are reached; and how often the step was run."""
         rows = self.parameters
         wanted = [row for row in rows if row.should_train]
         facts = {"all": len(rows), "wanted": len(wanted), "reached": sum(r.reached for r in wanted), "runs": self.runs}
-        return i18n.words("report.summary_raised" if self.error else "report.summary", language, **facts)
+        return words("report.summary_raised" if self.error else "report.summary", language, **facts)
 
     def sections(self, language: str | None = None) -> tuple[layout.Section, ...]:
         """The findings laid out for text or HTML."""
         wanted = [row for row in self.parameters if row.should_train]
         numel = sum(row.numel for row in wanted)
-        return tuple(layout.section(finding, len(wanted), numel, language) for finding in self.findings)
+        with speaking(language):
+            return tuple(layout.section(finding, len(wanted), numel) for finding in self.findings)
 
     def asides(self, language: str | None = None) -> tuple[tuple[str, str], ...]:
         """What was looked at and found harmless, a handful of it: place and sentence of each."""
         shown = [one for one in self.harmless if one.why != BARREN][:MOST_ASIDES]
-        return tuple(layout.aside(one, language) for one in shown)
+        with speaking(language):
+            return tuple(map(layout.aside, shown))
 
     def limits(self, language: str | None = None) -> tuple[str, ...]:
         """A sentence for each part of the diagnosis that could not be made, and for what could not be put back."""
-        left = (i18n.words("report.left", language, error=one) for one in self.left)
-        return (*(i18n.words(f"untried.{one.what}", language, error=one.error) for one in self.untried), *left)
+        left = (words("report.left", language, error=one) for one in self.left)
+        return (*(words(f"untried.{one.what}", language, error=one.error) for one in self.untried), *left)
 
     def origins(self, language: str | None = None) -> tuple[str, ...]:
         """A sentence on the statements that were run again, and one for each way in which that was not the same."""
-        return layout.origin(self.origin, language) if self.origin is not None else ()
+        with speaking(language):
+            return layout.origin(self.origin) if self.origin is not None else ()
 
-    def _foot(self, language: str | None) -> str:
-        return "\n".join([self.summary(language), *self.origins(language), *self.limits(language)])
+    def _foot(self) -> str:
+        return "\n".join([self.summary(), *self.origins(), *self.limits()])
 
-    def checklist(self) -> tuple[report_checklist.Check, ...]:
+    def checklist(self) -> tuple[Check, ...]:
         """Point by point what was seen of the run; each says itself by ``text(language)``."""
-        return report_checklist.checks(
-            self.parameters, self.loss, self.grad_fn, self.error, len(self.findings), backward=self.backward
-        )
+        return checks(self.parameters, self.loss, self.grad_fn, self.error, len(self.findings), backward=self.backward)
 
     def text(self, language: str | None = None) -> str:
         """The report for a terminal, in signs that the encoding of ``sys.stdout`` has, so that ``print`` never raises.
 
         ``save("report.txt")`` writes every sign as it is.
         """
-        return self._text(language, printable.fitted)
+        with speaking(language):
+            return self._text(printable.fitted)
 
-    def _text(self, language: str | None, fit: Callable[[str], str]) -> str:
-        said = self.verdict(language), self._foot(language)
-        return report_text.write(self.sections(language), *said, language, self.asides(language), fit)
+    def _text(self, fit: Callable[[str], str]) -> str:
+        return text.write(self.sections(), self.verdict(), self._foot(), self.asides(), fit)
 
     def breakdown(self, depth: int = 1, language: str | None = None) -> str:
         """The parameters counted by module: elements in all, should train, ``requires_grad``, reached; with a remark
@@ -148,22 +148,23 @@ class Report:
             fc             6             6              6        6  train  ✓ reached
               weight       6             6              6        6  train  ✓ reached
         """
-        return report_breakdown.write(report_breakdown.shares(self.parameters, self.picture.modules, depth), language)
+        with speaking(language):
+            return breakdown.write(breakdown.shares(self.parameters, self.picture.modules, depth))
 
     def html(self, language: str | None = None, *, with_picture: bool = True) -> str:
         """The report as an HTML fragment, with the picture where it can be drawn."""
-        shown = self._drawing(language) if with_picture else ""
-        return report_html.write(
-            self.sections(language), self.verdict(language), self._foot(language), healthy=self.healthy,
-            drawing=shown, language=language, asides=self.asides(language),
-            breakdown=report_breakdown.table(report_breakdown.shares(self.parameters, self.picture.modules), language),
-        )  # fmt: skip
+        with speaking(language):
+            return html.write(
+                self.sections(), self.verdict(), self._foot(), healthy=self.healthy,
+                drawing=self._drawing() if with_picture else "", asides=self.asides(),
+                breakdown=breakdown.table(breakdown.shares(self.parameters, self.picture.modules)),
+            )  # fmt: skip
 
-    def _drawing(self, language: str | None) -> str:
+    def _drawing(self) -> str:
         try:
-            return self.svg(language=language)
+            return self.svg()
         except GradkitError as error:
-            return f"<p>{printable.entities(error.text(language))}</p>"
+            return f"<p>{printable.entities(error.text())}</p>"
 
     # -- pictures -----------------------------------------------------------------------------------------------
 
@@ -178,10 +179,11 @@ class Report:
         ``"torchviz"`` is the autograd graph as torchviz draws it, up to 300 nodes: what lies behind the loss and, where
         a rerun with the cuts undone was made, what it misses, beside it, with the plate of every cut between the two.
         """
-        if view == "torchviz":
-            starved = [row.name for row in self.parameters if row.should_train and not row.reached]
-            return torchviz_view.dot(self.autograd, starved, language, self.picture)
-        return dot.dot(self.picture, view, language, open=open)
+        with speaking(language):
+            if view == "torchviz":
+                starved = [row.name for row in self.parameters if row.should_train and not row.reached]
+                return torchviz_view.dot(self.autograd, starved, self.picture)
+            return dot.dot(self.picture, view, open=open)
 
     def svg(self, view: str = "auto", language: str | None = None) -> str:
         """The drawing as SVG text.
@@ -203,18 +205,19 @@ class Report:
         """
         target = Path(path)
         writers: dict[str, Callable[[], bytes]] = {
-            ".html": lambda: report_html.page(self.html(language), self.verdict(language), language).encode(),
-            ".svg": lambda: self.svg(view, language).encode(),
-            ".png": lambda: self.png(view, language),
-            ".dot": lambda: str(self.graph(view, language).source).encode(),
-            ".txt": lambda: self._text(language, str).encode(),
+            ".html": lambda: html.page(self.html(), self.verdict()).encode(),
+            ".svg": lambda: self.svg(view).encode(),
+            ".png": lambda: self.png(view),
+            ".dot": lambda: str(self.graph(view).source).encode(),
+            ".txt": lambda: self._text(str).encode(),
             ".json": lambda: printable.as_json(self.data()).encode(),
         }
         writer = writers.get(target.suffix.lower())
         if writer is None:
             raise GradkitError("save_format", path=target, formats=" ".join(writers))
         regular_files.check_target(target)
-        writing.write(target, writer())
+        with speaking(language):
+            writing.write(target, writer())
         return target
 
     def data(self) -> dict[str, Any]:

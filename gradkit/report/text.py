@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from gradkit.core import i18n, printable
-from gradkit.core.i18n import columns
+from gradkit.core import printable
+from gradkit.core.i18n import columns, words
 from gradkit.report.layout import CodeLine, Section
 
 
@@ -13,7 +13,6 @@ def write(
     sections: Iterable[Section],
     verdict: str,
     summary: str,
-    language: str | None = None,
     asides: Sequence[tuple[str, str]] = (),
     fit: Callable[[str], str] = printable.fitted,
 ) -> str:
@@ -23,37 +22,37 @@ def write(
         asides: place and sentence of what was looked at and found harmless.
         fit: makes of a text what can be written where it goes; what stands below one another then still does.
     """
-    blocks = ["\n".join(_section(section, language, fit)) for section in sections]
+    blocks = ["\n".join(_section(section, fit)) for section in sections]
     lines = [verdict, summary]
     if asides:
-        lines += [_word("harmless", language), *(f"  {place}  {sentence}" for place, sentence in asides)]
+        lines += [words("report.harmless"), *(f"  {place}  {sentence}" for place, sentence in asides)]
     return fit(printable.inert("\n\n".join([*blocks, "\n".join(lines)]) + "\n"))
 
 
-def _section(section: Section, language: str | None, fit: Callable[[str], str]) -> Iterator[str]:
+def _section(section: Section, fit: Callable[[str], str]) -> Iterator[str]:
     change = section.change
     numbers = [line.number for line in (*section.code, *change, *(c for note in section.notes for c in note[2]))]
     width = len(str(max(numbers, default=1)))
     pad = " " * width
-    yield _told(f"{_word('error', language)}[{section.cause}]", section.title, language)
+    yield _told(f"{words('report.error')}[{section.cause}]", section.title)
     yield f"{pad}--> {section.place}"
     if section.code:
         yield f"{pad} |"
         yield from _frame(section.code, width, fit)
         yield f"{pad} |"
     for name, text in section.facts:
-        yield f"{pad} = {_told(name, text, language)}"
+        yield f"{pad} = {_told(name, text)}"
     for text, place, code in section.notes:
-        yield _told(_word("note", language), text, language)
+        yield _told(words("report.note"), text)
         yield f"{pad}--> {place}"
         yield from _frame(code, width, fit)
-    yield _told(_word("help", language), section.help, language)
+    yield _told(words("report.help"), section.help)
     if change:
         yield f"{pad} |"
         for line in change:
             yield f"{line.number:>{width}} {line.sign} {line.text.expandtabs(4)}".rstrip()
         yield f"{pad} |"
-    yield i18n.words("report.more", language, command=f"gradkit guide {section.cause}")
+    yield words("report.more", command=f"gradkit guide {section.cause}")
 
 
 def _frame(code: Iterable[CodeLine], width: int, fit: Callable[[str], str]) -> Iterator[str]:
@@ -65,10 +64,6 @@ def _frame(code: Iterable[CodeLine], width: int, fit: Callable[[str], str]) -> I
             yield f"{' ' * width} | {' ' * before}{'^' * max(under, 1)} {line.label}".rstrip()
 
 
-def _told(name: str, text: str, language: str | None) -> str:
+def _told(name: str, text: str) -> str:
     """``name: text``, with the colon of the language."""
-    return i18n.words("report.told", language, name=name, text=text)
-
-
-def _word(key: str, language: str | None) -> str:
-    return i18n.words(f"report.{key}", language)
+    return words("report.told", name=name, text=text)

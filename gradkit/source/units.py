@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import itertools
 import linecache
 import os
@@ -24,7 +25,6 @@ LOOP, BODY, MODULE = "loop", "body", "module"
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 WITHS = (ast.With, ast.AsyncWith)
 _TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
-_NAMELESS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,13 +98,12 @@ def units_of(code: CodeType, lasti: int, line: int, *, inclusive: bool = True) -
         [('loop', 4, 5), ('body', 3, 5)]
     """
     tree = tree_of(code)
-    function = _function(tree, code, lasti, line) if tree is not None else None
-    if tree is None or function is None:
+    function, owner = _function(tree, code, lasti, line) if tree is not None else (None, "")
+    if function is None:
         return ()
     way = _way(function, _position(code, lasti, line))
     if not way:
         return ()
-    owner = _owner(tree, function)
     found: list[Unit] = []
     for depth in range(len(way) - 1, -1, -1):
         if not depth or _is_pass(way[depth]):
@@ -130,25 +129,36 @@ def stands_in(statement: ast.AST, place: ast.AST) -> bool:
 # -- where the frame stands --------------------------------------------------------------------------------------------
 
 
-def _function(tree: ast.Module, code: CodeType, lasti: int, line: int) -> Any:
-    """The function, lambda or module that code was compiled from. A class's body and a comprehension are none."""
+def _function(tree: ast.Module, code: CodeType, lasti: int, line: int) -> tuple[Any, str]:
+    """The function, lambda or module that code was compiled from, and the class that its private names belong to.
+
+    A class's body and a comprehension are none: (None, "").
+    """
     if code.co_name.startswith(("<module", "<cell")):
-        return tree
-    if code.co_name in _NAMELESS:
-        return None
-    found = [node for node in ast.walk(tree) if _first_line(node, code.co_name) == code.co_firstlineno]
+        return tree, ""
+    found = _functions(tree).get((code.co_name, code.co_firstlineno), [])
     if len(found) > 1:
         where = _position(code, lasti, line)
-        found = [node for node in found if _holds(node, where)] or found
-    return found[-1] if found else None
+        found = [one for one in found if _holds(one[0], where)] or found
+    return found[-1] if found else (None, "")
 
 
-def _first_line(node: ast.AST, name: str) -> int:
-    if isinstance(node, ast.Lambda):
-        return node.lineno if name == "<lambda>" else 0
-    if not isinstance(node, FUNCTIONS) or node.name != name:
-        return 0
-    return _begin(node)[0]
+@functools.lru_cache(maxsize=64)
+def _functions(tree: ast.Module) -> dict[tuple[str, int], list[tuple[Any, str]]]:
+    """All functions of a file by name and first line, each with the name of the innermost class around it."""
+    found: dict[tuple[str, int], list[tuple[Any, str]]] = {}
+    todo: list[tuple[ast.AST, str]] = [(tree, "")]
+    while todo:
+        node, owner = todo.pop()
+        if isinstance(node, (*FUNCTIONS, ast.Lambda)):
+            name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
+            found.setdefault((name, _begin(node)[0]), []).append((node, owner))
+        if isinstance(node, ast.ClassDef):
+            todo += [(one, owner) for one in (*node.decorator_list, *node.bases, *node.keywords)]
+            todo += [(one, node.name) for one in node.body]
+        else:
+            todo += [(one, owner) for one in ast.iter_child_nodes(node)]
+    return found
 
 
 Where = tuple[int, int | None]
@@ -218,15 +228,6 @@ def _is_pass(place: Place) -> bool:
     """Whether a place lies in the body of a loop, and not in its ``else``."""
     node, block, _ = place
     return isinstance(node, LOOPS) and block is node.body
-
-
-def _owner(tree: ast.Module, function: ast.AST) -> str:
-    """The name of the innermost class around a function."""
-    if function is tree:
-        return ""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    around = [node for node in classes if any(one is function for part in node.body for one in ast.walk(part))]
-    return around[-1].name if around else ""
 
 
 # -- which statements --------------------------------------------------------------------------------------------------

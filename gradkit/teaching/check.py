@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gradkit.core import i18n
 from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import speaking, words
 from gradkit.teaching import exercises, grading
 from gradkit.teaching.grading import NotYet, Verdict
 
@@ -56,16 +56,17 @@ class Progress:
 
     def text(self, language: str | None = None) -> str:
         """The table in ``language``; None for the one in use."""
-        lines = [i18n.words("progress.head", language, n=len(self.solved), all=len(exercises.EXERCISES))]
-        for name, exercise in exercises.EXERCISES.items():
-            entry = self._entry(name)
-            state = "solved" if entry.solved else "tried" if entry.tries else "not_begun"
-            title = i18n.words(f"workshop.{name}", language)
-            said = i18n.words(f"progress.{state}", language, tries=entry.tries, day=entry.solved)
-            mark = grading.MARKS[grading.RIGHT if entry.solved else grading.ASIDE]
-            line = i18n.words("progress.line", language, number=exercise.book[:2], title=title, said=said)
-            lines.append(f"{mark} {line}")
-        return "\n".join(lines)
+        with speaking(language):
+            head = words("progress.head", n=len(self.solved), all=len(exercises.EXERCISES))
+            return "\n".join([head, *map(self._line, exercises.EXERCISES)])
+
+    def _line(self, name: str) -> str:
+        entry = self._entry(name)
+        state = "solved" if entry.solved else "tried" if entry.tries else "not_begun"
+        said = words(f"progress.{state}", tries=entry.tries, day=entry.solved)
+        mark = grading.MARKS[grading.RIGHT if entry.solved else grading.ASIDE]
+        number, title = exercises.EXERCISES[name].book[:2], words(f"workshop.{name}")
+        return f"{mark} {words('progress.line', number=number, title=title, said=said)}"
 
     def __repr__(self) -> str:
         return self.text()

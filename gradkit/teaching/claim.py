@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gradkit.core import i18n, package
 from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import speaking, words
 from gradkit.teaching import bilingual, experiment
 from gradkit.teaching.experiment import Trial
 
@@ -70,7 +71,7 @@ class Claim:
         """
         recorded = bool(self.needs) and not experiment.can(self.needs)
         return replace(
-            experiment.told_of(_record(self.id)) if recorded else experiment.run_experiment(self.code),
+            experiment.from_record(_record(self.id)) if recorded else experiment.run_experiment(self.code),
             labels=self.labels,
         )
 
@@ -142,45 +143,46 @@ def claims_folder() -> Path:
     return package.FOLDER / "teaching" / "claims"
 
 
-def claims_about(cause: str, language: str | None = None) -> tuple[Claim, ...]:
+def claims_about(cause: str) -> tuple[Claim, ...]:
     """The beliefs that have to do with a cause.
 
     Example:
-        >>> "clone_detaches" in {one.id for one in claims_about("detach", "en")}
+        >>> "clone_detaches" in {one.id for one in claims_about("detach")}
         True
     """
-    return tuple(one for one in claims(language) if cause in one.causes)
+    return tuple(one for one in claims() if cause in one.causes)
 
 
 def markdown(claim: Claim, seen: Trial | None = None) -> str:
     """A belief as one CommonMark page; with ``seen``, what a run of its experiment has shown is in it."""
-    language = claim.language
-    page = [f"# {claim.belief}", f"**{i18n.words(f'claims.verdict.{claim.verdict}', language)}** {claim.answer}"]
-    if seen is not None:
-        page += [_head("seen", language), replace(seen, labels=claim.labels).markdown(language)]
-        page += [] if seen.verdict == claim.verdict else [changed(claim, seen)]
-    page += [_head("why", language), claim.why, _head("instead", language), claim.instead]
-    page += [_head("experiment", language), f"```python\n{claim.code}\n```"]
-    if claim.sources:
-        page += [_head("sources", language), "\n".join(f"- <{address}>" for address in claim.sources)]
+    with speaking(claim.language):
+        page = [f"# {claim.belief}", f"**{words(f'claims.verdict.{claim.verdict}')}** {claim.answer}"]
+        if seen is not None:
+            page += [_head("seen"), replace(seen, labels=claim.labels).markdown()]
+            page += [] if seen.verdict == claim.verdict else [changed(claim, seen)]
+        page += [_head("why"), claim.why, _head("instead"), claim.instead]
+        page += [_head("experiment"), f"```python\n{claim.code}\n```"]
+        if claim.sources:
+            page += [_head("sources"), "\n".join(f"- <{address}>" for address in claim.sources)]
     return "\n\n".join(page) + "\n"
 
 
 def changed(claim: Claim, seen: Trial) -> str:
     """That a run has come out otherwise than the text says."""
-    stated, found = (i18n.words(f"claims.verdict.{one}", claim.language) for one in (claim.verdict, seen.verdict))
-    return i18n.words("claims.changed", claim.language, stated=stated, found=found)
+    with speaking(claim.language):
+        stated, found = (words(f"claims.verdict.{one}") for one in (claim.verdict, seen.verdict))
+        return words("claims.changed", stated=stated, found=found)
 
 
-def _head(part: str, language: str) -> str:
-    return f"## {i18n.words(f'claims.part.{part}', language)}"
+def _head(part: str) -> str:
+    return f"## {words(f'claims.part.{part}')}"
 
 
 @functools.cache
 def _read(name: str, language: str) -> Claim:
     facts, _ = bilingual.front_matter(_text(name, "en"))
     told, body = bilingual.front_matter(_text(name, language))
-    text = {part: words for part, _, words in bilingual.paired_parts(body)}
+    text = {part: said for part, _, said in bilingual.paired_parts(body)}
     return Claim(
         name, language, facts["topic"], told["belief"], facts["verdict"], told["answer"], text["why"], text["instead"],
         labels=dict(_LABEL.findall(text["seen"])), needs=facts.get("needs", ""),

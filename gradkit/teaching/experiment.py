@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gradkit.core.i18n import words
+from gradkit.core.i18n import speaking, words
 
 
 @dataclass(frozen=True)
@@ -66,22 +66,20 @@ class Trial:
 
     def markdown(self, language: str | None = None) -> str:
         """What was seen, line by line, and the verdict, in CommonMark."""
-        lines = []
-        for row in self.rows:
-            mark = "·" if row.believed is None else "✓" if row.as_believed else "✗"
-            key = "claims.context" if row.believed is None else "claims.row"
-            facts = {
-                "name": self.labels.get(row.key, row.key),
-                "believed": f"`{row.believed}`",
-                "seen": f"`{row.seen}`",
-            }
-            lines.append(f"- {mark} {words(key, language, **facts)}")
-        return "\n".join(lines) + "\n\n" + self.summary(language)
+        with speaking(language):
+            return "\n".join(map(self._line, self.rows)) + "\n\n" + self.summary()
+
+    def _line(self, row: Observation) -> str:
+        mark = "·" if row.believed is None else "✓" if row.as_believed else "✗"
+        key = "claims.context" if row.believed is None else "claims.row"
+        name = self.labels.get(row.key, row.key)
+        return f"- {mark} {words(key, name=name, believed=f'`{row.believed}`', seen=f'`{row.seen}`')}"
 
     def summary(self, language: str | None = None) -> str:
         """The verdict, and where it was run."""
-        verdict, key = words(f"claims.verdict.{self.verdict}", language), "recorded" if self.recorded else "ran"
-        return words(f"claims.{key}", language, verdict=verdict, version=self.version, device=self.device)
+        with speaking(language):
+            verdict, key = words(f"claims.verdict.{self.verdict}"), "recorded" if self.recorded else "ran"
+            return words(f"claims.{key}", verdict=verdict, version=self.version, device=self.device)
 
     def _repr_markdown_(self) -> str:
         return self.markdown()
@@ -132,14 +130,14 @@ def run_experiment(source: str, name: str = "experiment.py") -> Trial:
     """
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     space: dict[str, Any] = {"__name__": "experiment"}
-    with state_kept():
+    with isolated():
         exec(compile(source, name, "exec"), space)  # noqa: S102  # the reader's own code, in their own kernel
         seen = space["observe"]()
     gpu = "cuda" in source and can("cuda")
     return judge(space["BELIEVED"], seen, device=torch.cuda.get_device_name() if gpu else "CPU")
 
 
-def told_of(record: str) -> Trial:
+def from_record(record: str) -> Trial:
     """A run that was written down with :func:`written`."""
     facts = json.loads(record)
     rows = tuple(Observation(**row) for row in facts["rows"])
@@ -150,7 +148,7 @@ def written(seen: Trial) -> str:
     """A run as JSON, to be told later where it cannot be repeated.
 
     Example:
-        >>> told_of(written(judge({"a": 1}, {"a": 2}))).verdict
+        >>> from_record(written(judge({"a": 1}, {"a": 2}))).verdict
         'false'
     """
     rows = [{"key": row.key, "believed": row.believed, "seen": row.seen} for row in seen.rows]
@@ -163,7 +161,7 @@ def can(need: str) -> bool:
 
 
 @contextlib.contextmanager
-def state_kept() -> Iterator[None]:
+def isolated() -> Iterator[None]:
     """Grad mode is on and warnings are quiet while the block runs; random state, too, is afterwards as it was."""
     devices = range(torch.cuda.device_count())
     with torch.random.fork_rng(devices=devices), warnings.catch_warnings(), torch.enable_grad():

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from gradkit.api.diagnose import diagnose
-from gradkit.core import i18n
 from gradkit.core.causes import failing
 from gradkit.core.errors import GradkitError, in_place_of_a_traceback
+from gradkit.core.i18n import speaking, words
 from gradkit.diagnosis.facts import optimizers
 from gradkit.load import failures
 from gradkit.report.report import Report
@@ -88,11 +88,11 @@ class Remark:
     report: Report | None = None
     causes: tuple[str, ...] = ()
 
-    def lines(self, language: str | None = None) -> list[str]:
+    def lines(self) -> list[str]:
         """The sentence, and below it those of the report."""
-        facts = {key: _shown(one, language) for key, one in self.facts.items()}
-        said = [f"{MARKS[self.state]} {i18n.words(f'remark.{self.key}', language, **facts)}"]
-        parts = self.report.sections(language) if self.report is not None else ()
+        facts = {key: _shown(one) for key, one in self.facts.items()}
+        said = [f"{MARKS[self.state]} {words(f'remark.{self.key}', **facts)}"]
+        parts = self.report.sections() if self.report is not None else ()
         for part in (one for one in parts if not self.causes or one.cause in self.causes):
             said += [f"    {part.title}", f"      --> {part.place}"]
         return said
@@ -117,9 +117,10 @@ class Verdict:
 
     def text(self, language: str | None = None) -> str:
         """All of it in ``language``; None for the one in use."""
-        title = i18n.words(f"workshop.{self.exercise}", language)
-        head = i18n.words("verdict_of.passed" if self.passed else "verdict_of.open", language, title=title)
-        return "\n".join([head, *(line for one in self.remarks for line in one.lines(language))])
+        with speaking(language):
+            title = words(f"workshop.{self.exercise}")
+            head = words("verdict_of.passed" if self.passed else "verdict_of.open", title=title)
+            return "\n".join([head, *(line for one in self.remarks for line in one.lines())])
 
     def __str__(self) -> str:
         return self.text()
@@ -146,11 +147,11 @@ class NotYet(AssertionError):  # noqa: N818  no error of the program's: it is sa
         return in_place_of_a_traceback(self.verdict.text())
 
 
-def _shown(fact: object, language: str | None) -> object:
+def _shown(fact: object) -> object:
     if not isinstance(fact, tuple):
         return fact
     names, rest = ", ".join(str(one) for one in fact[:MOST_NAMES]), len(fact) - MOST_NAMES
-    return i18n.words("report.and_more", language, names=names, n=rest) if rest > 0 else names
+    return words("report.and_more", names=names, n=rest) if rest > 0 else names
 
 
 ROUNDS = 2
@@ -161,7 +162,7 @@ def grade(exercise: Exercise, answers: Answers) -> tuple[Remark, ...]:
     """All that there is to say of an answer; random state and grad mode are put back afterwards."""
     chance = random.SystemRandom()
     for _ in range(ROUNDS):
-        with experiment.state_kept():  # quiet, for an autograder takes whatever is written to stderr for a failure
+        with experiment.isolated():  # quiet, for an autograder takes whatever is written to stderr for a failure
             remarks = tuple(_Round(exercise, answers, chance.randrange(2**31)).remarks())
         if any(one.state == WRONG for one in remarks):
             break

@@ -19,6 +19,7 @@ from types import ModuleType
 
 from gradkit.core import causes, i18n, package
 from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import speaking, words
 from gradkit.teaching import bilingual, claim
 
 _CUT = re.compile(r"\s*# CUT$")
@@ -196,8 +197,9 @@ def guide(cause: str, language: str | None = None) -> Guide:
 @functools.cache
 def _read(cause: str, language: str) -> Guide:
     bare = outline(cause, language)
-    *steps, last = (replace(step, markdown=_with_code(cause, language, step.markdown)) for step in bare.steps)
-    last = replace(last, markdown=last.markdown + _related(cause, language))
+    with speaking(language):
+        *steps, last = (replace(step, markdown=_with_code(cause, step.markdown)) for step in bare.steps)
+        last = replace(last, markdown=last.markdown + _related(cause))
     return replace(bare, steps=(*steps, last))
 
 
@@ -216,7 +218,7 @@ def outline(cause: str, language: str) -> Guide:
     return Guide(cause, language, facts["title"], facts["summary"], steps)
 
 
-def _with_code(cause: str, language: str, text: str) -> str:
+def _with_code(cause: str, text: str) -> str:
     def block(match: re.Match[str]) -> str:
         kind, names = match[1], match[2].split()
         if kind == "code":
@@ -224,23 +226,20 @@ def _with_code(cause: str, language: str, text: str) -> str:
         if kind == "diff":
             return _fence("diff", difference(cause, *names))
         name = f"experiment_{names[0]}"
-        checked = i18n.words("guide.checked_by", language, name=name)
+        checked = words("guide.checked_by", name=name)
         return f"{checked}\n\n" + _fence("python proof", definition(cause, name))
 
     return DIRECTIVE.sub(block, text)
 
 
-def _related(cause: str, language: str) -> str:
+def _related(cause: str) -> str:
     """The beliefs that have to do with the cause, as the end of the last step."""
     told = [
-        i18n.words(
-            "claims.one_related", language,
-            belief=one.belief, verdict=i18n.words(f"claims.verdict.{one.verdict}", language), claim=one.id,
-        )
-        for one in claim.claims_about(cause, language)
-    ]  # fmt: skip
+        words("claims.one_related", belief=one.belief, verdict=words(f"claims.verdict.{one.verdict}"), claim=one.id)
+        for one in claim.claims_about(cause)
+    ]
     lines = "\n".join(f"- {line}" for line in told)
-    return f"\n\n{i18n.words('claims.related', language)}\n\n{lines}" if told else ""
+    return f"\n\n{words('claims.related')}\n\n{lines}" if told else ""
 
 
 def _fence(info: str, code: str) -> str:
@@ -255,7 +254,8 @@ def markdown(guide: Guide) -> str:
         True
     """
     page = [f"# {guide.title}", guide.summary]
-    for number, step in enumerate(guide.steps, 1):
-        facts = {"number": number, "step": i18n.words(f"guide.step.{step.id}", guide.language), "title": step.title}
-        page += [i18n.words("guide.heading", guide.language, **facts), step.markdown]
+    with speaking(guide.language):
+        for number, step in enumerate(guide.steps, 1):
+            said = words(f"guide.step.{step.id}")
+            page += [words("guide.heading", number=number, step=said, title=step.title), step.markdown]
     return "\n\n".join(page) + "\n"

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from gradkit.core import i18n
-from gradkit.core.i18n import words
+from gradkit.core.i18n import speaking, words
 from gradkit.teaching import guide
 from gradkit.teaching.guide import DIRECTIVE, STEPS, Guide, outline
 from gradkit.teaching.pages import Page, stamp
@@ -142,17 +142,18 @@ class _Binder:
         self.shown: set[str] = set()
 
     def pages(self) -> Iterator[Page]:
-        yield _text({code: f"# {one.title}\n\n{one.summary}\n\n{_said('intro', code)}" for code, one in self._guides()})
-        yield _text({code: _said("program", code) for code in i18n.LANGUAGES})
+        intro = _in_both("intro")
+        yield _text({code: f"# {one.title}\n\n{one.summary}\n\n{intro[code]}" for code, one in self._guides()})
+        yield _text(_in_both("program"))
         yield _code(self.program.head)
         yield from self._needed("make", "SHOULD_TRAIN")
         for number, name in enumerate(STEPS):
             yield from self._step(number)
             if name == "symptom":
-                yield _text({code: _said("ask", code) for code in i18n.LANGUAGES})
+                yield _text(_in_both("ask"))
                 yield _code(self._diagnosis("make"))
             elif name == "verify":
-                yield _text({code: _said("ask_again", code) for code in i18n.LANGUAGES})
+                yield _text(_in_both("ask_again"))
                 yield _code(self._diagnosis("make_fixed"))
 
     def _guides(self) -> list[tuple[str, Guide]]:
@@ -207,12 +208,13 @@ class _Binder:
 
 def _titled(one: Guide, number: int) -> str:
     step = one.steps[number]
-    facts = {"number": number + 1, "step": words(f"guide.step.{step.id}", one.language), "title": step.title}
-    return words("guide.heading", one.language, **facts) + "\n\n" + step.markdown
+    with speaking(one.language):
+        said = words(f"guide.step.{step.id}")
+        return words("guide.heading", number=number + 1, step=said, title=step.title) + "\n\n" + step.markdown
 
 
-def _said(part: str, language: str) -> str:
-    return words(f"guidebook.{part}", language)
+def _in_both(part: str) -> dict[str, str]:
+    return {code: words(f"guidebook.{part}", code) for code in i18n.LANGUAGES}
 
 
 def _text(said: dict[str, str]) -> Page:

@@ -108,7 +108,7 @@ def _asked() -> Iterator[Asked]:
                 facts = frozenset(str(word.arg) for word in node.keywords) if told else None
                 if called == "GradkitError":
                     yield Asked(where, re.compile(rf"error\.{shape}"), True, facts)
-                elif called in ("words", "_words"):
+                elif called in ("words", "spoken", "spoken_html"):
                     yield Asked(where, re.compile(shape), True, facts)
             elif shape := _shape(node):
                 yield Asked(where, re.compile(rf"(error\.)?{shape}"))

@@ -11,7 +11,7 @@ from torch import nn
 from gradkit.diagnosis import __main__, pipeline
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.pipeline import Diagnosis, Options
-from gradkit.load import step as load_step
+from gradkit.load.step import from_step
 
 PROGRAM = """\
 import torch
@@ -44,7 +44,7 @@ def _printed(capsys: pytest.CaptureFixture[str], *words: str, language: str = "e
 
 
 def _of(model: nn.Module, x: torch.Tensor) -> Diagnosis:
-    step = load_step.from_step(lambda: model(x).detach().sum(), model)
+    step = from_step(lambda: model(x).detach().sum(), model)
     return pipeline.run(step, Options(), lambda diagnosis: diagnosis)[0]
 
 
@@ -81,8 +81,8 @@ def test_the_exit_status_is_that_of_diagnose(capsys: pytest.CaptureFixture[str],
 
 def test_long_lists_are_shortened_unless_all_is_asked_for() -> None:
     found = _of(nn.Sequential(*(nn.Linear(2, 2) for _ in range(40))), torch.ones(1, 2))
-    short = __main__.text(found, "en")
-    whole = __main__.text(found, "en", everything=True)
+    short = __main__.text(found)
+    whole = __main__.text(found, everything=True)
     assert "... 22 more; --all shows them" in short
     assert "#20 linear" not in short
     assert "#20 linear" in whole
@@ -91,13 +91,13 @@ def test_long_lists_are_shortened_unless_all_is_asked_for() -> None:
 
 def test_a_long_way_keeps_the_steps_that_something_is_paid_at() -> None:
     found = _of(nn.Sequential(*(nn.Linear(2, 2) for _ in range(40))), torch.ones(1, 2))
-    assert "1.00: detach\n    ... 41 steps that cost nothing" in __main__.text(found, "en")
+    assert "1.00: detach\n    ... 41 steps that cost nothing" in __main__.text(found)
 
 
 def test_a_name_that_acts_on_a_terminal_is_shown_escaped() -> None:
     model = nn.Linear(2, 1)
     model.register_parameter("a\x1b[31m", nn.Parameter(torch.ones(1)))
-    said = __main__.text(_of(model, torch.ones(1, 2)), "en")
+    said = __main__.text(_of(model, torch.ones(1, 2)))
     assert "a\\x1b[31m: nothing flows into the loss" in said
     assert "\x1b" not in said
 
@@ -115,7 +115,7 @@ def test_a_parameter_that_does_not_flow_into_the_loss_has_no_way() -> None:
 
 def test_a_way_says_why_more_than_its_cuts_is_paid() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-    step = load_step.from_step(lambda: model[1](model[0](torch.ones(1, 2)).detach()).sum(), model)
+    step = from_step(lambda: model[1](model[0](torch.ones(1, 2)).detach()).sum(), model)
     found = pipeline.run(step, Options(), lambda diagnosis: diagnosis)[0]
     (way,) = cuts.cheapest(found.evidence.trace, ["0.weight"])
     assert [(toll.price, toll.detours) for toll in way.tolls if toll.detours] == [(0.25, ("join",))]

@@ -32,8 +32,8 @@ def test_drawing_and_cards_travel_gzipped_together():
 
 
 def test_the_parcel_of_a_large_drawing_is_small():
-    svg = render.svg(dot.dot(pictures.gpt(), "graph", "en"))
-    assert len(GraphView(svg=svg, node_info=cards.cards(pictures.gpt(), "graph", "en")).packed) < 0.2 * len(svg)
+    svg = render.svg(dot.dot(pictures.gpt(), "graph"))
+    assert len(GraphView(svg=svg, node_info=cards.cards(pictures.gpt(), "graph")).packed) < 0.2 * len(svg)
 
 
 def test_every_label_of_the_page_has_words_in_both_languages():
@@ -115,7 +115,7 @@ def test_a_view_without_a_picture_is_empty_until_it_gets_one():
     view = PictureView(language="en")
     assert view.packed == b""
     view.picture = pictures.mlp()
-    assert parcel(view)["svg"] == render.svg(dot.dot(pictures.mlp(), view.view, "en"))
+    assert parcel(view)["svg"] == render.svg(dot.dot(pictures.mlp(), view.view))
 
 
 def test_what_can_be_saved_is_named_after_the_model_the_cause_and_the_view():

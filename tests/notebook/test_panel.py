@@ -872,6 +872,16 @@ def test_a_change_of_language_runs_nothing_and_moves_nothing(notebook: dict[str,
     assert net.runs.qsize() == runs > 0
 
 
+def test_what_a_click_writes_is_in_the_language_of_its_own_panel() -> None:
+    first = Panel(language="zh").results.parameters.table
+    second = Panel(language="en").results.parameters.table
+    for table in (first, second):
+        table.show(rows_of({"name": "w"}))
+        table.body.press("sort:name")
+    assert CJK.search(text_of(first.body.html))
+    assert not CJK.search(text_of(second.body.html))
+
+
 def test_the_language_chosen_on_the_panel_is_that_of_what_is_typed_next() -> None:
     panel = Panel(language="en")
     panel.languages.buttons["zh"].click()

@@ -117,7 +117,7 @@ def test_the_mode_of_a_module_is_that_of_all_in_it_also_of_what_has_no_parameter
 
 def test_a_model_without_parameters_has_nothing_to_count() -> None:
     assert breakdown.shares(()) == ()
-    assert len(breakdown.write((), "en").splitlines()) == 2
+    assert len(breakdown.write(()).splitlines()) == 2
 
 
 def test_thousands_of_parameters_are_counted_at_once() -> None:

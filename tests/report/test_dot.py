@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from gradkit.core.errors import GradkitError
-from gradkit.core.i18n import columns
+from gradkit.core.i18n import columns, speaking
 from gradkit.core.records import Edge, Finding, Location, ModuleInfo, Node, Picture
 from gradkit.report.picture.cards import cards
 from gradkit.report.picture.dot import dot
@@ -76,7 +76,8 @@ def by_title(source, title):
 )
 def test_a_picture_is_drawn_as_it_was_looked_at_last(name, view, language):
     path = GOLDEN / f"{name}.{view}.{language}.dot"
-    source = dot(pictures.ALL[name](), view, language).source
+    with speaking(language):
+        source = dot(pictures.ALL[name](), view).source
     if os.environ.get("GRADKIT_REGOLD") == "1":
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source, encoding="utf-8", newline="\n")
@@ -89,7 +90,8 @@ def test_a_picture_is_drawn_as_it_was_looked_at_last(name, view, language):
 @pytest.mark.parametrize(("name", "view", "language"), everything())
 def test_every_box_has_a_stable_number_a_class_and_a_tooltip(name, view, language):
     picture = pictures.ALL[name]()
-    source = dot(picture, view, language).source
+    with speaking(language):
+        source = dot(picture, view).source
     drawn = nodes(source)
     assert len(drawn) == len(re.findall(r"\bid=n\d+\b", source)) > 1
     known = {f"n{node.number}" for node in picture.nodes}
@@ -103,27 +105,28 @@ def test_every_box_has_a_stable_number_a_class_and_a_tooltip(name, view, languag
 
 @pytest.mark.parametrize(("name", "view", "language"), everything())
 def test_no_label_begins_with_an_empty_line(name, view, language):
-    for rows, _, _ in nodes(dot(pictures.ALL[name](), view, language).source).values():
-        assert rows[0].strip()
+    with speaking(language):
+        source = dot(pictures.ALL[name](), view).source
+    assert all(rows[0].strip() for rows, _, _ in nodes(source).values())
 
 
 @pytest.mark.parametrize(("name", "view"), [(name, view) for name in pictures.ALL for view in VIEWS])
 def test_two_runs_draw_the_same(name, view):
-    first, second = (dot(pictures.ALL[name](), view, "en").source for _ in range(2))
+    first, second = (dot(pictures.ALL[name](), view).source for _ in range(2))
     assert first == second
 
 
 @pytest.mark.parametrize(("name", "view"), [(name, view) for name in pictures.ALL for view in VIEWS])
 def test_every_box_has_a_card(name, view):
     picture = pictures.ALL[name]()
-    assert {f"n{number}" for number in cards(picture, view, "en")} == set(nodes(dot(picture, view, "en").source))
+    assert {f"n{number}" for number in cards(picture, view)} == set(nodes(dot(picture, view).source))
 
 
 @pytest.mark.parametrize("name", pictures.ALL)
 def test_every_finding_has_exactly_one_full_plate(name):
     picture = pictures.ALL[name]()
     for view in VIEWS:
-        source = dot(picture, view, "en").source
+        source = dot(picture, view).source
         for finding in picture.findings:
             place = f"{finding.location.file.replace(chr(92), '/').rpartition('/')[2]}:{finding.location.line}  "
             assert texts(source).count(place) == 1
@@ -131,7 +134,7 @@ def test_every_finding_has_exactly_one_full_plate(name):
 
 @pytest.mark.parametrize("name", ["mlp_healthy", "gpt_healthy", "vision_healthy", "adapter_healthy"])
 def test_a_healthy_picture_has_no_plate_and_no_red(name):
-    source = dot(pictures.ALL[name](), "map", "en").source
+    source = dot(pictures.ALL[name](), "map").source
     assert "#D92D20" not in source
     assert "✗" not in source
     assert "every parameter that should train is reached" in texts(source)
@@ -145,14 +148,14 @@ def test_the_graph_view_draws_every_node():
 def test_a_mask_that_feeds_every_layer_of_a_large_graph_is_counted_not_drawn_twelve_times():
     picture = pictures.gpt()
     mask = next(node.number for node in picture.nodes if node.label == "where")
-    source = dot(picture, "graph", "en").source
+    source = dot(picture, "graph").source
     assert len([tail for tail, _ in edges(source) if tail == f"n{mask}"]) == 1
     assert "used in 11 more places" in nodes(source)[f"n{mask}"][0][1]
 
 
 def test_no_link_that_a_gradient_could_take_is_left_out_of_a_large_graph():
     picture = pictures.gpt()
-    drawn = set(edges(dot(picture, "graph", "en").source))
+    drawn = set(edges(dot(picture, "graph").source))
     mask = next(node.number for node in picture.nodes if node.label == "where")
     assert {(f"n{edge.source}", f"n{edge.target}") for edge in picture.edges if edge.source != mask} <= drawn
 
@@ -163,7 +166,7 @@ def test_a_recurrent_weight_is_linked_once_and_its_further_uses_counted():
     for _ in range(70):
         h = sketch.op("addmm", "live", h, weight, module="rnn")
     sketch.node("loss", "loss", "live", h)
-    source = dot(sketch.picture("1", True), "graph", "en").source
+    source = dot(sketch.picture("1", True), "graph").source
     assert len([tail for tail, _ in edges(source) if tail == f"n{weight}"]) == 1
     assert nodes(source)[f"n{weight}"][0][1] == "(4, 4) · used in 69 more places · ✓ gets a gradient"
 
@@ -183,8 +186,8 @@ def test_another_view_is_refused_by_name():
 
 
 def test_states_differ_in_words_and_in_outline_not_only_in_colour():
-    source = dot(pictures.gpt(), "map", "en").source
-    frozen = dot(pictures.vision(), "map", "en").source
+    source = dot(pictures.gpt(), "map").source
+    frozen = dot(pictures.vision(), "map").source
     drawn = {
         "live": by_title(source, "lm_head"),
         "starved": by_title(source, "transformer.wte"),
@@ -203,7 +206,7 @@ def test_states_differ_in_words_and_in_outline_not_only_in_colour():
 
 
 def test_the_gradient_is_a_thick_green_arrow_backward_and_its_absence_a_dashed_grey_line():
-    drawn = edges(dot(pictures.gpt(), "map", "en").source)
+    drawn = edges(dot(pictures.gpt(), "map").source)
     live = [look for look in drawn.values() if "class=live" in look]
     dead = [look for look in drawn.values() if "class=dead" in look and "style" in look]
     cut = [look for look in drawn.values() if "class=cut" in look]
@@ -220,7 +223,7 @@ def width(look):
 
 
 def test_the_more_parameters_a_gradient_goes_on_to_the_thicker_its_arrow():
-    drawn = edges(dot(pictures.gpt(), "map", "en").source)
+    drawn = edges(dot(pictures.gpt(), "map").source)
     loss, layers = (drawn[ends] for ends in live_ends(drawn, "lm_head", "transformer.h.6"))
     assert width(loss) > width(layers) > 1.6
     assert re.search(r'tooltip="carries the gradient of [\d.]+ M elements"', loss)
@@ -228,13 +231,13 @@ def test_the_more_parameters_a_gradient_goes_on_to_the_thicker_its_arrow():
 
 def live_ends(drawn, *titles):
     """The arrow that brings a box its gradient, for each title."""
-    found = cards(pictures.gpt(), "map", "en")
+    found = cards(pictures.gpt(), "map")
     numbers = [next(n for n, card in found.items() if card["title"].startswith(title)) for title in titles]
     return [next(e for e, look in drawn.items() if e[0] == f"n{n}" and "class=live" in look) for n in numbers]
 
 
 def test_the_carets_stand_under_the_very_call():
-    rows, _, _ = by_title(dot(pictures.vision(), "map", "en").source, "✂")
+    rows, _, _ = by_title(dot(pictures.vision(), "map").source, "✂")
     code, carets = rows[1], rows[2]
     assert code.endswith("vision_embeds = self.proj(feats).detach()")
     assert code[carets.index("^") : carets.rindex("^") + 1] == ".detach()"
@@ -271,15 +274,17 @@ def test_a_line_without_a_known_expression_has_no_carets():
     ],
 )
 def test_a_plate_says_how_sure_it_is(name, words):
-    assert words in texts(dot(pictures.ALL[name](), "map", "en").source)
+    assert words in texts(dot(pictures.ALL[name](), "map").source)
 
 
 def test_the_loss_says_its_value_and_whether_backward_runs():
-    assert by_title(dot(pictures.gpt(), "map", "en").source, "loss")[0] == [
+    assert by_title(dot(pictures.gpt(), "map").source, "loss")[0] == [
         "loss  10.83",
         "backward() runs, but 62 of 124 parameters never learn",
     ]
-    assert by_title(dot(pictures.vision(), "map", "zh").source, "损失")[0] == [
+    with speaking("zh"):
+        source = dot(pictures.vision(), "map").source
+    assert by_title(source, "损失")[0] == [
         "损失  2.3026",
         "requires_grad = False，没有 grad_fn：backward() 会报错",
     ]
@@ -287,7 +292,7 @@ def test_the_loss_says_its_value_and_whether_backward_runs():
 
 def test_a_loss_with_history_that_backward_refuses_is_not_said_to_have_none():
     picture = replace(pictures.mlp(cut=False), backward=False, findings=(Finding("non_scalar", None),))
-    assert by_title(dot(picture, "map", "en").source, "loss")[0][1] == (
+    assert by_title(dot(picture, "map").source, "loss")[0][1] == (
         "backward() raises, though the loss has a grad_fn: see the plate"
     )
 
@@ -304,7 +309,7 @@ def test_a_loss_with_history_that_backward_refuses_is_not_said_to_have_none():
     ],
 )
 def test_a_finding_without_a_cut_has_a_plate_beside_the_module_and_no_scissors(name, headline, beside):
-    source = dot(pictures.ALL[name](), "map", "en").source
+    source = dot(pictures.ALL[name](), "map").source
     titles = {found[0][0]: node for node, found in nodes(source).items()}
     plate = next(node for title, node in titles.items() if title.startswith(headline))
     assert "✂" not in source
@@ -312,7 +317,7 @@ def test_a_finding_without_a_cut_has_a_plate_beside_the_module_and_no_scissors(n
 
 
 def test_a_parameter_that_no_edge_leaves_is_starved_and_drawn():
-    rows, status, _ = by_title(dot(pictures.vision(used=False), "map", "en").source, "proj")
+    rows, status, _ = by_title(dot(pictures.vision(used=False), "map").source, "proj")
     assert status == "starved"
     assert rows == [
         "proj",
@@ -323,19 +328,19 @@ def test_a_parameter_that_no_edge_leaves_is_starved_and_drawn():
 
 def test_a_cause_that_nobody_worded_still_gets_a_plate():
     picture = Picture((Node(1, "loss", "loss", "dead"),), (), (), (Finding("unheard_of", None),), "0", False)
-    assert "the gradient is lost here  ·  unheard_of" in texts(dot(picture, "map", "en").source)
+    assert "the gradient is lost here  ·  unheard_of" in texts(dot(picture, "map").source)
 
 
 # ------------------------------------------------------------------------------------------------ the map
 
 
 def titles(picture, **arguments):
-    return [rows[0] for rows, _, _ in nodes(dot(picture, "map", "en", **arguments).source).values()]
+    return [rows[0] for rows, _, _ in nodes(dot(picture, "map", **arguments).source).values()]
 
 
 def test_like_layers_in_a_row_are_one_box():
     assert {"transformer.h.0 – h.5", "transformer.h.6 – h.11"} <= set(titles(pictures.gpt()))
-    assert "GPT2Block ×6 · 42.5 M parameters" in texts(dot(pictures.gpt(), "map", "en").source)
+    assert "GPT2Block ×6 · 42.5 M parameters" in texts(dot(pictures.gpt(), "map").source)
 
 
 def test_the_region_around_a_cut_stays_visible():
@@ -344,7 +349,7 @@ def test_the_region_around_a_cut_stays_visible():
 
 
 def test_a_gradient_that_goes_around_a_cut_is_drawn():
-    source = dot(pictures.residual(), "map", "en").source
+    source = dot(pictures.residual(), "map").source
     names = {found[0][0]: node for node, found in nodes(source).items()}
     assert "class=live" in edges(source)[names["layers.0 – layers.4"], names["add"]]
 
@@ -361,14 +366,14 @@ def test_a_folded_module_can_be_opened():
 
 
 def test_a_card_says_which_module_opens_its_box():
-    found = {card["title"]: card["open"] for card in cards(pictures.gpt(), "map", "en").values()}
+    found = {card["title"]: card["open"] for card in cards(pictures.gpt(), "map").values()}
     assert found["transformer.h.0 – h.5"] == "transformer.h"
     assert found["lm_head"] == ""
 
 
 def test_two_cuts_in_a_row_are_both_drawn_in_order():
     seen = titles(pictures.two_cuts())
-    source = dot(pictures.two_cuts(), "map", "en").source
+    source = dot(pictures.two_cuts(), "map").source
     names = {found[0][0]: node for node, found in nodes(source).items()}
     plates = [title for title in seen if "✂" in title]
     assert [re.search(r"· +(\w+)$", title)[1] for title in plates] == ["detach", "data_attr"]
@@ -433,7 +438,7 @@ def test_a_map_of_random_parts_keeps_every_parameter_and_every_link_between_its_
 
 
 def test_a_gpt_of_12_layers_fits_about_one_page():
-    width, height = size(svg(dot(pictures.gpt(), "map", "en")))
+    width, height = size(svg(dot(pictures.gpt(), "map")))
     assert width < 700
     assert height < 842  # points, as A4 has; how wide letters are depends on the fonts of the machine
 
@@ -442,7 +447,7 @@ def test_a_gpt_of_12_layers_fits_about_one_page():
 
 
 def test_a_card_tells_what_a_starved_parameter_waits_for():
-    card = next(card for card in cards(pictures.mlp(), "graph", "en").values() if card["title"] == "fc1.weight")
+    card = next(card for card in cards(pictures.mlp(), "graph").values() if card["title"] == "fc1.weight")
     assert card["state"] == "✗ should train, no gradient"
     assert card["why"] == ["It should train, but no gradient reaches it: detach at train.py:18."]
 
@@ -454,7 +459,7 @@ def test_a_card_shows_the_line_with_its_neighbours(tmp_path):
     picture = Picture(
         (Node(1, "detach", "cut", "cut", location=place, finding=0),), (), (), (Finding("detach", place),)
     )
-    lines = cards(picture, "graph", "en")[1]["code"]
+    lines = cards(picture, "graph")[1]["code"]
     assert [(line["line"], line["here"]) for line in lines] == [(1, False), (2, True), (3, False)]
     here = lines[1]
     assert here["text"][here["from"] : here["to"]] == "x.detach()"
@@ -465,33 +470,33 @@ def test_a_card_shows_three_lines_on_each_side(tmp_path):
     file.write_text("".join(f"line_{number}()\n" for number in range(1, 20)))
     place = Location(str(file), 10, 1, 1, "f", "line_10()")
     picture = Picture((Node(1, "line", "call", "dead", location=place),), (), (), ())
-    assert [line["line"] for line in cards(picture, "graph", "en")[1]["code"]] == list(range(7, 14))
+    assert [line["line"] for line in cards(picture, "graph")[1]["code"]] == list(range(7, 14))
 
 
 def test_a_card_tells_what_goes_in_and_what_comes_out():
-    drawn = cards(pictures.mlp(), "map", "en").values()
+    drawn = cards(pictures.mlp(), "map").values()
     rows = {card["title"]: dict(card["rows"]) for card in drawn}
     assert (rows["fc1"]["Takes"], rows["fc1"]["Gives"]) == ("x (8, 4)", "(8, 16)")
     assert rows["batch"]["Holds"] == "x (8, 4)"
 
 
 def test_a_card_can_be_searched_by_all_that_is_in_its_box():
-    card = next(c for c in cards(pictures.gpt(), "map", "en").values() if c["title"].startswith("transformer.h.6"))
+    card = next(c for c in cards(pictures.gpt(), "map").values() if c["title"].startswith("transformer.h.6"))
     assert {"transformer.h.9.mlp.c_fc.weight", "transformer.h.8.attn", "gelu", "GeluBackward0"} <= set(card["names"])
 
 
 def test_a_plate_can_be_searched_by_its_line_its_cause_and_whom_it_starves():
-    card = next(c for c in cards(pictures.gpt(), "map", "en").values() if c["kind"] == "cut")
+    card = next(c for c in cards(pictures.gpt(), "map").values() if c["kind"] == "cut")
     assert card["places"][:2] == ["model.py:88", "model.py:89"]
     assert {"no_grad_block", "transformer.h.0.ln_1.weight"} <= set(card["names"])
 
 
 def test_what_is_left_out_of_a_large_graph_is_said_in_the_drawing_and_on_the_loss():
     picture = replace(pictures.mlp(), left_out=24_010, more_inputs=3)
-    assert "24,010 autograd nodes" in svg(dot(picture, "map", "en")).replace("\u00a0", " ")
-    loss = next(card for card in cards(picture, "map", "en").values() if card["kind"] == "loss")
+    assert "24,010 autograd nodes" in svg(dot(picture, "map")).replace("\u00a0", " ")
+    loss = next(card for card in cards(picture, "map").values() if card["kind"] == "loss")
     assert "24,010" in dict(loss["rows"])["Left out"]
-    assert "+ 3 more" in texts(dot(picture, "map", "en").source)
+    assert "+ 3 more" in texts(dot(picture, "map").source)
 
 
 def test_a_card_shows_the_recorded_line_when_the_file_has_changed(tmp_path):
@@ -501,11 +506,12 @@ def test_a_card_shows_the_recorded_line_when_the_file_has_changed(tmp_path):
     picture = Picture(
         (Node(1, "detach", "cut", "cut", location=place, finding=0),), (), (), (Finding("detach", place),)
     )
-    assert [line["text"] for line in cards(picture, "graph", "en")[1]["code"]] == ["y = x.detach()"]
+    assert [line["text"] for line in cards(picture, "graph")[1]["code"]] == ["y = x.detach()"]
 
 
 def test_chinese_drawings_are_in_chinese():
-    said = texts(dot(pictures.gpt(), "map", "zh").source)
+    with speaking("zh"):
+        said = texts(dot(pictures.gpt(), "map").source)
     words = ["批次", "梯度在此处切断", "✗ 应当训练，却没有梯度", "已证实", "永远不会更新"]
     assert [word for word in words if word not in said] == []
     assert "gradient" not in said
@@ -518,8 +524,9 @@ def test_where_backward_raises_a_parameter_is_connected_and_gets_nothing(languag
     weight, add = Node(1, "w", "parameter", "live"), Node(2, "AddBackward0", "autograd", "live")
     nodes, edges = (weight, add, Node(3, "loss", "loss", "live")), (Edge(1, 2, "live"), Edge(2, 3, "live"))
     for view in ("graph", "map"):
-        raised = str(dot(Picture(nodes, edges, (), (), backward=False), view, language).source)
-        runs = str(dot(Picture(nodes, edges, (), ()), view, language).source)
+        with speaking(language):
+            raised = str(dot(Picture(nodes, edges, (), (), backward=False), view).source)
+            runs = str(dot(Picture(nodes, edges, (), ()), view).source)
         assert truth in raised
         assert claim not in raised
         assert claim in runs
@@ -533,6 +540,6 @@ WHOLE = (
 
 @pytest.mark.parametrize("cause", WHOLE)
 def test_a_fault_that_cuts_nothing_is_not_headed_as_a_loss_of_the_gradient(cause):
-    words = Phrases(Picture((), (), (), ()), "en")
+    words = Phrases(Picture((), (), (), ()))
     assert "lost" not in words.heading(Finding(cause, None), in_flow=False)
     assert cause in words.heading(Finding(cause, None), in_flow=False)

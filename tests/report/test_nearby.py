@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gradkit.core.i18n import speaking
 from gradkit.core.records import Edge, Node, Picture
 from gradkit.report.picture.cards import cards
 from gradkit.report.picture.fold import chart_of
@@ -56,7 +57,7 @@ def test_a_small_graph_is_shown_whole():
 def test_the_card_of_a_part_beyond_opens_it():
     picture = pictures.gpt()
     shown = chart_of(picture, "near")
-    opens = {number: card["open"] for number, card in cards(picture, "near", "en", shown=shown).items()}
+    opens = {number: card["open"] for number, card in cards(picture, "near", shown=shown).items()}
     largest = max(beyond(shown), key=lambda box: len(box.members))
     more = chart_of(picture, "near", [opens[largest.number]])
     assert sum(box.kind == "node" for box in more.boxes) > sum(box.kind == "node" for box in shown.boxes)
@@ -93,7 +94,8 @@ def test_how_much_is_shown_is_said_in_both_languages():
     shown = chart_of(picture, "near")
     one_by_one = len(picture.nodes) - sum(len(box.members) for box in beyond(shown))
     for language in ("en", "zh"):
-        said = picture_limits(picture, shown, language)
+        with speaking(language):
+            said = picture_limits(picture, shown)
         assert str(one_by_one) in said
         assert str(len(picture.nodes)) in said
     assert picture_limits(pictures.mlp(), chart_of(pictures.mlp(), "near")) == ""

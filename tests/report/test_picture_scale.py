@@ -60,12 +60,12 @@ def test_the_first_picture_takes_less_than_two_seconds(shown):
 
 def test_the_graph_begins_with_few_boxes_too_and_is_drawn_in_time(shown):
     assert 2 < len(fold.chart_of(shown.picture, "near").boxes) <= MOST
-    assert render.svg(dot(shown.picture, "near", "en"), timeout=10)
+    assert render.svg(dot(shown.picture, "near"), timeout=10)
 
 
 def test_the_cut_is_in_both_views(shown):
     for view in ("map", "near"):
-        kinds = {card["kind"] for card in cards(shown.picture, view, "en").values()}
+        kinds = {card["kind"] for card in cards(shown.picture, view).values()}
         assert kinds & {"cut", "plate"}
 
 

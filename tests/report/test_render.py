@@ -12,6 +12,7 @@ import graphviz
 import pytest
 
 from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import speaking
 from gradkit.report.picture import render
 from gradkit.report.picture.dot import dot
 from tests import pictures
@@ -83,16 +84,18 @@ def test_tooltips_are_titles_and_other_titles_are_gone():
     assert titles == ["a < b"]
 
 
+@speaking("zh")
 def test_every_text_names_fonts_that_have_chinese():
-    families = re.findall(r'font-family="([^"]+)"', render.svg(dot(pictures.gpt(), "map", "zh")))
+    families = re.findall(r'font-family="([^"]+)"', render.svg(dot(pictures.gpt(), "map")))
     assert families
     assert all("Noto Sans CJK SC" in family and "PingFang SC" in family for family in families)
 
 
 @pytest.mark.parametrize("name", pictures.ALL)
 @pytest.mark.parametrize("view", ["map", "graph"])
+@speaking("zh")
 def test_every_box_of_a_drawing_is_found_in_its_svg_by_number(name, view):
-    graph = dot(pictures.ALL[name](), view, "zh")
+    graph = dot(pictures.ALL[name](), view)
     root = ET.fromstring(render.svg(graph))
     groups = {group.get("id"): group for group in root.iter() if (group.get("class") or "").startswith("node ")}
     assert set(groups) == set(re.findall(r"\bid=(n\d+)\b", graph.source))
@@ -100,16 +103,17 @@ def test_every_box_of_a_drawing_is_found_in_its_svg_by_number(name, view):
 
 
 def test_names_that_would_break_a_careless_drawing_arrive_as_written():
-    drawn = ET.fromstring(render.svg(dot(pictures.hostile(), "graph", "en")))
+    drawn = ET.fromstring(render.svg(dot(pictures.hostile(), "graph")))
     texts = [(element.text or "").replace("\u00a0", " ") for element in drawn.iter() if element.tag.endswith("text")]
     assert 'w<1>&"\\N' in texts
     assert "<b>" in texts
     assert '<b>&"x".py:3  y = "<a & b>" \\x07 \\N \\l + x' in texts
 
 
+@speaking("zh")
 def test_text_stays_inside_its_box_where_the_engine_cannot_measure_chinese():
     """Every row is a cell with a width of its own, from the characters, whatever the engine thinks of the font."""
-    for label in re.findall(r"label=<(.*?)> class", dot(pictures.gpt(), "map", "zh").source):
+    for label in re.findall(r"label=<(.*?)> class", dot(pictures.gpt(), "map").source):
         for width, size, text in re.findall(r'width="(\d+)"><font[^>]*point-size="(\d+)">(?:<b>)?([^<]*)', label):
             chinese = sum("\u4e00" <= char <= "\u9fff" for char in text)
             assert int(width) >= chinese * int(size)
@@ -162,7 +166,7 @@ def pixels(png):
 
 
 def test_a_png_has_the_size_of_the_drawing():
-    graph = dot(pictures.gpt(), "map", "en")
+    graph = dot(pictures.gpt(), "map")
     width, height = render.size(render.svg(graph))
     assert pixels(render.png(graph, dpi=72)) == pytest.approx((width, height), abs=2)
 

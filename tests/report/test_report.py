@@ -13,6 +13,7 @@ import linecache
 import os
 import re
 import sys
+import threading
 import unicodedata
 import warnings
 from collections.abc import Iterator
@@ -133,6 +134,32 @@ def test_the_language_in_use_is_the_default() -> None:
     assert str(report) == report.text("zh")
     i18n.language("en")
     assert str(report) == report.text("en")
+
+
+@pytest.mark.parametrize("way", ["text", "html", "verdict", "sections", "asides", "graph"])
+def test_a_report_that_is_asked_for_in_a_language_leaves_the_one_in_use_alone(way: str) -> None:
+    report = of_cut()
+    getattr(report, way)(language="zh")
+    assert str(report) == report.text("en")
+
+
+def test_a_report_is_asked_for_in_two_languages_at_once() -> None:
+    report = of_cut()
+    said: dict[str, list[str]] = {}
+    threads = [
+        threading.Thread(target=lambda code=code: said.update({code: [report.text(code) for _ in range(20)]}))
+        for code in i18n.LANGUAGES
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == {code: [report.text(code)] * 20 for code in i18n.LANGUAGES}
+
+
+def test_a_report_in_a_language_that_nobody_speaks_is_refused_in_a_sentence() -> None:
+    with pytest.raises(ValueError, match="fr"):
+        of_cut().text("fr")
 
 
 @each_language
@@ -273,7 +300,7 @@ def test_a_path_is_shown_from_the_current_folder_on_and_else_in_full() -> None:
 
 @pytest.mark.parametrize("file", ["/tmp/ipykernel_17/3098.py", "<ipython-input-3-0a1b2c>"])
 def test_a_notebook_cell_of_another_kernel_is_called_that(file: str) -> None:
-    assert layout.shown_path(file, "en") == i18n.words("report.cell", "en")
+    assert layout.shown_path(file) == i18n.words("report.cell", "en")
 
 
 def test_a_notebook_cell_is_called_by_the_number_of_its_last_run() -> None:
@@ -282,11 +309,12 @@ def test_a_notebook_cell_is_called_by_the_number_of_its_last_run() -> None:
         patch.setattr(frames, "notebook_shell", lambda: shell)
         shell.run_cell("x = 1\n", store_history=True)
         file = shell.compile.get_code_name("x = 1\n", "x = 1\n", 1)
-        first = layout.shown_path(file, "en")
+        first = layout.shown_path(file)
         shell.run_cell("y = 2", store_history=True)
         shell.run_cell("x = 1\n", store_history=True)
         # IPython in a terminal names a cell by its number too, a kernel by its text alone
-        again = layout.shown_path(shell.compile.get_code_name("x = 1\n", "x = 1\n", 3), "zh")
+        with i18n.speaking("zh"):
+            again = layout.shown_path(shell.compile.get_code_name("x = 1\n", "x = 1\n", 3))
     assert (first, again) == ("notebook cell [1]", "notebook 单元格 [3]")
 
 

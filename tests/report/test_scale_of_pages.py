@@ -103,9 +103,9 @@ def _wide(n: int) -> Picture:
 @pytest.mark.parametrize("view", ["map", "graph", "near"])
 def test_twice_the_model_takes_about_twice_the_work(make, view):
     small, large = make(300), make(600)
-    dot.dot(small, view, "en")
-    once = _calls(lambda: dot.dot(small, view, "en"))
-    twice = _calls(lambda: dot.dot(large, view, "en"))
+    dot.dot(small, view)
+    once = _calls(lambda: dot.dot(small, view))
+    twice = _calls(lambda: dot.dot(large, view))
     assert twice < 2.7 * once + 20_000
 
 
@@ -113,7 +113,7 @@ def test_twice_the_model_takes_about_twice_the_work(make, view):
 def test_twice_the_findings_take_about_twice_the_work_to_write_down(what):
     def write(report: Report) -> object:
         if what == "cards":
-            return cards(report.picture, "graph", "en")
+            return cards(report.picture, "graph")
         return report.html("en", with_picture=False) if what == "html" else getattr(report, what)()
 
     small, large = _cuts(200), _cuts(400)
@@ -142,7 +142,7 @@ def test_few_findings_all_have_plates_and_nothing_is_said():
 
 @pytest.mark.parametrize("view", ["map", "graph", "near"])
 def test_modules_nested_a_thousand_deep_are_drawn(view):
-    assert "loss" in dot.dot(_nested(1_000), view, "en").source
+    assert "loss" in dot.dot(_nested(1_000), view).source
 
 
 def test_modules_nested_a_thousand_deep_are_counted():

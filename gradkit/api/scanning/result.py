@@ -24,7 +24,7 @@ from gradkit.api.scanning.verdicts import (
     findings_elsewhere,
 )
 from gradkit.core import printable
-from gradkit.core.i18n import has, words
+from gradkit.core.i18n import has, speaking, words
 from gradkit.core.records import Location
 from gradkit.report import layout
 from gradkit.report.report import Report
@@ -56,40 +56,41 @@ class Scan:
 
     def text(self, language: str | None = None) -> str:
         """The list for a terminal."""
-        lines = [line for one in self.sites for line in self._entry(one, language)]
-        lines += self._elsewhere(language)
-        lines += [skipped_text(one, language) for one in self.skipped]
-        told = "\n".join([*lines, *([""] if lines else []), *self._summary(language)]) + "\n"
-        return printable.fitted(printable.inert(told))
+        with speaking(language):
+            lines = [line for one in self.sites for line in self._entry(one)]
+            lines += self._elsewhere()
+            lines += map(skipped_text, self.skipped)
+            told = "\n".join([*lines, *([""] if lines else []), *self._summary()]) + "\n"
+            return printable.fitted(printable.inert(told))
 
-    def _entry(self, one: Judgement, language: str | None) -> Iterator[str]:
-        kind, role = words(f"scan.kind.{one.site.kind}", language), words(f"scan.role.{one.site.role}", language)
-        yield words("scan.entry", language, place=place(one, language), kind=one.site.kind, text=kind, role=role)
+    def _entry(self, one: Judgement) -> Iterator[str]:
+        kind, role = words(f"scan.kind.{one.site.kind}"), words(f"scan.role.{one.site.role}")
+        yield words("scan.entry", place=place(one), kind=one.site.kind, text=kind, role=role)
         yield f"    {_source(one.site.location)}"
         if self.report is not None:
-            yield f"    {MARKS[one.verdict]} {sentence(one, language)}"
+            yield f"    {MARKS[one.verdict]} {sentence(one)}"
 
-    def _elsewhere(self, language: str | None) -> Iterator[str]:
+    def _elsewhere(self) -> Iterator[str]:
         if self.report is None or not (found := findings_elsewhere(self.sites, self.report)):
             return
-        yield words("scan.elsewhere", language)
+        yield words("scan.elsewhere")
         for finding in found:
-            section = self.report.sections(language)[self.report.findings.index(finding)]
-            yield f"    ✗ {words('report.told', language, name=section.place, text=section.title)}"
+            section = self.report.sections()[self.report.findings.index(finding)]
+            yield f"    ✗ {words('report.told', name=section.place, text=section.title)}"
 
-    def _summary(self, language: str | None) -> Iterator[str]:
+    def _summary(self) -> Iterator[str]:
         kinds = Counter(one.site.kind for one in self.sites)
         told = ", ".join(f"{kind} {kinds[kind]}" for kind in KINDS if kinds[kind])
-        yield words("scan.found", language, n=len(self.sites), files=self.files, kinds=told or "–")
+        yield words("scan.found", n=len(self.sites), files=self.files, kinds=told or "–")
         if self.skipped:
-            yield words("scan.left_out", language, n=len(self.skipped))
+            yield words("scan.left_out", n=len(self.skipped))
         if self.report is None:
-            yield words("scan.no_step", language)
+            yield words("scan.no_step")
             return
         verdicts = Counter(one.verdict for one in self.sites)
-        names = [(words(f"scan.verdict.{verdict}", language), verdicts[verdict]) for verdict in MARKS]
+        names = [(words(f"scan.verdict.{verdict}"), verdicts[verdict]) for verdict in MARKS]
         yield "; ".join(f"{name} {n}" for name, n in names if n)
-        yield self.report.verdict(language)
+        yield self.report.verdict()
 
     def data(self) -> dict[str, Any]:
         """The same as plain data, for scripts: equal in every language."""
@@ -124,48 +125,48 @@ def _source(spot: Location) -> str:
     return printable.line(spot.text.rstrip(), spot.column, spot.end_column)[0].strip()
 
 
-def place(one: Judgement, language: str | None = None) -> str:
+def place(one: Judgement) -> str:
     """``train.py:15:37 in Captioner.forward``; of a notebook, with the number of the cell."""
-    spot, where = one.site.location, layout.shown_place(one.site.location, language)
+    spot, where = one.site.location, layout.shown_place(one.site.location)
     if one.site.cell:
-        file = layout.shown_path(spot.file, language)
-        where = words("scan.cell", language, file=file, cell=one.site.cell, line=spot.line, column=spot.column)
+        file = layout.shown_path(spot.file)
+        where = words("scan.cell", file=file, cell=one.site.cell, line=spot.line, column=spot.column)
     if spot.function in ("", "<module>"):
         return where
-    return words("report.in_function", language, place=where, function=printable.name(spot.function))
+    return words("report.in_function", place=where, function=printable.name(spot.function))
 
 
-def sentence(one: Judgement, language: str | None = None) -> str:
+def sentence(one: Judgement) -> str:
     """The verdict on a place, and the reason."""
-    told = words(f"scan.verdict.{one.verdict}", language)
+    told = words(f"scan.verdict.{one.verdict}")
     if one.finding is not None:
-        why = layout.section(one.finding, 0, 0, language).title
+        why = layout.section(one.finding, 0, 0).title
     else:
         own = f"scan.why.{one.why}"
-        why = words(own if has(own) else f"harmless.{one.why}", language)
-    return words("report.told", language, name=told, text=why)
+        why = words(own if has(own) else f"harmless.{one.why}")
+    return words("report.told", name=told, text=why)
 
 
-def skipped_text(one: Skipped, language: str | None = None) -> str:
+def skipped_text(one: Skipped) -> str:
     """Why a file was left out, in one line."""
-    where = layout.shown_path(one.file, language)
+    where = layout.shown_path(one.file)
     if one.cell:
-        where = words("scan.in_cell", language, file=where, cell=one.cell)
+        where = words("scan.in_cell", file=where, cell=one.cell)
     elif one.line:
         where = f"{where}:{one.line}"
-    text = words(f"scan.skipped.{one.reason}", language, detail=printable.name(one.detail, printable.LINE))
-    return words("report.told", language, name=where, text=text)
+    text = words(f"scan.skipped.{one.reason}", detail=printable.name(one.detail, printable.LINE))
+    return words("report.told", name=where, text=text)
 
 
-def github_annotations(scan: Scan, language: str | None = None) -> str:
+def github_annotations(scan: Scan) -> str:
     """One line for each place: an error where a finding stands, else a notice; what is cleared gets none.
 
     A notebook's place is put at the notebook itself, for its file has no such line.
     """
-    return "".join(f"{line}\n" for one in scan.sites for line in _command(one, language))
+    return "".join(f"{line}\n" for one in scan.sites for line in _command(one))
 
 
-def _command(one: Judgement, language: str | None) -> Iterator[str]:
+def _command(one: Judgement) -> Iterator[str]:
     if one.verdict in (HARMLESS, NOT_REACHED):
         return
     level = "error" if one.verdict == HARMFUL else "notice"
@@ -175,20 +176,20 @@ def _command(one: Judgement, language: str | None) -> Iterator[str]:
         where |= {"line": str(spot.line), "col": str(spot.column), "endColumn": str(spot.end_column)}
     where["title"] = f"gradkit: {one.site.kind}"
     told = ",".join(f"{key}={_escaped(value, ':,')}" for key, value in where.items())
-    yield f"::{level} {told}::{_escaped(_message(one, language))}"
+    yield f"::{level} {told}::{_escaped(_message(one))}"
 
 
 def _escaped(text: str, also: str = "") -> str:
     return "".join(f"%{ord(char):02X}" if char in f"%\r\n{also}" else printable.escaped(char) for char in text)
 
 
-def sarif_log(scan: Scan, version: str, language: str | None = None) -> dict[str, Any]:
+def sarif_log(scan: Scan, version: str) -> dict[str, Any]:
     """The scan as a SARIF log: one rule a kind, one result a place.
 
     Args:
         version: gradkit's.
     """
-    rules = [{"id": kind, "shortDescription": {"text": words(f"scan.kind.{kind}", language)}} for kind in KINDS]
+    rules = [{"id": kind, "shortDescription": {"text": words(f"scan.kind.{kind}")}} for kind in KINDS]
     driver = {"name": "gradkit", "semanticVersion": version, "rules": rules}
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -197,13 +198,13 @@ def sarif_log(scan: Scan, version: str, language: str | None = None) -> dict[str
             {
                 "tool": {"driver": driver},
                 "columnKind": "unicodeCodePoints",
-                "results": [_result(one, language) for one in scan.sites],
+                "results": [_result(one) for one in scan.sites],
             }
         ],
     }
 
 
-def _result(one: Judgement, language: str | None) -> dict[str, Any]:
+def _result(one: Judgement) -> dict[str, Any]:
     spot = one.site.location
     place: dict[str, Any] = {"artifactLocation": {"uri": _uri(spot.file)}}
     if not one.site.cell:
@@ -214,14 +215,14 @@ def _result(one: Judgement, language: str | None) -> dict[str, Any]:
         "ruleId": one.site.kind,
         "level": "error" if harmful else "none" if cleared else "note",
         "kind": "pass" if cleared else "fail",  # SARIF knows no level for any other kind
-        "message": {"text": _message(one, language)},
+        "message": {"text": _message(one)},
         "locations": [{"physicalLocation": place}],
     }
 
 
-def _message(one: Judgement, language: str | None) -> str:
-    kind = words(f"scan.kind.{one.site.kind}", language)
-    return sentence(one, language) if one.why or one.finding is not None else kind
+def _message(one: Judgement) -> str:
+    kind = words(f"scan.kind.{one.site.kind}")
+    return sentence(one) if one.why or one.finding is not None else kind
 
 
 def _uri(file: str) -> str:

@@ -20,7 +20,6 @@ _NAMES, _AROUND = 8, 3
 def cards(
     picture: Picture,
     view: str = "auto",
-    language: str | None = None,
     *,
     open: Iterable[str] = (),  # noqa: A002
     shown: Chart | None = None,
@@ -38,11 +37,11 @@ def cards(
 
     Example:
         >>> picture = Picture((Node(1, "fc.bias", "parameter", "starved", shape=(4,)),), (), (), ())
-        >>> card = cards(picture, language="en")[1]
+        >>> card = cards(picture)[1]
         >>> card["title"], card["state"], card["rows"]
         ('fc.bias', '✗ should train, no gradient', [['Shape', '(4)']])
     """
-    words = Phrases(picture, language)
+    words = Phrases(picture)
     shown = shown or chart_of(picture, view, open)
     shapes = Shapes(picture, words)
     guilty: dict[str, list[int]] = {}
@@ -73,7 +72,7 @@ class _Card:
             "status": self.box.status,
             "state": self._state(),
             "rows": [[self.words.say(f"card.{key}"), value] for key, value in self._rows(place) if value],
-            "place": place_name(place, self.words.language) if place else "",
+            "place": place_name(place) if place else "",
             "path": printable.name(place.file, printable.FACT) if place else "",
             "code": _code(place) if place else [],
             "why": self._why(),
@@ -151,7 +150,7 @@ class _Card:
         """Every line that made something in the box, ``file.py:41``; of a finding also those of its notes."""
         made = dict.fromkeys(node.location for node in self.box.members if node.location)
         told = (self.finding.location, *self.finding.also) if self.finding else ()
-        return list(dict.fromkeys(place_name(place, self.words.language) for place in (*told, *made) if place))
+        return list(dict.fromkeys(place_name(place) for place in (*told, *made) if place))
 
     def _border(self) -> int:
         """The node of a part beyond to go on from: the last one before the cut, the first one behind it."""
@@ -179,7 +178,7 @@ class _Card:
             return self._blame()
         cut = next((finding.location for finding in self.picture.findings if finding.location), None)
         if status == "dead" and self.shaded and cut is not None:
-            return [self.words.say("why.dead_before", place=place_name(cut, self.words.language))]
+            return [self.words.say("why.dead_before", place=place_name(cut))]
         return [self.words.say(f"why.{status}_passes" if status == "frozen" and self.box.flows else f"why.{status}")]
 
     def _blame(self) -> list[str]:
@@ -191,7 +190,7 @@ class _Card:
     def _sentence(self, finding: Finding) -> str:
         if finding.location is None:
             return self.words.say("why.starved_unplaced", cause=cleaned(finding.cause))
-        place = place_name(finding.location, self.words.language)
+        place = place_name(finding.location)
         return self.words.say("why.starved", cause=cleaned(finding.cause), place=place)
 
     def _opens(self) -> str:

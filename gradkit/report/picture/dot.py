@@ -49,14 +49,14 @@ def cut_label(finding: Finding, head: str, words: Phrases, *, in_flow: bool, aga
     Args:
         finding: what it tells.
         head: its headline.
-        words: the language.
+        words: what the plate says beside it.
         in_flow: red for a cut in the flow of the data, amber for what stands beside it.
         again: a further place of a finding that already has a plate: its headline names the line, and that is all.
 
     Example:
         >>> from gradkit.core.records import Picture
         >>> finding = Finding("detach", Location("a.py", 7, 5, 15, text="y = x.detach()"))
-        >>> label = cut_label(finding, "cut", Phrases(Picture((), (), (), (finding,)), "en"), in_flow=True)
+        >>> label = cut_label(finding, "cut", Phrases(Picture((), (), (), (finding,))), in_flow=True)
         >>> "a.py:7" in label, "^^^^^^^^^^" in label
         (True, True)
     """
@@ -72,7 +72,7 @@ def cut_label(finding: Finding, head: str, words: Phrases, *, in_flow: bool, aga
 
 
 def _evidence(finding: Finding, words: Phrases, color: str) -> str:
-    rows = "".join(_source(place, place == finding.location, words.language) for place in _lines(finding))
+    rows = "".join(_source(place, place == finding.location) for place in _lines(finding))
     if not rows:
         rows = text_line(words.place(None), 10, color=GREY, left=True)
     rows += text_line(words.proof(finding), 10, color=SOFT, left=True)
@@ -82,8 +82,8 @@ def _evidence(finding: Finding, words: Phrases, color: str) -> str:
     )
 
 
-def _source(place: Location, main: bool, language: str) -> str:
-    start = f"{place_name(place, language)}  "
+def _source(place: Location, main: bool) -> str:
+    start = f"{place_name(place)}  "
     code, marks = framed(place, max(_LEAST, _LABEL_ACROSS - columns(start)))
     row = text_line(start + code, 10, color=INK if main else GREY, code=True)
     if not (main and marks):
@@ -113,7 +113,6 @@ _MOST_WITH_CARE = 1000  # arrows; above, Graphviz draws straight lines and looks
 def dot(
     picture: Picture,
     view: str = "auto",
-    language: str | None = None,
     *,
     open: Iterable[str] = (),  # noqa: A002
     shown: Chart | None = None,
@@ -127,7 +126,6 @@ def dot(
         picture: what to draw.
         view: ``"map"`` (folded by module), ``"graph"`` (every node), ``"near"`` (the nodes around the cuts), or
             ``"auto"``: the graph up to 24 nodes, else the map.
-        language: ``"en"``, ``"zh"``, or None for the one in use.
         open: dotted paths of modules that the map shows unfolded.
         shown: the chart of all this, if there is one already.
 
@@ -142,11 +140,11 @@ def dot(
         >>> "n1" in dot(Picture((Node(1, "loss", "loss", "live"),), (), (), (), loss="0.5")).source
         True
     """
-    return Drawing(picture, shown or chart_of(picture, view, open), Phrases(picture, language)).digraph()
+    return Drawing(picture, shown or chart_of(picture, view, open), Phrases(picture)).digraph()
 
 
 class Drawing:
-    """One chart of one picture in one language, on its way to DOT."""
+    """One chart of one picture, on its way to DOT."""
 
     def __init__(self, picture: Picture, shown: Chart, words: Phrases) -> None:
         self.picture = picture

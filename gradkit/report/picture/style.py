@@ -174,10 +174,10 @@ def operation_words(label: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", bare).lower() if bare[:1].isupper() else bare.strip("_") or bare
 
 
-def place_name(place: Location, language: str) -> str:
+def place_name(place: Location) -> str:
     """``file.py:41``, without folders; a notebook cell by its number."""
     if frames.is_cell(place.file):
-        return f"{frames.cell_name(place.file, language)}:{place.line}"
+        return f"{frames.cell_name(place.file)}:{place.line}"
     return f"{cleaned(os.path.basename(place.file.replace(chr(92), '/'))) or '?'}:{place.line}"
 
 

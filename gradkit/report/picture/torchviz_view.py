@@ -33,9 +33,7 @@ _NOTHING = Picture((), (), (), ())
 _ENDS = {"loss": "loss", "output": "shaded"}
 
 
-def dot(
-    kept: Kept, starved: Collection[str], language: str | None = None, picture: Picture = _NOTHING
-) -> graphviz.Digraph:
+def dot(kept: Kept, starved: Collection[str], picture: Picture = _NOTHING) -> graphviz.Digraph:
     """torchviz's boxes and arrows, both halves in one, in gradkit's colours and with its plates on the cuts.
 
     Boxes that the picture has as well carry its numbers, ``id="n<number>"``, as in ``dot.dot``. Saved tensors of
@@ -44,7 +42,6 @@ def dot(
     Args:
         kept: the nodes.
         starved: names of the parameters that should train and get no gradient.
-        language: ``"en"``, ``"zh"``, or None for the one in use.
         picture: where the numbers and the plates are taken from.
 
     Raises:
@@ -61,7 +58,7 @@ def dot(
     if not kept.nodes and kept.loss is None:
         raise GradkitError("torchviz_nothing")
     made = torchviz_boxes.boxes(kept, picture)
-    plates = Drawing(picture, made.chart(picture), Phrases(picture, language))
+    plates = Drawing(picture, made.chart(picture), Phrases(picture))
     functions, tensors = _stand_ins(kept.nodes)
     outputs = {
         index: _Output(functions[index], kept.nodes[index].shape) if index >= 0 else _Output(None, kept.loss)

@@ -14,19 +14,18 @@ _TITLE, _LIST = 44, 3
 
 
 class Phrases:
-    """The words for one picture in one language.
+    """The words for one picture.
 
     Example:
         >>> from gradkit.core.records import Node
         >>> node = Node(1, "fc.weight", "parameter", "starved", shape=(2, 3))
-        >>> words = Phrases(Picture((node,), (), (), ()), "en")
+        >>> words = Phrases(Picture((node,), (), (), ()))
         >>> box = Box(1, "node", "starved", (node,))
         >>> words.title(box), words.state(box), words.holds(box)
         ('fc.weight', '✗ should train, no gradient', '(2, 3)')
     """
 
-    def __init__(self, picture: Picture, language: str | None) -> None:
-        self.language = language or i18n.language()
+    def __init__(self, picture: Picture) -> None:
         self.picture = picture
         self._info = {module.path: module for module in picture.modules}
         self._below: dict[str, list[str]] = {}
@@ -41,7 +40,7 @@ class Phrases:
 
     def say(self, key: str, **facts: object) -> str:
         """The sentence ``picture.<key>``."""
-        return i18n.words(f"picture.{key}", self.language, **facts)
+        return i18n.words(f"picture.{key}", **facts)
 
     def title(self, box: Box) -> str:
         """What the box is called; never empty."""
@@ -122,7 +121,7 @@ class Phrases:
 
     def place(self, location: Location | None) -> str:
         """``file.py:41``, or that it is not known."""
-        return place_name(location, self.language) if location else self.say("unplaced")
+        return place_name(location) if location else self.say("unplaced")
 
     def shape(self, shape: tuple[int, ...] | None) -> str:
         """``(2, 48)``, the word for a scalar, or ``""`` if the shape is not known."""
@@ -194,12 +193,12 @@ class Phrases:
         return f"{shown} · {self.say('more', n=len(known) - _LIST)}" if len(known) > _LIST else shown
 
 
-def picture_limits(picture: Picture, shown: Chart, language: str | None = None) -> str:
+def picture_limits(picture: Picture, shown: Chart) -> str:
     """What of the picture is in a chart only as boxes for what lies beyond, in words; ``""`` if nothing is.
 
     What is left out of every drawing stands below the drawing itself.
     """
-    words = Phrases(picture, language)
+    words = Phrases(picture)
     beyond = sum(len(box.members) for box in shown.boxes if box.kind == "more")
     total = len(picture.nodes)
     return words.say("near", shown=total - beyond, all=total) if beyond else ""
@@ -228,7 +227,7 @@ class Shapes:
         >>> from gradkit.core.records import Edge
         >>> nodes = Node(1, "x", "input", "dead", shape=(2, 3)), Node(2, "SumBackward0", "autograd", "live", shape=())
         >>> picture = Picture(nodes, (Edge(1, 2, "dead"),), (), ())
-        >>> shapes = Shapes(picture, Phrases(picture, "en"))
+        >>> shapes = Shapes(picture, Phrases(picture))
         >>> shapes.taken(Box(2, "node", "live", nodes[1:])), shapes.given(Box(1, "input", "dead", nodes[:1]))
         ('x (2, 3)', 'x (2, 3)')
     """

@@ -110,6 +110,17 @@ def test_a_silent_fault_is_told_while_the_program_trains_on() -> None:
     assert "detach" in Path("out.html").read_text(encoding="utf-8")
 
 
+def test_names_that_should_train_are_asked_for() -> None:
+    frozen = TRAIN.replace("optimizer = ", "body.requires_grad_(False)\noptimizer = ")
+    for names, cause in {("0.*", "body.*"): "frozen_all", ("nothing.*",): ""}.items():
+        watched = run(frozen, "--json", "out.json", "--should-train", *names)
+        assert watched.status == 0
+        found = json.loads(Path("out.json").read_text())
+        assert found["healthy"] is (False if cause else None)
+        assert [one["cause"] for one in found["findings"]][:1] == [cause] * bool(cause)
+        assert cause or "nothing.*" in watched.err.splitlines()[-1]
+
+
 def test_stop_ends_the_program_at_the_first_finding() -> None:
     stopped = run(DETACHED, "--stop", program=("train.py", "100"))
     assert stopped.status == 1

@@ -124,7 +124,7 @@ class Boot:
         if name != "torch":
             return None
         others = (one.find_spec for one in list(sys.meta_path) if one is not self and hasattr(one, "find_spec"))
-        spec = next(filter(None, (find(name, path, target) for find in others)), None)
+        spec: Any = next(filter(None, (find(name, path, target) for find in others)), None)
         if getattr(spec, "loader", None) is not None and hasattr(spec.loader, "exec_module"):
             self._open_after(spec.loader)
         return spec

@@ -18,7 +18,7 @@ from gradkit.live import guard
 from gradkit.live.candidates import Candidate
 from gradkit.state import modules as state_modules
 
-_DROPS = (nn.modules.dropout._DropoutNd,)
+_DROPS = nn.modules.dropout._DropoutNd  # noqa: SLF001  what all kinds of dropout are
 _FEW = 64
 
 
@@ -73,7 +73,7 @@ def tensors_in(value: Any, depth: int = 2) -> Iterator[torch.Tensor]:
 
 def _drops(module: nn.Module) -> bool:
     if introspection.is_a(module, _DROPS):
-        return module.training and module.p > 0
+        return bool(module.training and module.p > 0)
     inner = getattr(module, "dropout", 0.0)
     return module.training and isinstance(inner, float) and inner > 0
 

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -111,7 +111,7 @@ class Guard:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def refuse(self, reason: str, what: object) -> None:
+    def refuse(self, reason: str, what: object) -> NoReturn:
         """Raise, and remember it.
 
         Raises:
@@ -197,7 +197,7 @@ def _is_nothing(path: object) -> bool:
     if not isinstance(path, (str, bytes, os.PathLike)):
         return True
     name = os.fsdecode(path)
-    return name in (os.devnull, "") or "__pycache__" in name or name.startswith(("/dev/shm", "/dev/nvidia"))
+    return name in (os.devnull, "") or "__pycache__" in name or name.startswith(("/dev/shm", "/dev/nvidia"))  # noqa: S108  no file is made
 
 
 def _starts_workers(frame: FrameType | None) -> bool:
@@ -238,7 +238,7 @@ def _replace(owner: Any, name: str, reason: str, unless: Callable[..., bool] = l
         guard = _guard()
         if guard is None or unless(*args, *kwargs.values()):
             return original(*args, **kwargs)
-        guard.refuse(reason, next((one for one in args if isinstance(one, (str, os.PathLike))), name))
+        return guard.refuse(reason, next((one for one in args if isinstance(one, (str, os.PathLike))), name))
 
     patches.replace(owner, name, refusing)
 

@@ -38,6 +38,9 @@ _DONE = re.compile(
 )
 
 
+_FEW = 64
+
+
 def without_logging(statements: Iterable[ast.stmt], failing: ast.stmt, frame: FrameType) -> list[ast.stmt]:
     """Statements without those that only log or print, which become ``pass``. The nodes given are changed.
 
@@ -142,9 +145,10 @@ def without_what_was_built(statements: Iterable[ast.stmt], unit: Unit, local: Ma
     """Statements without those that made what is there: modules, optimizers, loaders, leaves that train.
 
     What they made is taken as it is now, with the weights that it has. A leaf that was made of what the statements
-    themselves compute is made anew.
+    themselves compute is made anew. A loop of its own that trained before, and that nothing after it needs, is over.
     """
-    rows = list(statements)
+    rows = [*statements]
+    rows = [one for at, one in enumerate(rows) if not _is_over(one, rows[at + 1 :])]
     kept: list[ast.stmt] = []
     made: set[str] = set()  # by statements that are kept
     for at, one in enumerate(rows):
@@ -163,11 +167,20 @@ def _is_done(statement: ast.stmt, unit: Unit, local: Mapping[str, Any], made: se
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         flow = rebinding.flow([statement])
         plain = flow.stored and all(isinstance(target, (ast.Name, ast.Tuple)) for target, _ in syntax.pairs(statement))
-        return bool(plain) and all(_is_built(local.get(name), flow.read & made) for name in flow.stored)
+        things = [local.get(name) for name in flow.stored]
+        return bool(plain) and all(_is_built(one, flow.read & made) for one in things)
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         of_made = rebinding.names_in(statement.value.func) & made
         return bool(_DONE.fullmatch(syntax.call_name(statement.value))) and not of_made
     return False
+
+
+def _is_over(statement: ast.stmt, later: list[ast.stmt]) -> bool:
+    """Whether a statement is a loop that trained, and that was left before the failing statement."""
+    if not later or not isinstance(statement, units.LOOPS):
+        return False
+    calls = {syntax.call_name(node) for node in rebinding.own_nodes([statement]) if isinstance(node, ast.Call)}
+    return bool(calls & {"backward", "step"}) and not rebinding.flow([statement]).stored & rebinding.flow(later).read
 
 
 def _changes_between(statement: ast.stmt, later: list[ast.stmt]) -> bool:
@@ -184,7 +197,13 @@ def _is_built(thing: Any, of_made: frozenset[str]) -> bool:
         return isinstance(thing, (type, FunctionType, ModuleType))
     if introspection.is_a(thing, torch.Tensor):
         return bool(thing.is_leaf and thing.requires_grad) and not of_made
-    return introspection.is_a(thing, _kinds(torch)) or is_of_logs(thing)
+    if introspection.is_a(thing, _kinds(torch)) or is_of_logs(thing):
+        return True
+    if type(thing) in (list, tuple, dict):
+        inside = introspection.entries(thing)
+        return 0 < len(inside) <= _FEW and all(_is_built(one, of_made) for one in inside)
+    held = introspection.attributes(thing).values()  # a trainer or an agent of the program's own
+    return any(introspection.is_a(one, (torch.nn.Module, torch.optim.Optimizer)) for one in held)
 
 
 def _kinds(torch: Any) -> tuple[type[Any], ...]:
@@ -208,7 +227,9 @@ def within_switches(around: Iterable[ast.stmt], body: list[ast.stmt], frame: Fra
     spaces = (frame.f_locals, frame.f_globals, frame.f_builtins)
     inner = body
     for block in reversed([*around]):
-        items = [one for one in getattr(block, "items", ()) if _switches(one.context_expr, spaces)]
+        items = (
+            [one for one in block.items if _switches(one.context_expr, spaces)] if isinstance(block, ast.With) else []
+        )
         if items:
             outer = copy.copy(block)
             outer.items, outer.body = copy.deepcopy(items), inner  # type: ignore[attr-defined]

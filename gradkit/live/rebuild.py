@@ -15,11 +15,12 @@ from types import CellType, CodeType, FrameType, FunctionType, GeneratorType
 from typing import Any
 
 from gradkit.core import introspection
-from gradkit.live import cells, pruning
-from gradkit.source import provenance, rebinding, units
+from gradkit.live import cells, pruning, stack
+from gradkit.source import locations, provenance, rebinding, units
 from gradkit.source.units import Unit
 
 _STEP, _ONCE, _FACTORY = "__gradkit_step__", "__gradkit_once__", "__gradkit_factory__"
+_BY_NAME = frozenset(("locals", "vars", "eval", "exec", "dir"))  # they read what no name in the statements tells
 _SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 
 
@@ -69,7 +70,7 @@ def step_of(unit: Unit, frame: FrameType, *, alone: bool = False) -> FunctionTyp
     """
     names = _Names(unit, frame)
     body = _body(unit, names, alone)
-    _refuse(unit, body, names)
+    _refuse(body, names)
     return names.function(_compiled(unit, body, names))
 
 
@@ -87,8 +88,8 @@ class _Names:
         self.is_module = frame.f_locals is frame.f_globals
         self.local: Mapping[str, Any] = locals_of(frame)
         self.own = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
-        if not self.is_module and not code.co_flags & inspect.CO_OPTIMIZED:
-            self.own |= {*self.local}  # run by exec with locals of its own
+        self.is_function = bool(code.co_flags & inspect.CO_OPTIMIZED)  # else what exec runs with locals of its own
+        self.own |= {*self.local} if not self.is_function else set()
 
     def mangled(self, names: Iterable[str]) -> set[str]:
         return {_mangled(name, self.unit.owner) for name in names}
@@ -99,7 +100,7 @@ class _Names:
         closure = tuple(found.get(name) or self._new_cell(name) for name in made.co_freevars)
         given = tuple(self.local[name] for name in made.co_varnames[: made.co_argcount])
         step = FunctionType(made, frame.f_globals, self.code.co_name, given, closure)
-        step.__qualname__ = getattr(self.code, "co_qualname", self.code.co_name)
+        step.__qualname__ = getattr(self.code, "co_qualname", "") or locations.qualified_name(self.code)
         return step
 
     def _new_cell(self, name: str) -> CellType:
@@ -121,7 +122,17 @@ def _body(unit: Unit, names: _Names, alone: bool) -> list[ast.stmt]:
     body = pruning.without_logging(copy.deepcopy(kept), unit.failing, names.frame)
     first = names.code.co_varnames[0] if names.code.co_argcount else ""
     adapted = _Adapted(unit, first, alone)
-    return [adapted.visit(one) for one in body]
+    return [*_counted_back(unit, names), *(adapted.visit(one) for one in body)]
+
+
+def _counted_back(unit: Unit, names: _Names) -> list[ast.stmt]:
+    """Statements that give counters the value that they had when the failing pass began."""
+    found = []
+    for name, by in unit.counted:
+        if type(names.local.get(_mangled(name, unit.owner))) is int:
+            back = ast.AugAssign(ast.Name(name, ast.Store()), ast.Sub(), ast.Constant(by))
+            found.append(ast.fix_missing_locations(ast.copy_location(back, unit.statements[0])))
+    return found
 
 
 class _Adapted(ast.NodeTransformer):
@@ -164,7 +175,7 @@ class _Adapted(ast.NodeTransformer):
     visit_AsyncFunctionDef = visit_Lambda = visit_ClassDef = visit_FunctionDef  # noqa: N815
 
 
-def _refuse(unit: Unit, body: list[ast.stmt], names: _Names) -> None:
+def _refuse(body: list[ast.stmt], names: _Names) -> None:
     if not names.is_module and names.code.co_name == _class_name(names.frame):
         raise CannotRebuild("class_body")
     if not any(not isinstance(one, ast.Pass) for one in body):
@@ -177,7 +188,8 @@ def _refuse(unit: Unit, body: list[ast.stmt], names: _Names) -> None:
     gone = sorted(name for name in needed if _is_gone(name, names))
     if gone:
         raise CannotRebuild("name_gone", name=gone[0])
-    if unit.redraws and (moving := _moving(unit, names)):
+    moving = _moving(body, names) if stack.is_running(names.frame) else ""
+    if moving:
         raise CannotRebuild("iterator_moves_on", name=moving)
 
 
@@ -196,9 +208,9 @@ def _is_gone(name: str, names: _Names) -> bool:
     return name not in names.frame.f_globals and name not in names.frame.f_builtins
 
 
-def _moving(unit: Unit, names: _Names) -> str:
-    """The name of a generator that the loop is over: what is drawn from it, the program would not get."""
-    for name in sorted(names.mangled(rebinding.names_in(unit.statements[0]))):
+def _moving(body: list[ast.stmt], names: _Names) -> str:
+    """The name of a generator that is read, while the program goes on: what is drawn from it, that would not get."""
+    for name in sorted(names.mangled(rebinding.flow(body).used)):
         value = names.local.get(name, names.frame.f_globals.get(name))
         if introspection.is_a(value, GeneratorType):
             return name
@@ -224,19 +236,22 @@ def _compiled(unit: Unit, body: list[ast.stmt], names: _Names) -> CodeType:
 
 
 def _module(unit: Unit, body: list[ast.stmt], names: _Names) -> ast.Module:
+    body = pruning.within_switches(unit.around, body, names.frame)
     flow = rebinding.flow(body)
-    read, stored = names.mangled(flow.read), names.mangled(flow.stored)
-    code, used = names.code, read | stored
-    shared = sorted({*code.co_cellvars, *code.co_freevars} & used - {"__class__"}) if not names.is_module else []
-    given = [] if names.is_module else sorted(name for name in used & names.own - {*shared} if name in names.local)
-    missing = sorted((read & names.own) - stored - {*shared, *given}) if not names.is_module else []
-    inner: list[ast.stmt] = [ast.For(ast.Name(_ONCE, ast.Store()), ast.Tuple([ast.Constant(0)], ast.Load()), body, [])]
-    inner = pruning.within_switches(unit.around, inner, names.frame)
-    outer = sorted(stored if names.is_module else stored - names.own)
+    used, stored = names.mangled(flow.used), names.mangled(flow.stored)
+    if _BY_NAME & used:
+        used |= names.own
+    code, shared, given, missing = names.code, list[str](), list[str](), list[str]()
+    if not names.is_module:
+        shared = sorted({*code.co_cellvars, *code.co_freevars} & (used | stored) - {"__class__"})
+        given = sorted(name for name in used & names.own - {*shared} if name in names.local)
+        missing = sorted((used & names.own) - stored - {*shared, *given})
+    once = ast.For(ast.Name(_ONCE, ast.Store()), ast.Tuple([ast.Constant(0)], ast.Load()), body, [])
+    outer = sorted(stored if names.is_module else stored - names.own if names.is_function else ())
     declared: list[ast.stmt] = [ast.Global(outer)] if outer else []
     declared += [ast.Nonlocal(written)] if (written := sorted({*shared} & stored)) else []
     declared += [_unbound(name) for name in missing]
-    step = _function(_STEP, given, [*declared, *inner])
+    step = _function(_STEP, given, [*declared, once])
     held: ast.stmt = _class(unit.owner, step) if unit.owner else step
     return _placed(ast.Module([_function(_FACTORY, shared, [held])], []), code.co_firstlineno)
 

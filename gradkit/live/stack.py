@@ -54,7 +54,7 @@ def of_error(error: BaseException, inner: BaseException | None = None) -> tuple[
         if meet:
             way = [*outer[:meet], *way]
             break
-    if way and way[0].frame in _alive():
+    if way and is_running(way[0].frame):
         way = [*running(way[0].frame.f_back), *way]
     return tuple(way)
 
@@ -72,6 +72,11 @@ def running(frame: FrameType | None) -> tuple[Point, ...]:
         found.append(Point(frame, frame.f_lasti, frame.f_lineno))
         frame = frame.f_back
     return tuple(reversed(found))
+
+
+def is_running(frame: FrameType) -> bool:
+    """Whether a frame has not ended yet: some thread is in it, or in what it called."""
+    return frame in _alive()
 
 
 def _traceback(error: BaseException) -> list[Point]:

@@ -1,7 +1,7 @@
 """One unit run again: is it the step that failed? If so it is diagnosed, and that run is the diagnosis's first.
 
-The same kind of error has to come from the same line, of a loss that was made in this run; or, where nothing was raised,
-there has to be a forward pass and a backward. All of it happens inside of a ``Guard``, and all is put back.
+The same kind of error has to come from the same line, of a loss that was made in this run; or, where nothing was
+raised, there has to be a forward pass and a backward. All of it happens inside of a ``Guard``, and all is put back.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -153,7 +154,8 @@ class Trial:
         return self._diagnosed(way, replay=False)
 
     def _diagnosed(self, way: _Way, *, replay: bool) -> Report:
-        model, options = self._options(way, replay)
+        stop = StopAtBackward(way.count, skip=way.skip) if way.count else None
+        model, options = self._options(stop, replay)
         label = self.candidate.function
         step = Step(StepCall(self.step, label), model, label, files(self.candidate.stack))
         with contextlib.ExitStack() as stack:
@@ -161,14 +163,13 @@ class Trial:
             stack.enter_context(quiet.muted())
             if self.fault.mishap is None or self.fault.mishap.kind not in _OF_STEPS:
                 stack.enter_context(quiet.without_steps(self.step))
-            look = options.look
-            options = replace(options, look=lambda first, tracer: (look(first, tracer), guarded.allow(LONGER)))
+            options = replace(options, look=partial(self._look, guarded, way, stop))
             report = _refusing(guarded, lambda: pipeline.run(step, options, report_of)[0])
         if self.fault.mishap is not None and not report.findings:
             raise NotTheStep("unexplained")
         return report if self.reproduced else _unproven(report)
 
-    def _options(self, way: _Way, replay: bool) -> tuple[nn.Module, Options]:
+    def _options(self, stop: StopAtBackward | None, replay: bool) -> tuple[nn.Module, Options]:
         fault, candidate = self.fault, self.candidate
         first = whose.model_of(self._parts, {})
         optimizer = fault.optimizer or whose.next_optimizer(candidate, self.step, first)
@@ -181,21 +182,24 @@ class Trial:
         missing = {id(one) for one in fault.missing}
         left = [n for n, one in state_modules.parameters(model) if id(one) in missing and n not in held]
         names = (*held, *left)
-        stop = StopAtBackward(way.count, skip=way.skip) if way.count else None
         options = Options(
             optimizer=optimizer if fault.mishap is None and (left or not held) else None,
             replay=replay,
             should_train=_should_train(fault.should_train, model, names),
             callers=candidate.callers,
             always=(stop,) if stop is not None else (),
-            look=lambda first, tracer: self._look(first, tracer, way, stop),
             alone=True,
         )
         return model, options
 
     # -- is it the step ---------------------------------------------------------------------------------------------
 
-    def _look(self, first: FirstRun, tracer: Tracer, way: _Way, stop: StopAtBackward | None) -> None:
+    def _look(self, guarded: Guard, way: _Way, stop: StopAtBackward | None, first: FirstRun, tracer: Tracer) -> None:
+        """Look at the first run.
+
+        Raises:
+            NotTheStep: it is not what failed.
+        """
         if self.fault.mishap is None:
             self._look_silent(first, tracer, way)
         else:
@@ -206,6 +210,7 @@ class Trial:
         if not self._narrowed and took.keys() != self._parts.keys():
             raise _Narrower(took)
         self._is_step = True
+        guarded.allow(LONGER)
 
     def _look_for(
         self, mishap: AutogradError, first: FirstRun, tracer: Tracer, way: _Way, stop: StopAtBackward | None
@@ -238,6 +243,7 @@ class Trial:
         if not (begun or first.reached.runs) or not is_made_in(first.trace):
             raise NotTheStep("no_step")
         self.reproduced = not any(first.reached.norms.get(name) for name in self._without_gradient())
+
     def _without_gradient(self) -> list[str]:
         """The names of what got no gradient. What the optimizer does not hold may well have got one."""
         model, ids = self.whole, {id(one) for one in self.fault.missing}

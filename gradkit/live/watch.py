@@ -13,6 +13,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +149,7 @@ class Watch:
             return
         for suspect in [*_hearing.gone, *_hearing.suspects.values()]:
             if self.takes(suspect.looks.optimizer):
-                _safely(lambda one=suspect: _tell_all(one.ended(), one.looks.optimizer, one.looks.steps))
+                _safely(partial(_tell_end, suspect))
         self._took = _hearing.steps
         _open.remove(self)
         self._optimizer = None
@@ -277,6 +278,10 @@ def _place(error: Exception) -> tuple[object, ...]:
     lines = [one for one in lines if not frames.is_torch_file(one[0])]
     lines += [(frame.f_code.co_filename, frame.f_lineno)] if frame is not None else []
     return (type(error), re.sub(r"\d+", "", introspection.text(error)), *lines)
+
+
+def _tell_end(suspect: Suspect) -> None:
+    _tell_all(suspect.ended(), suspect.looks.optimizer, suspect.looks.steps)
 
 
 def _tell_all(explanations: list[Explanation], optimizer: Optimizer | None, steps: int) -> None:

@@ -180,8 +180,8 @@ def origin(of: Origin, language: str | None = None) -> tuple[str, ...]:
     """What was run again, as one sentence, and one for each way in which that was not what the program had run.
 
     Example:
-        >>> origin(Origin("train.py", "fit", "loop", 39, 40, 43, reproduced=True), "en")[0]
-        'gradkit ran one pass of the loop in line 39 again (lines 40 to 43 of train.py); the same error came at the same line.'
+        >>> origin(Origin("train.py", "fit", "loop", 39, 40, 43, reproduced=True), "en")[0].split("; ")[0]
+        'gradkit ran one pass of the loop in line 39 again (lines 40 to 43 of train.py)'
     """
     facts = {"file": shown_path(of.file, language), "function": printable.name(of.function), "loop": of.loop_line}
     lines = _words("origin.lines", language, n=of.last - of.first + 1, first=of.first, last=of.last, **facts)

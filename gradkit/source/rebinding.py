@@ -33,11 +33,14 @@ class Flow:
     Attributes:
         read: names that may be read before the statements give them a value.
         needed: those of them that are read whatever way the statements go.
+        used: ``read``, and names that are read first where the statements go another way than they might:
+            ``if new: x = f()`` before ``g(x)``.
         stored: names that are given a value, or deleted.
     """
 
     read: frozenset[str]
     needed: frozenset[str]
+    used: frozenset[str]
     stored: frozenset[str]
 
     @property
@@ -58,7 +61,7 @@ def flow(statements: Iterable[ast.AST]) -> Flow:
     """
     walk = _Walk()
     walk.many(statements)
-    return Flow(frozenset(walk.read), frozenset(walk.needed), frozenset(walk.stored))
+    return Flow(*map(frozenset, (walk.read, walk.needed, walk.used, walk.stored)))
 
 
 def own_nodes(statements: Iterable[ast.AST]) -> Iterator[Any]:
@@ -82,7 +85,9 @@ class _Walk(ast.NodeVisitor):
     def __init__(self) -> None:
         self.read: set[str] = set()
         self.needed: set[str] = set()
+        self.used: set[str] = set()
         self.stored: set[str] = set()
+        self._always: set[str] = set()  # stored whatever way was taken
         self._sure = True
         self._hidden: list[set[str]] = []
 
@@ -93,23 +98,31 @@ class _Walk(ast.NodeVisitor):
 
     @contextlib.contextmanager
     def _perhaps(self) -> Iterator[None]:
-        before, self._sure = self._sure, False
+        before, always = self._sure, set(self._always)
+        self._sure = False
         try:
             yield
         finally:
-            self._sure = before
+            self._sure, self._always = before, always
 
     def _reads(self, name: str) -> None:
-        if name not in self.stored and not any(name in hidden for hidden in self._hidden):
+        if any(name in hidden for hidden in self._hidden):
+            return
+        self.used |= {name} - self._always
+        if name not in self.stored:
             self.read.add(name)
-            if self._sure:
-                self.needed.add(name)
+            self.needed |= {name} if self._sure else set()
+
+    def _stores(self, name: str | None) -> None:
+        if name is not None:
+            self.stored.add(name)
+            self._always.add(name)
 
     def visit_Name(self, node: ast.Name) -> None:
         if not isinstance(node.ctx, ast.Store):
             self._reads(node.id)
         if not isinstance(node.ctx, ast.Load):
-            self.stored.add(node.id)
+            self._stores(node.id)
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         self.many([node.value, node.target])
@@ -152,9 +165,9 @@ class _Walk(ast.NodeVisitor):
 
     def _either(self, blocks: Iterable[Sequence[ast.AST | None]]) -> None:
         """One of several blocks runs: what one of them writes, another may still read."""
-        before, after = set(self.stored), set(self.stored)
+        before, after, always = set(self.stored), set(self.stored), set(self._always)
         for block in blocks:
-            self.stored = set(before)
+            self.stored, self._always = set(before), set(always)
             self.many(block)
             after |= self.stored
         self.stored = after
@@ -171,26 +184,24 @@ class _Walk(ast.NodeVisitor):
             self.many(node.values[1:])
 
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
-        self.stored |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names} - {"*"}
+        for alias in node.names:
+            self._stores((alias.asname or alias.name).partition(".")[0] if alias.name != "*" else None)
 
     visit_ImportFrom = visit_Import  # noqa: N815
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
-        self._binds(node.name)
+        self._stores(node.name)
         self.generic_visit(node)
 
     def visit_MatchAs(self, node: ast.MatchAs | ast.MatchStar) -> None:
-        self._binds(node.name)
+        self._stores(node.name)
         self.generic_visit(node)
 
     visit_MatchStar = visit_MatchAs  # noqa: N815
 
     def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
-        self._binds(node.rest)
+        self._stores(node.rest)
         self.generic_visit(node)
-
-    def _binds(self, name: str | None) -> None:
-        self.stored |= {name} if name is not None else set()
 
     def visit_ListComp(self, node: Any) -> None:
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
@@ -208,14 +219,14 @@ class _Walk(ast.NodeVisitor):
         self.many([*getattr(node, "decorator_list", ()), *given.defaults, *given.kw_defaults])
         body = node.body if isinstance(node.body, list) else [node.body]
         self._later(body, {one.arg for one in ast.walk(given) if isinstance(one, ast.arg)})
-        self._binds(getattr(node, "name", None))
+        self._stores(getattr(node, "name", None))
 
     visit_AsyncFunctionDef = visit_Lambda = visit_FunctionDef  # noqa: N815
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self.many([*node.decorator_list, *node.bases, *node.keywords])
         self._later(node.body, set())
-        self._binds(node.name)
+        self._stores(node.name)
 
     def _later(self, body: Sequence[ast.AST], given: set[str]) -> None:
         """What is only defined here may read our names when it is called."""
@@ -249,6 +260,27 @@ def lost(statements: Sequence[ast.stmt]) -> frozenset[str]:
     """
     rebound = flow(statements).rebound
     return frozenset(name for name in rebound if not _only_moved(statements, name)) if rebound else rebound
+
+
+def counted(statements: Sequence[ast.stmt]) -> tuple[tuple[str, int], ...]:
+    """The names that the statements count up by a whole number, once and whatever way they go, and by how much.
+
+    Example:
+        >>> counted(ast.parse("step += 1\\nif new: n += 1\\nleft -= 2\\ny += 1\\ny = 0").body)
+        (('step', 1), ('left', -2))
+    """
+    stores = [
+        node.id for node in own_nodes(statements) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    found = (_count(one) for one in statements if isinstance(one, ast.AugAssign))
+    return tuple((name, by) for name, by in found if by and stores.count(name) == 1)
+
+
+def _count(node: ast.AugAssign) -> tuple[str, int]:
+    by = node.value.value if isinstance(node.value, ast.Constant) else None
+    if type(by) is not int or not isinstance(node.target, ast.Name) or not isinstance(node.op, (ast.Add, ast.Sub)):
+        return "", 0
+    return node.target.id, by if isinstance(node.op, ast.Add) else -by
 
 
 def _only_moved(statements: Sequence[ast.stmt], name: str) -> bool:

@@ -47,6 +47,7 @@ class Unit:
         rebound: names that are read before they are written in it, and written.
         lost: those of them whose value at its start is gone; what is only moved or cast counts as still there.
         stored: all names that it gives a value.
+        counted: names that were counted up by a whole number once on the way to the failing statement, and by how much.
     """
 
     statements: tuple[ast.stmt, ...]
@@ -65,6 +66,7 @@ class Unit:
     rebound: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
+    counted: tuple[tuple[str, int], ...] = ()
 
 
 Place = tuple[Any, list[ast.stmt], int]
@@ -159,10 +161,17 @@ def _position(code: CodeType, lasti: int, line: int) -> Where:
         if spot is not None and spot[0] == line:
             return line, spot[2]
         return line, None
-    node = locations.node_at((code, lasti)) if lasti > 0 else None
+    node = locations.node_at((code, lasti)) if lasti > 0 and _is_crowded(code, line) else None
     if isinstance(node, (ast.expr, ast.stmt)):
         return node.lineno, node.col_offset
     return line, None
+
+
+def _is_crowded(code: CodeType, line: int) -> bool:
+    """Whether more than one statement begins on a line."""
+    tree = tree_of(code)
+    here = (node for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.Lambda)) if tree is not None else ()
+    return sum(node.lineno == line for node in here) > 1
 
 
 def _begin(node: Any) -> tuple[int, int]:
@@ -193,6 +202,8 @@ def _way(function: Any, where: Where) -> list[Place]:
     """From a function down to the innermost statement that was running."""
     found: list[Place] = []
     node = function
+    if isinstance(node, ast.Lambda):  # the whole of it counts as its one statement
+        return [(node, block, 0) for block in _blocks(node)]
     while True:
         inner = [(node, block, at) for block in _blocks(node) for at, one in enumerate(block) if _holds(one, where)]
         if not inner:
@@ -224,14 +235,13 @@ def _owner(tree: ast.Module, function: ast.AST) -> str:
 def _units_at(way: list[Place], depth: int, function: Any, owner: str, inclusive: bool) -> list[Unit]:
     node = way[depth][0]
     failing = way[-1][1][way[-1][2]]
-    body = _straight(way[depth:], inclusive)
-    if depth == 0 and body and _is_docstring(body[0], function):
-        body = body[1:]
-    if not inclusive:
-        body = _until_backward(body)
+    ran = _straight(way[depth:], inclusive)
+    if depth == 0 and ran and _is_docstring(ran[0], function):
+        ran = ran[1:]
+    body = ran if inclusive else _until_backward(ran)
     if not body:
         return []
-    flow = rebinding.flow(body)
+    flow, lost = rebinding.flow(body), rebinding.lost(ran)
     unit = Unit(
         statements=tuple(body),
         kind=LOOP if isinstance(node, LOOPS) else MODULE if isinstance(function, ast.Module) else BODY,
@@ -244,9 +254,10 @@ def _units_at(way: list[Place], depth: int, function: Any, owner: str, inclusive
         around=tuple(one for one, *_ in way[:depth] if isinstance(one, WITHS)),
         within=tuple(one for one, *_ in way[depth + 1 :] if isinstance(one, WITHS)),
         targets=_targets(node),
-        rebound=flow.rebound,
-        lost=rebinding.lost(body),
+        rebound=flow.read & (flow.stored | lost),
+        lost=lost & flow.read,
         stored=flow.stored,
+        counted=rebinding.counted(ran),
     )
     must_draw = unit.kind == LOOP and bool(unit.lost & unit.targets)
     redrawn = _redrawn(unit, node) if must_draw else None
@@ -352,10 +363,9 @@ def _redrawn(unit: Unit, loop: Any) -> Unit | None:
     else:
         return None
     body = (draw, *unit.statements)
-    flow = rebinding.flow(body)
     return replace(
         unit, statements=body, first=loop.lineno, redraws=True, over=over,
-        rebound=flow.rebound, lost=rebinding.lost(body), stored=flow.stored,
+        rebound=unit.rebound - unit.targets, lost=unit.lost - unit.targets, stored=unit.stored | unit.targets,
     )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def run(text: str, folder: Path, name: str = "train.py") -> Failed:
     marked = frozenset(at for at, line in enumerate(lines, 1) if MARK.search(line))
     try:
         runpy.run_path(str(file), run_name="__main__")
-    except Exception as error:  # noqa: BLE001  that is what is wanted
+    except Exception as error:
         return Failed(error, file, marked)
     raise AssertionError("the program has not raised")
 

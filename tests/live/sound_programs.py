@@ -15,7 +15,7 @@ Program = Callable[[], Iterator[torch.Tensor]]
 
 
 class LowRank(nn.Module):
-    """A frozen layer with two small factors beside it. The second is zero at first, so the first gets a zero gradient."""
+    """A frozen layer with two small factors beside it. The second is zero at first: so is the first's gradient."""
 
     def __init__(self, base: nn.Linear) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ def an_optimizer_that_is_copied_and_restored() -> Iterator[torch.Tensor]:
         model(torch.randn(3, 2)).square().sum().backward()
         optimizer.step()
         if step == 2:
-            optimizer.load_state_dict(pickle.loads(pickle.dumps(optimizer.state_dict())))  # noqa: S301
+            optimizer.load_state_dict(pickle.loads(pickle.dumps(optimizer.state_dict())))
         if step == 4:
             model, optimizer = copy.deepcopy((model, optimizer))
     yield from model.parameters()

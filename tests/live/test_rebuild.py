@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dis
+import importlib
 import linecache
+import sys
 import textwrap
 import traceback
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import pytest
 
-from gradkit.live import stack
+from gradkit.live import cells, stack
 from gradkit.live.rebuild import CannotRebuild, step_of
-from gradkit.source import frames
+from gradkit.source import frames, imported, locations
 from gradkit.source.units import Unit, units_of
 
 HEAD = """
@@ -577,3 +581,503 @@ def test_a_step_made_of_a_failed_frame_fails_again_at_the_same_line(shape: str, 
         return
     assert (unit.kind, *lines) == (kind, first, last)
     assert failed.fails_again(step)  # as often as it is asked
+
+
+# -- what the step is --------------------------------------------------------------------------------------------------
+
+
+def test_a_step_has_the_name_the_file_and_the_globals_of_its_frame(run: Run) -> None:
+    failed = run("""
+        class Trainer:
+            def fit(self, net):
+                for x in [torch.ones(2, 3)]:
+                    net(x).detach().sum().backward()
+
+        Trainer().fit(nn.Linear(3, 1))
+    """)
+    _, step = failed.first()
+    frame = next(point.frame for point in failed.stack if point.code.co_name == "fit")
+    assert (step.__code__.co_name, step.__code__.co_filename) == ("fit", failed.file)
+    assert step.__qualname__ == "Trainer.fit"
+    assert step.__globals__ is frame.f_globals
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 knows no columns")
+def test_the_columns_of_a_step_are_those_of_the_program(run: Run) -> None:
+    failed = run("""
+        net = nn.Linear(3, 1)
+        for x in [torch.ones(2, 3)]:
+            loss = net(x).detach().sum(); loss.backward()
+    """)
+    _, step = failed.first()
+    spots = {spot[:1] + spot[2:] for spot in step.__code__.co_positions()}
+    begin = "    loss = net(x).detach().sum(); "
+    assert (failed.line, len(begin), len(begin) + len("loss.backward()")) in spots
+
+
+def test_a_step_is_told_by_the_source_of_its_file(run: Run) -> None:
+    failed = run("""
+        net = nn.Linear(3, 1)
+        for x in [torch.ones(2, 3)]:
+            net(x).detach().sum().backward()
+    """)
+    _, step = failed.first()
+    with imported.looking():
+        spot = locations.whole_line(step.__code__, failed.line)
+    assert (spot.text, spot.changed) == ("    net(x).detach().sum().backward()", False)
+
+
+def test_the_variables_of_a_frame_stay_as_they_are(run: Run) -> None:
+    failed = run("""
+        def fit(net):
+            total = 0
+            for x in [torch.ones(2, 3)]:
+                total += 1
+                x = x.float()
+                net(x).detach().sum().backward()
+
+        fit(nn.Linear(3, 1))
+    """)
+    frame = failed.stack[-1].frame if failed.stack[-1].code.co_name == "fit" else failed.units()[0][1].frame
+    before = dict(frame.f_locals)
+    failed.first()[1]
+    assert {name: id(value) for name, value in frame.f_locals.items()} == {n: id(v) for n, v in before.items()}
+
+
+def test_a_local_variable_that_was_never_set_is_not_taken_from_the_globals(run: Run) -> None:
+    failed = run("""
+        scale = 2.0
+
+        def fit(net, x):
+            if x is None:
+                scale = 1.0
+            loss = net(x).detach().sum() * (scale if x is None else 1)
+            loss.backward()
+
+        fit(nn.Linear(3, 1), torch.ones(2, 3))
+    """)
+    _, step = failed.first()
+    assert "scale" in step.__code__.co_varnames
+
+
+def test_a_name_that_only_some_passes_write_is_taken_from_the_frame(run: Run) -> None:
+    failed = run("""
+        def fit(net):
+            for number, x in enumerate([torch.ones(2, 3)] * 2):
+                if number == 0:
+                    scale = 2.0
+                loss = net(x).sum() if number == 0 else net(x).detach().sum() * scale
+                loss.backward()
+
+        fit(nn.Linear(3, 1))
+    """)
+    unit, step = failed.first()
+    assert (unit.kind, unit.lost) == ("loop", frozenset())
+    assert failed.fails_again(step)
+
+
+def test_what_a_with_around_the_loop_enters_may_be_a_variable(run: Run) -> None:
+    failed = run("""
+        net = nn.Linear(3, 1)
+
+        def fit(data):
+            quiet = torch.no_grad()
+            with quiet, open(__file__) as text:
+                for x in data:
+                    loss = net(x).sum()
+                    loss.backward()
+
+        fit([torch.ones(2, 3)])
+    """)
+    unit, step = failed.first()
+    assert unit.kind == "loop"
+    assert "open" not in step.__code__.co_names
+
+
+def test_the_cells_of_a_frame_are_shared_and_not_copied(run: Run) -> None:
+    failed = run("""
+        def fit(net):
+            seen = 0
+
+            def count():
+                nonlocal seen
+                seen += 1
+                return seen
+
+            for x in [torch.ones(2, 3)]:
+                before = seen
+                if count() == before:
+                    raise ValueError
+                if seen != before + 1:
+                    raise KeyError
+                net(x).detach().sum().backward()
+
+        fit(nn.Linear(3, 1))
+    """)
+    assert failed.first()[0].kind == "loop"
+
+
+def test_a_loop_that_rebinds_its_batch_has_a_unit_that_takes_another(run: Run) -> None:
+    failed = run("""
+        net = nn.Linear(3, 1)
+        for x, number in [(torch.ones(2, 3), 1), (None, 2)]:
+            if x is None:
+                raise ValueError
+            x = net(x).detach()
+            loss = x.sum()
+            loss.backward()
+    """)
+    once, anew = [unit for unit, _ in failed.units() if unit.kind == "loop"]
+    assert (once.redraws, once.lost) == (False, {"x"})
+    assert (anew.redraws, anew.lost, anew.over) == (True, frozenset(), "[(torch.ones(2, 3), 1), (None, 2)]")
+    frame = failed.units()[0][1].frame
+    assert failed.fails_again(step_of(anew, frame))
+
+
+def test_a_counter_is_what_it_was_when_the_failing_pass_began(run: Run) -> None:
+    failed = run("""
+        net, number, left = nn.Linear(3, 1), 0, 9
+
+        def fit(data):
+            global left
+            step = 0
+            for x in data:
+                step += 1
+                left -= 2
+                out = net(x)
+                if step == 2:
+                    out = out.detach()
+                if left == 5:
+                    out.sum().backward()
+                    raise ValueError
+
+        fit([torch.ones(2, 3)] * 5)
+    """)
+    unit, step = failed.first()
+    assert (unit.kind, unit.counted) == ("loop", (("step", 1), ("left", -2)))
+    step.__globals__["left"] = 5  # the run before has counted, and nothing was put back
+    assert failed.fails_again(step)
+
+
+def test_a_while_that_takes_its_batch_in_its_test_takes_another(run: Run) -> None:
+    failed = run("""
+        net, data = nn.Linear(3, 1), iter([torch.ones(2, 3)] * 9)
+        while (x := next(data, None)) is not None:
+            x = net(x).detach()
+            x.sum().backward()
+    """)
+    once, anew = [unit for unit, _ in failed.units() if unit.kind == "loop"]
+    assert (once.lost, anew.redraws, anew.lost) == ({"x"}, True, frozenset())
+    assert failed.fails_again(step_of(anew, failed.units()[0][1].frame))
+
+
+def test_other_backwards_are_left_out_where_that_is_asked(run: Run) -> None:
+    failed = run("""
+        net, other, done = nn.Linear(3, 1), nn.Linear(3, 1), []
+        for x in [torch.ones(2, 3)]:
+            first = other(x).sum()
+            first.backward(); done.append(1)
+            second = net(x).detach().sum()
+            second.backward()
+    """)
+    unit, point = failed.units()[0]
+    names = step_of(unit, point.frame).__code__.co_code, step_of(unit, point.frame, alone=True).__code__.co_code
+    assert len(names[1]) < len(names[0])
+    assert failed.fails_again(step_of(unit, point.frame, alone=True))
+
+
+# -- what is left out --------------------------------------------------------------------------------------------------
+
+
+def test_what_only_logs_is_told_by_the_object_and_left_out(run: Run) -> None:
+    failed = run("""
+        import logging
+
+        calls = []
+        say = logging.getLogger("train")
+
+        class Tracker:
+            def info(self, text):
+                calls.append(text)
+
+        logger = Tracker()
+        net = nn.Linear(3, 1)
+        for x in [torch.ones(2, 3)]:
+            say.info("a log")
+            print("printed")
+            logger.info("the program's own")
+            net(x).detach().sum().backward()
+    """)
+    _, step = failed.first()
+    assert not {"say", "print"} & set(step.__code__.co_names)
+    assert "logger" in step.__code__.co_names
+
+
+def test_a_log_of_what_is_worked_out_in_its_argument_stays(run: Run) -> None:
+    failed = run("""
+        net = nn.Linear(3, 1)
+
+        def work(x):
+            return 1
+
+        for x in [torch.ones(2, 3)]:
+            print("loss", work(x))
+            net(x).detach().sum().backward()
+    """)
+    assert "work" in failed.first()[1].__code__.co_names
+
+
+def test_the_failing_statement_stays_even_if_it_prints(run: Run) -> None:
+    failed = run("""
+        net = nn.Linear(3, 1)
+        for x in [torch.ones(2, 3)]:
+            print(net(x).detach().sum().backward())
+    """)
+    assert failed.first()[0].kind == "loop"
+
+
+def test_a_flat_cell_takes_the_model_as_it_is_now(run: Run) -> None:
+    failed = run("""
+        net = nn.Linear(3, 1)
+        weight = torch.ones(3, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        x = torch.ones(2, 3)
+        hidden = net(x)
+        cut = torch.ones(3, requires_grad=hidden is not None)
+        loss = net(x).detach().sum()
+        loss.backward()
+    """)
+    unit, step = failed.first()
+    written = {one.argval for one in dis.get_instructions(step) if one.opname == "STORE_GLOBAL"}
+    assert unit.kind == "module"
+    assert written == {"x", "hidden", "cut", "loss"}  # a leaf of what is computed anew is made anew
+
+
+def test_what_holds_models_is_taken_as_it_is_now(run: Run) -> None:
+    failed = run("""
+        class Agent:
+            def __init__(self):
+                self.net = nn.Linear(3, 1)
+
+        def load():
+            return nn.Linear(3, 1), Agent()
+
+        nets = {"a": nn.Linear(3, 1), "b": nn.Linear(3, 1)}
+        agent = Agent()
+        net, other = load()
+        x = torch.ones(2, 3)
+        loss = agent.net(x).detach().sum() + nets["a"](x).detach().sum()
+        loss.backward()
+    """)
+    _, step = failed.first()
+    written = {one.argval for one in dis.get_instructions(step) if one.opname == "STORE_GLOBAL"}
+    assert written == {"x", "loss"}
+
+
+def test_a_loop_that_trained_before_is_not_run_again(run: Run) -> None:
+    failed = run("""
+        net = nn.Linear(3, 1)
+        x = torch.ones(2, 3)
+        for _ in range(3):
+            net(x).sum().backward()
+        loss = net(x).detach().sum()
+        loss.backward()
+    """)
+    _, step = failed.first()
+    assert "range" not in step.__code__.co_names
+
+
+def test_a_hook_on_what_is_computed_anew_is_set_again(run: Run) -> None:
+    failed = run("""
+        net = nn.Linear(3, 1)
+        x = torch.ones(2, 3)
+        net.register_forward_hook(lambda *_: None)
+        hidden = net(x)
+        hidden.register_hook(lambda gradient: gradient)
+        hidden.detach().sum().backward()
+    """)
+    names = failed.first()[1].__code__.co_names
+    assert ("register_hook" in names, "register_forward_hook" in names) == (True, False)
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+REFUSED = {
+    "suspends": """
+        import asyncio
+
+        async def batches():
+            yield torch.ones(2, 3)
+
+        async def train(net):
+            for _ in range(2):
+                await asyncio.sleep(0)
+                net(torch.ones(2, 3)).detach().sum().backward()
+
+        asyncio.run(train(nn.Linear(3, 1)))
+    """,
+    "loss_from_outside": """
+        def descend(loss, retain=False):
+            loss.backward(retain_graph=retain)
+
+        for x in [torch.ones(2, 3)]:
+            descend(nn.Linear(3, 1)(x).detach().sum())
+    """,
+    "name_gone": """
+        def fit(net, x):
+            out = net(x).detach()
+            del net
+            out.sum().backward()
+
+        fit(nn.Linear(3, 1), torch.ones(2, 3))
+    """,
+    "class_body": """
+        class Config:
+            net = nn.Linear(3, 1)
+            for x in [torch.ones(2, 3)]:
+                net(x).detach().sum().backward()
+    """,
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_cannot_be_run_by_itself_is_refused_with_a_reason(reason: str, run: Run) -> None:
+    failed = run(REFUSED[reason])
+    if reason == "class_body":
+        assert [unit.kind for unit, point in failed.units() if point.code.co_name == "Config"] == []
+    else:
+        assert reason in failed.refusals()
+
+
+def test_a_generator_that_the_program_still_draws_from_is_not_drawn_from() -> None:
+    def take(data: Iterator[int]) -> CannotRebuild | None:
+        number = next(data)
+        here = sys._getframe()
+        try:
+            step_of(units_of(here.f_code, here.f_lasti, here.f_lineno)[-1], here)
+        except CannotRebuild as refused:
+            return refused
+        assert number == 0
+        return None
+
+    data = (number for number in range(9))
+    refused = take(data)
+    assert refused is not None
+    assert (refused.reason, refused.facts) == ("iterator_moves_on", {"name": "data"})
+    assert next(data) == 1
+
+
+def test_a_file_that_was_edited_since_has_no_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "edited_since.py"
+    file.write_text("def fail():\n    for x in [1]:\n        y = x / 0\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("edited_since")
+    file.write_text("def fail():\n    # new\n    for x in [1]:\n        y = x / 0\n", encoding="utf-8")
+    with pytest.raises(ZeroDivisionError) as caught:
+        module.fail()
+    last = stack.of_error(caught.value)[-1]
+    sys.modules.pop("edited_since")
+    assert units_of(last.code, last.lasti, last.line) == ()
+
+
+def test_code_without_source_has_no_units() -> None:
+    space: dict[str, Any] = {}
+    exec(compile("def fail():\n    return 1 / 0\n", "<string>", "exec"), space)
+    with pytest.raises(ZeroDivisionError) as caught:
+        space["fail"]()
+    last = stack.of_error(caught.value)[-1]
+    assert units_of(last.code, last.lasti, last.line) == ()
+
+
+# -- where programs come from ------------------------------------------------------------------------------------------
+
+
+def test_a_program_in_an_archive_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "def fail(data):\n    for x in data:\n        y = x + 1\n        z = y / 0\n"
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
+        archive.writestr("packed_program.py", text)
+    monkeypatch.syspath_prepend(str(tmp_path / "packed.zip"))
+    module = importlib.import_module("packed_program")
+    with pytest.raises(ZeroDivisionError) as caught:
+        module.fail([1])
+    last = stack.of_error(caught.value)[-1]
+    loop = units_of(last.code, last.lasti, last.line)[0]
+    sys.modules.pop("packed_program")
+    assert (loop.kind, loop.first, loop.last) == ("loop", 3, 4)
+    with pytest.raises(ZeroDivisionError):
+        step_of(loop, last.frame)()
+
+
+@pytest.mark.parametrize("name", ["/tmp/ipykernel_7/3321010380.py", "<ipython-input-2-0956e7f17520>", "<stdin>"])
+def test_a_cell_is_run_again_by_the_text_that_python_keeps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "value = 4\nfor divisor in [2, 0]:\n    half = value / divisor\n"
+    monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(keepends=True), name))
+    space: dict[str, Any] = {"__name__": "__main__"}
+    with pytest.raises(ZeroDivisionError) as caught:
+        exec(compile(text, name, "exec"), space)
+    last = stack.of_error(caught.value)[-1]
+    loop, cell = units_of(last.code, last.lasti, last.line)
+    assert (loop.kind, cell.kind) == ("loop", "module")
+    space["value"] = 6
+    with pytest.raises(ZeroDivisionError):
+        step_of(loop, last.frame)()
+    assert space["half"] == 2.0
+
+
+def test_code_that_exec_runs_with_locals_of_its_own_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "for divisor in [2, 0]:\n    half = value / divisor\n"
+    monkeypatch.setitem(linecache.cache, "<stdin>", (len(text), None, text.splitlines(keepends=True), "<stdin>"))
+    space: dict[str, Any] = {}
+    with pytest.raises(ZeroDivisionError) as caught:
+        exec(compile(text, "<stdin>", "exec"), space, {"value": 4})
+    last = stack.of_error(caught.value)[-1]
+    step = step_of(units_of(last.code, last.lasti, last.line)[0], last.frame)
+    with pytest.raises(ZeroDivisionError):
+        step()
+    assert "half" not in space
+
+
+def test_frames_that_are_running_are_run_again_and_not_disturbed() -> None:
+    found: list[int] = []
+
+    def train(data: list[int]) -> list[int]:
+        scale = 10
+        for number in data:
+            scale += 1
+            found.append(number * scale)
+            if number == 2:
+                here = sys._getframe()
+                step = step_of(units_of(here.f_code, here.f_lasti, here.f_lineno, inclusive=False)[0], here)
+                step()
+        return [scale, number]
+
+    assert train([1, 2, 3]) == [13, 3]
+    assert found == [11, 24, 24, 39]
+
+
+# -- cells -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_cells_of_each_run_of_a_function_that_calls_itself_are_its_own() -> None:
+    def descend(depth: int) -> list[Any]:
+        mine = [depth]
+        inner = lambda: mine  # noqa: E731
+        here = cells.of_frame(sys._getframe())["mine"].cell_contents is inner() is mine
+        return [here, *(descend(depth - 1) if depth else [])]
+
+    assert descend(2) == [True, True, True]
+
+
+def test_a_frame_that_has_ended_holds_its_cells() -> None:
+    kept: list[Any] = []
+
+    def fail(value: object) -> None:
+        other = [1]
+        kept.append(lambda: (value, other))
+        raise IndexError
+
+    with pytest.raises(IndexError) as caught:
+        fail([2])
+    found = cells.of_frame(stack.of_error(caught.value)[-1].frame)
+    shared = dict(zip(kept[0].__code__.co_freevars, kept[0].__closure__, strict=True))
+    assert {name: found[name] is shared[name] for name in shared} == {"value": True, "other": True}

@@ -14,7 +14,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -22,12 +22,13 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from gradkit.core import console, i18n
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
-from gradkit.live import explain
-from gradkit.live.explain import Explanation
 from gradkit.live.launch import SOUND_STEPS, Wishes
 from gradkit.live.outcome import Outcome
 from gradkit.live.watch import watch
 from gradkit.source import faults
+
+if TYPE_CHECKING:
+    from gradkit.live.explain import Explanation
 
 MOST_SWALLOWED = 3
 MOST_STEPS = 30
@@ -94,6 +95,8 @@ class Program:
             _with_care(lambda: self._explain(error))
 
     def _explain(self, error: BaseException) -> None:
+        from gradkit.live import explain
+
         explanation = self.watch.explanation_of(error) or explain.of_error(error)
         self._is_autograds = explanation is not None
         if explanation is not None and not self.outcome.is_of(explanation):
@@ -168,6 +171,8 @@ class Program:
             self._busy = False
 
     def _keep_a_look(self, optimizer: Any, frame: Any) -> None:
+        from gradkit.live import explain
+
         names = self.wishes.should_train or None
         explanation = explain.of_running(frame, optimizer, after_step=True, should_train=names)
         if explanation is None or explanation.report is None:

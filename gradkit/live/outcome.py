@@ -108,4 +108,4 @@ def _read(path: str) -> dict[str, Any]:
 
 def _weight(data: dict[str, Any]) -> int:
     """How much is said: nothing at all, that a process has ended, that it is sound, a finding."""
-    return 3 if data.get("findings") else 2 if data.get("healthy") else 1 if "error" in data else 0
+    return 3 if data.get("findings") else 2 if data.get("healthy") else 1 if {"error", "tried"} & set(data) else 0

@@ -232,3 +232,15 @@ def test_a_script_that_swallows_its_end_is_ended_all_the_same() -> None:
         "        optimizer.step()\n", "        try:\n            optimizer.step()\n        except:\n            pass\n"
     )
     assert diagnose(swallows, "train.py", "--", "100000").status == 0
+
+
+def test_a_script_that_goes_from_one_caught_error_to_the_next_is_ended() -> None:
+    endless = """    while True:
+        try:
+            main()
+        except RuntimeError:
+            pass
+"""
+    done = diagnose(RAISES.replace("    main()\n", endless), "train.py", "--json")
+    assert done.status == 1
+    assert of_json(done)["findings"][0]["location"]["line"] == CUT[RAISES][1]

@@ -105,6 +105,8 @@ def _tell_opened(owner: Any, on: Callable[[Any], bool], frame: FrameType, hears:
     try:
         if deeds.is_torchs(frame) or any(one.owner() is owner for one in _held.open):
             return
+        if getattr(owner, "prev", False):  # it was on: what was open has been switched back by a way that is not heard
+            _held.open.clear()
         deed = deeds.new(SWITCHED, frame, {"by": type(owner).__name__})
         opened = _held.open
 

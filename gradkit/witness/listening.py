@@ -124,6 +124,7 @@ def _settle() -> None:
         _replaced.install()
     else:
         _replaced.take_back()
+        tensors.forget_replaced()
     if _listeners and not _handles:
         _handles.extend(modules.hooks(hears))
     while _handles and not _listeners:

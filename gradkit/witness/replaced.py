@@ -20,13 +20,14 @@ class HeardMethod:
 
     Args:
         original: the method that it stands for.
-        hearing: called with the object and the arguments, in place of the original.
+        hearing: a function that gets its name; called with the object and the arguments, in place of the original.
 
     Example:
         >>> class Bell:
         ...     def ring(self): return "ding"
         >>> original = Bell.ring
-        >>> Bell.ring = HeardMethod(original, lambda bell: original(bell) + " (heard)")
+        >>> def hearing(bell): return original(bell) + " (heard)"
+        >>> Bell.ring = HeardMethod(original, hearing)
         >>> Bell().ring(), Bell.ring is original
         ('ding (heard)', True)
     """
@@ -36,6 +37,7 @@ class HeardMethod:
     def __init__(self, original: Any, hearing: Callable[..., Any]) -> None:
         self.original = original
         self.hearing = hearing
+        hearing.__name__ = original.__name__  # by which torch's compiler knows a method of a tensor
 
     def __get__(self, thing: Any, owner: type | None = None) -> Any:
         return self.original if thing is None else MethodType(self.hearing, thing)

@@ -2,8 +2,8 @@
 
 Methods on objects are heard, as ``p.zero_()`` and ``p.requires_grad = False`` are, and whatever ends in them:
 ``nn.init``, ``Module.requires_grad_``, ``load_state_dict``, ``.half()``. ``Tensor.zero_(p)`` and what C++ does by
-itself are not. A function mode would hear those too, but while it is on torch takes no fast paths (results differ in the
-last digits) and compilers trace it; it holds in one thread only, and can be left in the reverse order alone.
+itself are not. A function mode would hear those too, but while it is on torch takes no fast paths (results differ in
+the last digits) and compilers trace it; it holds in one thread only, and can be left in the reverse order alone.
 Source: https://docs.pytorch.org/docs/stable/notes/extending.html#extending-torch-python-api
 """
 
@@ -24,13 +24,18 @@ from gradkit.witness.deeds import CAST, COPIED, CREATED, FROZEN, LOADED, THAWED,
 from gradkit.witness.replaced import HeardMethod, HeardProperty
 
 _BASE: Any = torch._C.TensorBase  # where torch keeps what is written in C
-_flag, _data = _BASE.requires_grad.__get__, _BASE.data.__get__
+_quietly: Any = torch._C.DisableTorchFunction  # what is asked here, no mode or subclass of the user's hears
 _WRITES = ("zero_", "fill_", "copy_", "normal_", "uniform_")
 _MODULE = torch_module.__file__
 _REMADE = frozenset(("_apply", "_rebuild_parameter", "_rebuild_parameter_with_state"))
 _LOADS = frozenset(("_load_from_state_dict",))
 
 Hears = Callable[[], bool]
+
+
+def _flag(tensor: Any) -> bool:
+    with _quietly():
+        return bool(tensor.requires_grad)
 
 
 def heard(hears: Hears) -> list[tuple[Any, str, Any]]:
@@ -108,23 +113,28 @@ def _write(hears: Hears, name: str) -> Callable[..., Any]:
 
 def _tell_write(tensor: Any, name: str, args: Any, kwargs: Any, frame: FrameType) -> None:
     try:
-        written = tensor if _counts(tensor) else _shares_with(tensor)
-        if written is None:
-            return
-        value = kwargs.get("value", args[0] if args else None)
-        zero = name == "zero_" or (name == "fill_" and type(value) in (int, float) and value == 0)
-        facts = {"by": name, "version": _version_of(written)}
-        facts |= {"zero": "yes"} if zero else {}
-        facts |= {"part": "yes"} if tensor.numel() != written.numel() else {}
+        with _quietly():
+            written = tensor if _counts(tensor) else _shares_with(tensor)
+            if written is None:
+                return
+            facts = {"by": name, "version": _version_of(written)}
+            facts |= {"zero": "yes"} if _zeroes(name, args, kwargs) else {}
+            facts |= {"part": "yes"} if tensor.numel() != written.numel() else {}
         kind = LOADED if frame.f_code.co_name in _LOADS else WRITTEN
         histories.remember(written, deeds.new(kind, frame, facts))
     except Exception:  # noqa: BLE001  as above
         return
 
 
+def _zeroes(name: str, args: Any, kwargs: Any) -> bool:
+    value = kwargs.get("value", args[0] if args else None)
+    return name == "zero_" or (name == "fill_" and type(value) in (int, float) and value == 0)
+
+
 def _version_of(tensor: Any) -> str:
     """How often a tensor has been written in place, as far as torch counts it: through ``.data`` it does not."""
-    return str(tensor._version)  # noqa: SLF001  there is no other name for it
+    with _quietly():
+        return str(tensor._version)  # noqa: SLF001  there is no other name for it
 
 
 def _counts(tensor: Any) -> bool:
@@ -157,7 +167,7 @@ def _data_setter(hears: Hears) -> Callable[[Any, Any], None]:
 
     @on_behalf
     def set_data(tensor: Any, value: Any) -> None:
-        before = (tensor.dtype, tensor.device) if hears() else None
+        before = _kept_as(tensor) if hears() else None
         original(tensor, value)
         if before is not None and hears():
             _tell_data(tensor, before, sys._getframe(1))
@@ -165,19 +175,23 @@ def _data_setter(hears: Hears) -> Callable[[Any, Any], None]:
     return set_data
 
 
+def _kept_as(tensor: Any) -> tuple[Any, Any]:
+    with _quietly():
+        return tensor.dtype, tensor.device
+
+
 def _tell_data(tensor: Any, before: tuple[Any, Any], frame: FrameType) -> None:
     try:
         if not _counts(tensor):
             return
         place(tensor)
-        code = frame.f_code
-        if code.co_name == "_apply" and code.co_filename == _MODULE:
-            if before == (tensor.dtype, tensor.device):
-                return
-            facts = {"from": _name_of(before[0]), "to": _name_of(tensor.dtype), "device": str(tensor.device)}
+        now, code = _kept_as(tensor), frame.f_code
+        if code.co_name != "_apply" or code.co_filename != _MODULE:
+            facts = {"by": "data", "version": _version_of(tensor)}
+            histories.remember(tensor, deeds.new(WRITTEN, frame, facts))
+        elif now != before:
+            facts = {"from": _name_of(before[0]), "to": _name_of(now[0]), "device": str(now[1])}
             histories.remember(tensor, deeds.new(CAST, frame, facts))
-        else:
-            histories.remember(tensor, deeds.new(WRITTEN, frame, {"by": "data", "version": _version_of(tensor)}))
     except Exception:  # noqa: BLE001  as above
         return
 
@@ -233,3 +247,11 @@ def _tell_copy(tensor: Any, made: Any, frame: FrameType) -> None:
         place(made)
     except Exception:  # noqa: BLE001  as above
         return
+
+
+def forget_replaced() -> None:
+    """Where torch's compiler was imported meanwhile, its table of what tensors have gets the originals."""
+    table = getattr(sys.modules.get("torch._dynamo.variables.tensor"), "all_tensor_attrs", None)
+    for name, there in list(table.items()) if isinstance(table, dict) else ():
+        if type(there) in (HeardMethod, HeardProperty):
+            table[name] = vars(_BASE)[name]

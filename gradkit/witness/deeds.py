@@ -19,7 +19,7 @@ LOADED, CAST, WRITTEN, FROZEN, THAWED = "loaded", "cast", "written", "frozen", "
 BUILT, HELD, ATTACHED, WRAPPED, SWITCHED = "built", "held", "attached", "wrapped", "switched"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Deed:
     """Something that was done to a tensor, a module, an optimizer or the grad mode.
 

@@ -6,6 +6,7 @@ another kind. An ``__enter__`` without its ``__exit__`` and ``set_grad_enabled(F
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import weakref
@@ -20,7 +21,6 @@ from torch.autograd import grad_mode
 from gradkit.source.faults import on_behalf
 from gradkit.witness import deeds
 from gradkit.witness.deeds import SWITCHED, Deed
-from gradkit.witness.replaced import HeardMethod
 
 
 @dataclass
@@ -79,18 +79,20 @@ def heard(hears: Callable[[], bool]) -> list[tuple[Any, str, Any]]:
     ]
 
 
-def _opens(hears: Callable[[], bool], original: Any, on: Callable[[Any], bool]) -> HeardMethod:
+def _opens(hears: Callable[[], bool], original: Any, on: Callable[[Any], bool]) -> Callable[..., Any]:
+    @functools.wraps(original)
     @on_behalf
     def enter(owner: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(owner, *args, **kwargs)
-        if hears():
-            _tell_opened(owner, on, sys._getframe(1), hears)
+        if hears() and not deeds.is_torchs(frame := sys._getframe(1)):
+            _tell_opened(owner, on, frame, hears)
         return result
 
-    return HeardMethod(original, enter)
+    return enter
 
 
-def _closes(hears: Callable[[], bool], original: Any) -> HeardMethod:
+def _closes(hears: Callable[[], bool], original: Any) -> Callable[..., Any]:
+    @functools.wraps(original)
     @on_behalf
     def leave(owner: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(owner, *args, **kwargs)
@@ -98,12 +100,12 @@ def _closes(hears: Callable[[], bool], original: Any) -> HeardMethod:
             _close(owner)
         return result
 
-    return HeardMethod(original, leave)
+    return leave
 
 
 def _tell_opened(owner: Any, on: Callable[[Any], bool], frame: FrameType, hears: Callable[[], bool]) -> None:
     try:
-        if deeds.is_torchs(frame) or any(one.owner() is owner for one in _held.open):
+        if any(one.owner() is owner for one in _held.open):
             return
         if getattr(owner, "prev", False):  # it was on: what was open has been switched back by a way that is not heard
             _held.open.clear()

@@ -23,20 +23,24 @@ class _Key(weakref.ref[Any]):
 
 
 class _History:
-    __slots__ = ("deeds", "key")
+    __slots__ = ("deeds", "key", "memory")
 
     def __init__(self, key: _Key) -> None:
         self.key = key
         self.deeds: list[Deed] = []
+        self.memory = 0
 
 
 _histories: dict[int, _History] = {}
+_by_memory: dict[int, int] = {}
 
 
 def _forget(key: Any) -> None:
     known = _histories.get(key.number)
     if known is not None and known.key is key:
         del _histories[key.number]
+        if known.memory:
+            _by_memory.pop(known.memory, None)
 
 
 def is_known(thing: object) -> bool:
@@ -56,7 +60,7 @@ def deeds_of(thing: object) -> tuple[Deed, ...]:
         >>> with listening():
         ...     layer = torch.nn.Linear(2, 1).requires_grad_(False)
         >>> [deed.kind for deed in deeds_of(layer.weight)]
-        ['registered', 'written', 'frozen']
+        ['registered', 'frozen']
         >>> deeds_of(torch.ones(1))
         ()
     """
@@ -85,6 +89,20 @@ def _shortened(deeds: list[Deed]) -> list[Deed]:
         first.setdefault(deed.kind, deed)
     kept = set(map(id, (*first.values(), *deeds[-_LATEST:])))
     return [deed for deed in deeds if id(deed) in kept]
+
+
+def lies_in(tensor: object, memory: int) -> None:
+    """Say which memory a tensor lies in, by any number that stands for it; only of one that has a history."""
+    known = _histories.get(id(tensor))
+    if known is not None and known.key() is tensor:
+        known.memory = memory
+        _by_memory[memory] = id(tensor)
+
+
+def found_in(memory: int) -> object | None:
+    """The tensor that was last said to lie in some memory; None if there is none any more."""
+    number = _by_memory.get(memory)
+    return living(number) if number is not None else None
 
 
 def living(number: int) -> object | None:

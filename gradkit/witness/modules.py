@@ -1,6 +1,7 @@
 """What is heard of modules: which parameter and which module was put where, in whose place, and what wraps a model.
 
-torch's global registration hooks tell of each. What writes into ``module._parameters`` itself is not heard.
+torch's global registration hooks tell of each. What writes into ``module._parameters`` itself is not heard. That a
+module finds a place where there was none is told only once there is an optimizer, which may lack what is in it.
 Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.modules.module.register_module_parameter_registration_hook.html
 """
 
@@ -17,7 +18,7 @@ from torch.nn.modules.module import (
 )
 from torch.utils.hooks import RemovableHandle
 
-from gradkit.witness import deeds, histories, tensors
+from gradkit.witness import deeds, histories, optimizers, tensors
 from gradkit.witness.deeds import ATTACHED, REGISTERED, REPLACED, WRAPPED
 
 _WRAPPERS = frozenset(("module", "_orig_mod", "_fsdp_wrapped_module", "base_model"))
@@ -66,6 +67,8 @@ def _tell_module(module: nn.Module, name: str, inner: nn.Module) -> None:
     try:
         old = vars(module)["_modules"].get(name)  # it is still in place
         if old is inner:
+            return
+        if old is None and not optimizers.any_built() and name not in _WRAPPERS:
             return
         wraps = name in _WRAPPERS and type(module).__module__.partition(".")[0] in _WRAPPING
         facts = {"module": type(module).__name__, "name": name}

@@ -17,6 +17,12 @@ from gradkit.witness.deeds import BUILT, COPIED, HELD
 from gradkit.witness.replaced import HeardMethod
 
 _SUBCLASSES = 8
+_built: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def any_built() -> bool:
+    """Whether an optimizer that was seen to be built is alive."""
+    return len(_built) > 0
 
 
 def heard(hears: Callable[[], bool]) -> list[tuple[Any, str, Any]]:
@@ -63,6 +69,7 @@ def _tell(optimizer: Any, kind: str, groups: list[dict[str, Any]], frame: FrameT
         facts = {"optimizer": type(optimizer).__name__, "parameters": str(len(given))}
         deed = deeds.new(kind, frame, facts)
         histories.remember(optimizer, deed)
+        _built.add(optimizer)
         holds = deeds.told_again(deed, HELD)
         for tensor in given:
             histories.remember(tensor, holds)

@@ -29,6 +29,8 @@ _WRITES = ("zero_", "fill_", "copy_", "normal_", "uniform_")
 _MODULE = torch_module.__file__
 _REMADE = frozenset(("_apply", "_rebuild_parameter", "_rebuild_parameter_with_state"))
 _LOADS = frozenset(("_load_from_state_dict",))
+_FILLS = frozenset(("reset_parameters", "_reset_parameters"))
+_DEEP = 8
 
 Hears = Callable[[], bool]
 
@@ -115,7 +117,7 @@ def _tell_write(tensor: Any, name: str, args: Any, kwargs: Any, frame: FrameType
     try:
         with _quietly():
             written = tensor if _counts(tensor) else _shares_with(tensor)
-            if written is None:
+            if written is None or _is_being_made(frame):
                 return
             facts = {"by": name, "version": _version_of(written)}
             facts |= {"zero": "yes"} if _zeroes(name, args, kwargs) else {}
@@ -124,6 +126,18 @@ def _tell_write(tensor: Any, name: str, args: Any, kwargs: Any, frame: FrameType
         histories.remember(written, deeds.new(kind, frame, facts))
     except Exception:  # noqa: BLE001  as above
         return
+
+
+def _is_being_made(frame: FrameType | None) -> bool:
+    """Whether a layer of torch's fills its parameters as it is made: what every layer does tells nothing of this one."""
+    for _ in range(_DEEP):
+        if frame is None or not deeds.is_torchs(frame):
+            return False
+        outside = frame.f_back
+        if frame.f_code.co_name in _FILLS:
+            return outside is not None and outside.f_code.co_name == "__init__" and deeds.is_torchs(outside)
+        frame = outside
+    return False
 
 
 def _zeroes(name: str, args: Any, kwargs: Any) -> bool:
@@ -141,24 +155,16 @@ def _counts(tensor: Any) -> bool:
     return type(tensor) is nn.Parameter or histories.is_known(tensor)
 
 
-_by_storage: dict[int, int] = {}
-_not_placed: list[int] = []
-
-
 def place(tensor: Any) -> None:
-    """Let what is written through ``tensor.data`` or a view count as written to this tensor."""
-    _not_placed.append(id(tensor))
+    """Let what is written through ``tensor.data`` or a view count as written to this tensor, which has a history."""
+    with _quietly():
+        histories.lies_in(tensor, tensor.untyped_storage()._cdata)
 
 
 def _shares_with(tensor: Any) -> Any:
     """The known tensor whose memory this one shares, None if there is none."""
-    while _not_placed:
-        number = _not_placed.pop()
-        known: Any = histories.living(number)
-        if known is not None:
-            _by_storage[known.untyped_storage()._cdata] = number
     memory = tensor.untyped_storage()._cdata
-    found: Any = histories.living(_by_storage[memory]) if memory in _by_storage else None
+    found: Any = histories.found_in(memory)
     return found if found is not None and found.untyped_storage()._cdata == memory else None
 
 
@@ -251,7 +257,7 @@ def _tell_copy(tensor: Any, made: Any, frame: FrameType) -> None:
 
 def forget_replaced() -> None:
     """Where torch's compiler was imported meanwhile, its table of what tensors have gets the originals."""
-    table = getattr(sys.modules.get("torch._dynamo.variables.tensor"), "all_tensor_attrs", None)
-    for name, there in list(table.items()) if isinstance(table, dict) else ():
+    table: Any = getattr(sys.modules.get("torch._dynamo.variables.tensor"), "all_tensor_attrs", {})
+    for name, there in list(table.items()):
         if type(there) in (HeardMethod, HeardProperty):
             table[name] = vars(_BASE)[name]

@@ -148,13 +148,13 @@ def gpt(layers=12, cut_in=5, statuses=None):
                 "no_grad_block",
                 at,
                 (Note("lost_here", inner), Note("called_by", replace(inner, line=90))),
-                "proven",
-                names,
-                77_000_000,
-                "transformer",
-                "no_grad",
-                names,
-                1,
+                proof="proven",
+                parameters=names,
+                numel=77_000_000,
+                module="transformer",
+                call="no_grad",
+                revived=names,
+                reruns=1,
             )
         )
     return s.picture("10.83", True)
@@ -232,9 +232,15 @@ def vision(used=True, detached=True):
         where = Location(
             "/home/ann/vision.py", 52, 9, 30, "VisionMemory.forward", "        if len(text) < self.min_chars:"
         )
-        s.findings.append(Finding("trainable_unused", where, (), "observed", names, 18_882_560, "proj"))
+        s.findings.append(
+            Finding("trainable_unused", where, proof="observed", parameters=names, numel=18_882_560, module="proj")
+        )
     elif detached:
-        s.findings.append(Finding("detach", at, (), "proven", names, 18_882_560, "", "detach", names, 1))
+        s.findings.append(
+            Finding(
+                "detach", at, proof="proven", parameters=names, numel=18_882_560, call="detach", revived=names, reruns=1
+            )
+        )
     return s.picture("2.3026", after == "live")
 
 
@@ -273,7 +279,9 @@ def adapter(layers=4, trainable=False):
         text = '    model = PeftModel.from_pretrained(base, "runs/lora")'
         at = Location("/home/ann/resume.py", 23, 13, 57, "build", text)
         names = tuple(n.label for n in s.nodes if n.kind == "parameter" and ".lora_" in n.label)
-        s.findings.append(Finding("adapter_inference_mode", at, (), "proven", names, 8192, "", "", names, 1))
+        s.findings.append(
+            Finding("adapter_inference_mode", at, proof="proven", parameters=names, numel=8192, revived=names, reruns=1)
+        )
     return s.picture("6.9078", trainable)
 
 
@@ -291,7 +299,7 @@ def frozen_all():
     s.container("", "Classifier")
     at = Location("/home/ann/fine_tune.py", 9, 5, 31, "freeze", "    model.requires_grad_(False)")
     names = tuple(node.label for node in s.nodes if node.kind == "parameter")
-    s.findings.append(Finding("frozen_all", at, (), "observed", names, 101_770))
+    s.findings.append(Finding("frozen_all", at, proof="observed", parameters=names, numel=101_770))
     return s.picture("2.3026", False)
 
 
@@ -314,7 +322,7 @@ def functional():
     h = s.op("add", "live", h, b, shape=(16,))
     h = s.op("mean", "live", s.op("pow", "live", h, shape=(16,)), shape=())
     s.node("loss", "loss", "live", h, shape=())
-    s.findings.append(Finding("numpy_roundtrip", at, (), "likely", ("w",), 1, "", "numpy"))
+    s.findings.append(Finding("numpy_roundtrip", at, proof="likely", parameters=("w",), numel=1, call="numpy"))
     return s.picture("0.51", True)
 
 
@@ -329,7 +337,7 @@ def hostile():
     h = s.node("", "call", "dead", h, module="模型.层")
     h = s.node("<b>", "call", "dead", h, module="模型.层")
     s.node("loss", "loss", "dead", h)
-    s.findings.append(Finding("detach", at, (), "likely", ('w<1>&"\\N\n',)))
+    s.findings.append(Finding("detach", at, proof="likely", parameters=('w<1>&"\\N\n',)))
     return s.picture("<nan>", False)
 
 
@@ -365,7 +373,17 @@ def residual(layers=12, cut_layers=(5,)):
     if cut_layers:
         names = s.starved()
         s.findings.append(
-            Finding("detach", at, (), "proven", names, 12_480, f"layers.{cut_layers[0]}.attn", "detach", names, 1)
+            Finding(
+                "detach",
+                at,
+                proof="proven",
+                parameters=names,
+                numel=12_480,
+                module=f"layers.{cut_layers[0]}.attn",
+                call="detach",
+                revived=names,
+                reruns=1,
+            )
         )
     return s.picture("1.25", True)
 
@@ -386,9 +404,29 @@ def two_cuts():
     s.node("loss", "loss", "dead", s.op("mean", "call", h, shape=()), shape=())
     s.container("", "Net")
     s.findings.append(
-        Finding("detach", one, (), "proven", ("a.weight", "a.bias"), 72, "", "detach", ("a.weight", "a.bias"), 3)
+        Finding(
+            "detach",
+            one,
+            proof="proven",
+            parameters=("a.weight", "a.bias"),
+            numel=72,
+            call="detach",
+            revived=("a.weight", "a.bias"),
+            reruns=3,
+        )
     )
-    s.findings.append(Finding("data_attr", other, (), "proven", s.starved(), 144, "", "data", s.starved(), 3))
+    s.findings.append(
+        Finding(
+            "data_attr",
+            other,
+            proof="proven",
+            parameters=s.starved(),
+            numel=144,
+            call="data",
+            revived=s.starved(),
+            reruns=3,
+        )
+    )
     return s.picture("0.1", False)
 
 

@@ -32,9 +32,10 @@ PROGRAMS = ("cases", "teaching/guides", "teaching/claims", "teaching/books")  # 
 # Who may name a library that does not belong everywhere; what is in no row may be named by any room.
 LIBRARIES = {
     "ipywidgets": {"notebook"}, "anywidget": {"notebook"}, "traitlets": {"notebook"},
-    "IPython": {"notebook", "teaching"}, "graphviz": {"report", "notebook"}, "pygraphviz": {"report"},
-    "jupytext": {"teaching"}, "nbformat": {"teaching"}, "peft": {"load", "diagnosis"}, "transformers": {"load"},
-    "safetensors": {"load"},
+    "IPython": {"notebook", "teaching"}, "pygraphviz": {"report"},
+    "graphviz": {"report", "notebook"},  # the type of the drawing that a GraphView is handed by report
+    "jupytext": {"teaching"}, "nbformat": {"teaching"}, "transformers": {"load"}, "safetensors": {"load"},
+    "peft": {"load", "diagnosis"},  # which of a model's layers are adapters, only their class tells
     "executing": {"source"}, "platformdirs": {"core"},
 }  # fmt: skip
 NO_TORCH = ("source", "report")  # they work on records and text; the exceptions are listed with their reason

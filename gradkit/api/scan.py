@@ -16,12 +16,10 @@ from gradkit.api.scanning.result import Scan
 from gradkit.api.scanning.sites import Site
 from gradkit.api.scanning.verdicts import Judgement, Visits, judge_sites
 from gradkit.core.errors import letting_go
-from gradkit.load import step as load_step
-from gradkit.load.step import step_of
+from gradkit.load.step import Step, from_spec, step_of
 from gradkit.report.report import Report
-from gradkit.source import files as source_files
 from gradkit.source import imported
-from gradkit.source.files import Skipped
+from gradkit.source.files import Skipped, Text, read_sources, source_files
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -58,9 +56,9 @@ def scan(
     if step is None and model is None:
         return listed(paths)
 
-    def made() -> load_step.Step:
+    def made() -> Step:
         if isinstance(step, str):
-            return load_step.from_spec(step, model=model, batch=batch, loss=loss)
+            return from_spec(step, model=model, batch=batch, loss=loss)
         return step_of(step if step is not None else model, batch, model, loss)
 
     return judged(paths, made, optimizer=optimizer, should_train=should_train, replay=replay)
@@ -72,7 +70,7 @@ def listed(paths: Paths) -> Scan:
     return Scan(tuple(Judgement(site) for site in found), files, skipped)
 
 
-def judged(paths: Paths, made: Callable[[], load_step.Step], **given: Any) -> Scan:
+def judged(paths: Paths, made: Callable[[], Step], **given: Any) -> Scan:
     """The places, and what the diagnosis of a step says of each.
 
     Args:
@@ -98,7 +96,7 @@ def _changed(*ran: Visits) -> set[str]:
         return {os.path.realpath(file) for file in files if imported.read(file).changed}
 
 
-def _diagnosed(step: load_step.Step, watched: set[str], given: dict[str, Any]) -> tuple[Report, Visits]:
+def _diagnosed(step: Step, watched: set[str], given: dict[str, Any]) -> tuple[Report, Visits]:
     """The diagnosis, and the lines that the step ran in it: in its first run, for the others change the step."""
     visits = Visits(watched)
     with contextlib.ExitStack() as listening:
@@ -116,9 +114,9 @@ def _sites(paths: Paths) -> tuple[list[Site], int, tuple[Skipped, ...]]:
     found: list[Site] = []
     skipped: list[Skipped] = []
     count = 0
-    for file in source_files.source_files([paths] if isinstance(paths, (str, os.PathLike)) else paths):
+    for file in source_files([paths] if isinstance(paths, (str, os.PathLike)) else paths):
         count += 1
-        read = source_files.read_sources(file, sites.worth)
+        read = read_sources(file, sites.worth)
         skipped += [one for one in read if isinstance(one, Skipped)]
-        found += sites.find_sites([one for one in read if isinstance(one, source_files.Text)])
+        found += sites.find_sites([one for one in read if isinstance(one, Text)])
     return found, count, tuple(skipped)

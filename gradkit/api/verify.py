@@ -16,13 +16,12 @@ from gradkit.core.errors import letting_go
 from gradkit.core.i18n import columns, speaking, words
 from gradkit.core.records import Parameter
 from gradkit.diagnosis.facts import inventory, optimizers
-from gradkit.load import step as load_step
-from gradkit.load.step import step_of
+from gradkit.load.step import Step, step_of
 from gradkit.report import breakdown
 from gradkit.report.checklist import FAILED, MARKS, NOTED, OPEN, PASSED, Check
 from gradkit.report.report import Report
-from gradkit.state import modules
-from gradkit.state import reachable as state_reachable
+from gradkit.state import registered
+from gradkit.state.reachable import optimizers_of
 
 GROUPS = {
     "forward": ("value", "requires_grad", "grad_fn"),
@@ -284,12 +283,12 @@ def verify(
     return Verification(report, _holding(step, report, optimizer), still)
 
 
-def _holding(step: load_step.Step, report: Report, given: torch.optim.Optimizer | None) -> Holding:
+def _holding(step: Step, report: Report, given: torch.optim.Optimizer | None) -> Holding:
     """What the given optimizer holds; without one, those that the step can reach and that hold any of the model's."""
     wanted = {row.name for row in report.parameters if row.should_train}
-    named = {n: p for n, p in modules.parameters(step.model, twice=True) if n in wanted}
+    named = {n: p for n, p in registered.parameters(step.model, twice=True) if n in wanted}
     ours = {id(parameter) for parameter in named.values()}
-    reachable = state_reachable.optimizers_of(step.run, step.model)
+    reachable = optimizers_of(step.run, step.model)
     found = [given] if given is not None else [one for one in reachable if ours & optimizers.holding([one])]
     covered = optimizers.holding(found)
     missing = tuple(name for name, parameter in named.items() if id(parameter) not in covered)

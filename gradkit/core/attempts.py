@@ -126,12 +126,13 @@ def lifted() -> Iterator[list[str]]:
     try:
         with warnings.catch_warnings(record=True) as caught:
             heard = caught
-            warnings.filters[:] = [("always" if one[0] == "error" else one[0], *one[1:]) for one in warnings.filters]  # type: ignore[index]
+            rules = [("always" if action == "error" else action, *rest) for action, *rest in warnings.filters]
+            warnings.filters[:] = rules  # type: ignore[index]
             warnings.simplefilter("default", append=True)  # Python looks at the filters anew
             yield kept
     finally:
-        for one in heard:
+        for warning in heard:
             with contextlib.suppress(Warning):
-                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
                 continue
-            kept.append(f"{one.category.__name__}: {one.message}")
+            kept.append(f"{warning.category.__name__}: {warning.message}")

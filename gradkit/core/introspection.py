@@ -10,6 +10,8 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import Any, TypeGuard, TypeVar, overload
 
+import torch
+
 _ROWS: tuple[Any, ...] = (list, tuple, deque, set, frozenset)
 
 Kind = TypeVar("Kind")
@@ -124,3 +126,34 @@ def text(thing: object) -> str:
 
 def _of_dict(kind: Any) -> Any:
     return OrderedDict if issubclass(kind, OrderedDict) else dict
+
+
+def one_line(value: object, depth: int = 4) -> str:
+    """A value in one short line, for errors.
+
+    Example:
+        >>> one_line({"x": torch.zeros(2, 3)}), one_line((torch.tensor(1.5), None))
+        ('{x: float32 [2, 3]}', '(float32 [], None)')
+    """
+    if is_a(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    if is_mapping(value) and depth:
+        inside = ", ".join(f"{text(key)[:60]}: {one_line(one, depth - 1)}" for key, one in mapping_items(value)[:12])
+        return f"{'' if type(value) is dict else type(value).__name__}{{{inside}}}"
+    held = entries(value) if depth and is_a(value, (list, tuple)) else []
+    if any(is_a(one, (torch.Tensor, Mapping)) for one in held):
+        inside = ", ".join(one_line(one, depth - 1) for one in held[:12])
+        return f"[{inside}]" if is_a(value, list) else f"({inside})"
+    if is_a(value, (bool, int, float, str)):
+        return f"{type(value).__name__} {text(value)[:60]}"
+    return "None" if value is None else type(value).__name__
+
+
+def mapping_items(value: Any) -> list[tuple[Any, Any]]:
+    """Keys and values of any mapping; ``[]`` of one that does not tell."""
+    if is_a(value, dict):
+        return items(value)
+    try:
+        return list(value.items())
+    except Exception:  # noqa: BLE001  a mapping of the user's own may raise anything
+        return []

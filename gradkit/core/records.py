@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 PROVEN, LIKELY, OBSERVED = "proven", "likely", "observed"
 STORED, RAISED, SEVERAL, NOT_RUN, NOT_REVIVED, READ = (
@@ -107,6 +107,7 @@ class Finding:
     cause: str
     location: Location | None
     notes: tuple[Note, ...] = ()
+    _: KW_ONLY
     proof: str = LIKELY
     parameters: tuple[str, ...] = ()
     numel: int = 0
@@ -115,10 +116,10 @@ class Finding:
     revived: tuple[str, ...] = ()
     reruns: int = 0
     facts: dict[str, str] = field(default_factory=dict)
-    variant: str = field(default="", kw_only=True)
-    library: str = field(default="", kw_only=True)
-    doubt: str = field(default="", kw_only=True)
-    rule: str = field(default="", kw_only=True, compare=False, repr=False)
+    variant: str = ""
+    library: str = ""
+    doubt: str = ""
+    rule: str = field(default="", compare=False, repr=False)
 
     @property
     def also(self) -> tuple[Location, ...]:

@@ -1,6 +1,6 @@
-"""Files that are read whole: only regular ones, and only where memory is free for them.
+"""Files that are read whole: only regular ones, and never more bytes than are asked for.
 
-A pipe would wait for ever, a device may never end, and what does not fit into memory can end the process.
+A pipe would wait for ever, and a device may never end.
 """
 
 from __future__ import annotations
@@ -9,55 +9,9 @@ import contextlib
 import errno
 import json
 import os
-import re
 import stat
-import sys
 from pathlib import Path
 from typing import Any
-
-_CGROUP = Path("/sys/fs/cgroup")
-
-
-def free_memory() -> int:
-    """Bytes that can still be had, as far as the system tells; ``sys.maxsize`` where it does not.
-
-    Example:
-        >>> 0 < free_memory() <= sys.maxsize
-        True
-    """
-    return max(min(_of_the_machine(), _of_the_container()), 0)
-
-
-def memory_shown(size: int) -> str:
-    """A number of bytes for a person to read.
-
-    Example:
-        >>> memory_shown(5 * 2**30), memory_shown(3 * 2**20), memory_shown(10**30)
-        ('5.0 GB', '3.0 MB', '> 1,000,000,000 GB')
-    """
-    if size > 10**9 * 2**30:
-        return "> 1,000,000,000 GB"
-    return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{size / 2**20:,.1f} MB"
-
-
-def _of_the_machine() -> int:
-    with contextlib.suppress(OSError, ValueError):
-        told = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
-        if told:
-            return int(told[1]) * 1024
-    with contextlib.suppress(AttributeError, OSError, ValueError):  # not on Windows
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return sys.maxsize
-
-
-def _of_the_container() -> int:
-    """What a container's limit leaves; pages that only repeat what is on the disk are given back when needed."""
-    with contextlib.suppress(OSError, ValueError):
-        most, used = (int((_CGROUP / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))
-        kept = re.search(r"^inactive_file (\d+)", (_CGROUP / "memory.stat").read_text(encoding="ascii"), re.MULTILINE)
-        return most - used + (int(kept[1]) if kept else 0)
-    return sys.maxsize
-
 
 MOST = 2**28
 """How many bytes are read into memory as text, unless said otherwise."""

@@ -2,7 +2,7 @@
 
 Takes: a ``Step`` and ``Options``.
 Gives: ``Diagnosis``: the findings, and the ``Evidence`` that they rest on, as records.
-``facts`` are made of the first run and the model; ``experiments`` run the step again with one thing changed; ``rules``
-name causes from ``Evidence`` alone, in the order that ``causes`` has. ``python -m gradkit.diagnosis train.py:step``
-prints what a diagnosis rests on.
+``preconditions`` says what is refused. ``facts`` are made of the first run and the model; ``experiments`` run the step
+again with one thing changed; ``rules`` name causes from ``Evidence`` alone, in the order that ``rule_order`` has.
+``python -m gradkit.diagnosis train.py:step`` prints what a diagnosis rests on.
 """

@@ -9,24 +9,21 @@ from typing import TypeVar
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 
 from gradkit.core import attempts, introspection
 from gradkit.core.attempts import Attempts
-from gradkit.core.errors import GradkitError
 from gradkit.core.records import Finding, Harmless, Untried
 from gradkit.core.trace import Chain
-from gradkit.diagnosis import causes
+from gradkit.diagnosis import preconditions, rule_order
 from gradkit.diagnosis.experiments import plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers
 from gradkit.diagnosis.facts.first_run import FirstRun
-from gradkit.diagnosis.rules import harmless as rules_harmless
+from gradkit.diagnosis.rules import harmless
 from gradkit.diagnosis.rules.evidence import Evidence
-from gradkit.load import step as load_step
-from gradkit.load.batches import shown
+from gradkit.load.step import Step
 from gradkit.source import attributes, imported
-from gradkit.state import modules, reachable
+from gradkit.state import reachable, registered
 from gradkit.state.preserve import Preserved
 from gradkit.tracing import ranks
 from gradkit.tracing.ledger import Ledger
@@ -65,8 +62,9 @@ class Diagnosis:
         untried: parts that broke off.
 
     Example:
+        >>> from gradkit.load import from_step
         >>> model = nn.Linear(2, 1)
-        >>> step = load_step.from_step(lambda: model(torch.ones(1, 2)).detach().sum(), model)
+        >>> step = from_step(lambda: model(torch.ones(1, 2)).detach().sum(), model)
         >>> found, left = run(step, Options(), lambda diagnosis: diagnosis)
         >>> [finding.rule for finding in found.findings], found.evidence.shown.made
         (['cut_lines.findings'], ('rerun',))
@@ -85,7 +83,7 @@ class Diagnosis:
 
 
 def run(
-    step: load_step.Step,
+    step: Step,
     options: Options,
     then: Callable[[Diagnosis], Told],
     tell: Callable[[str], None] = lambda _: None,
@@ -105,13 +103,8 @@ def run(
         GradkitError: the step cannot be run, or returns no tensor.
     """
     outer = [step.model, *reachable.modules_of(introspection.ask(step.run, "step", step.run))]
-    used = [module for one in outer for module in modules.each(one)]
-    ranks.refuse_sharded(used)
-    lazy = next((n for n, p in [*modules.parameters(step.model), *modules.buffers(step.model)] if is_lazy(p)), None)
-    if lazy is not None:
-        raise GradkitError("lazy_model", name=lazy)
-    if options.optimizer is not None and not optimizers.is_one(options.optimizer):
-        raise GradkitError("not_an_optimizer", got=shown(options.optimizer))
+    used = [module for one in outer for module in registered.each(one)]
+    preconditions.check(step.model, used, options.optimizer)
     preserved = Preserved(step.model, step.run, waits)
     work = partial(_found, step, used, preserved, options, then, tell)  # a frame keeps what a lambda closes over
     made = preserved.during(work)
@@ -119,7 +112,7 @@ def run(
 
 
 def _found(
-    step: load_step.Step,
+    step: Step,
     used: Sequence[nn.Module],
     preserved: Preserved,
     options: Options,
@@ -132,9 +125,7 @@ def _found(
         return then(_conclude(step, first, want, preserved, options, tell, ledger))
 
 
-def _first(
-    step: load_step.Step, preserved: Preserved, options: Options, tell: Callable[[str], None]
-) -> tuple[FirstRun, Ledger]:
+def _first(step: Step, preserved: Preserved, options: Options, tell: Callable[[str], None]) -> tuple[FirstRun, Ledger]:
     optimizer, found = options.optimizer, reachable.optimizers_of(step.run, step.model)
     for one in found if optimizer is None else (optimizer, *found):
         preserved.optimizer(one)
@@ -148,7 +139,7 @@ def _first(
 
 
 def _conclude(
-    step: load_step.Step,
+    step: Step,
     first: FirstRun,
     want: Sequence[str],
     preserved: Preserved,
@@ -159,7 +150,7 @@ def _conclude(
     tries = Attempts(preserved.rewind)
     chains = (options.callers, *(call.chain for call in first.trace.calls))
     imported.codes_ran(
-        (code for chain in chains for code, _ in chain), attributes.codes(map(type, modules.each(step.model)))
+        (code for chain in chains for code, _ in chain), attributes.codes(map(type, registered.each(step.model)))
     )
     facts, want = model_facts.read(step, first, want, options.should_train, options.callers, ledger, tries)
     tell("cuts")
@@ -168,9 +159,9 @@ def _conclude(
     known = plan.make(known, Lab(Session(step.run, step.model, preserved), ledger), tries, tell)
     tell("causes")
     evidence = Evidence(first=first, facts=facts, verdict=verdict, shown=known.shown, open=known.open)
-    findings = causes.findings(evidence)
+    findings = rule_order.findings(evidence)
     nothing: tuple[Harmless, ...] = ()
-    asides = tries.make("harmless", partial(rules_harmless.harmless_stops, evidence, findings), nothing)
+    asides = tries.make("harmless", partial(harmless.harmless_stops, evidence, findings), nothing)
     unread = [Untried("graph", first.graph.error)] if first.graph.error else []
     unread += [Untried("warning", one) for one in dict.fromkeys(first.reached.warned)]
     return Diagnosis(

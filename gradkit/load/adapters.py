@@ -15,8 +15,8 @@ from torch import nn
 
 from gradkit.core import regular_files
 from gradkit.core.errors import GradkitError
+from gradkit.core.introspection import one_line
 from gradkit.load import batches, pretrained, reading
-from gradkit.load.batches import shown
 from gradkit.load.failures import cause_of
 from gradkit.load.pretrained import offline
 
@@ -39,7 +39,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
     if isinstance(state, Mapping):
         state = next((state[key] for key in _NESTED if isinstance(state.get(key), Mapping)), state)
     if not isinstance(state, Mapping) or not all(isinstance(one, torch.Tensor) for one in state.values()):
-        raise GradkitError("no_state_dict", path=path, got=shown(state))
+        raise GradkitError("no_state_dict", path=path, got=one_line(state))
     own = model.state_dict(keep_vars=True)
     given = {id(own[key]) for key in state if key in own}  # tied weights are saved under one of their names only
     missing = [key for key, tensor in own.items() if key not in state and id(tensor) not in given]
@@ -139,7 +139,7 @@ def _weights(folder: Path) -> Mapping[Any, Any]:
         raise GradkitError("no_adapter_weights", path=reading.short(folder), files=" / ".join(_WEIGHTS))
     state = batches.read_data_file(path)
     if not isinstance(state, Mapping):
-        raise GradkitError("no_state_dict", path=path, got=shown(state))
+        raise GradkitError("no_state_dict", path=path, got=one_line(state))
     return state
 
 

@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader
 
 from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
-from gradkit.load import reading, specs, synthetic
+from gradkit.core.introspection import mapping_items
+from gradkit.load import memory, reading, specs, synthetic
 from gradkit.load.failures import cause_of
 
 PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".p")
@@ -43,7 +44,7 @@ def read_data_file(path: Path) -> Any:
         raise GradkitError("pickle_refused", path=path, what=suffix)
     with reading.told(path):
         if suffix != ".safetensors":  # those are not copied into memory
-            reading.fits(path)
+            memory.check_fits(path)
         return READERS[suffix](path)
 
 
@@ -231,37 +232,6 @@ def describe(batch: object) -> tuple[Row, ...]:
     return tuple(_rows(batch, "", 4))
 
 
-def shown(value: object, depth: int = 4) -> str:
-    """A value in one short line, for errors.
-
-    Example:
-        >>> shown({"x": torch.zeros(2, 3)}), shown((torch.tensor(1.5), None))
-        ('{x: float32 [2, 3]}', '(float32 [], None)')
-    """
-    if introspection.is_a(value, torch.Tensor):
-        return f"{_dtype(value)} {list(value.shape)}"
-    if introspection.is_mapping(value) and depth:
-        inside = ", ".join(f"{introspection.text(key)[:60]}: {shown(one, depth - 1)}" for key, one in items(value)[:12])
-        return f"{'' if type(value) is dict else type(value).__name__}{{{inside}}}"
-    held = introspection.entries(value) if depth and introspection.is_a(value, (list, tuple)) else []
-    if any(introspection.is_a(one, (torch.Tensor, Mapping)) for one in held):
-        inside = ", ".join(shown(one, depth - 1) for one in held[:12])
-        return f"[{inside}]" if introspection.is_a(value, list) else f"({inside})"
-    if introspection.is_a(value, (bool, int, float, str)):
-        return f"{type(value).__name__} {introspection.text(value)[:60]}"
-    return "None" if value is None else type(value).__name__
-
-
-def items(value: Any) -> list[tuple[Any, Any]]:
-    """Keys and values of any mapping; ``[]`` of one that does not tell."""
-    if introspection.is_a(value, dict):
-        return introspection.items(value)
-    try:
-        return list(value.items())
-    except Exception:  # noqa: BLE001  a mapping of the user's own may raise anything
-        return []
-
-
 def moved(value: Any, device: torch.device) -> Any:
     """The same structure of dicts, lists and tuples, with every tensor on the device."""
     if introspection.is_a(value, torch.Tensor):
@@ -289,7 +259,7 @@ def _rows(value: object, name: str, depth: int) -> Iterator[Row]:
     if introspection.is_a(value, torch.Tensor):
         yield Row(name, tuple(value.shape), _dtype(value), str(value.device))
     elif introspection.is_mapping(value) and depth:
-        for key, one in items(value):
+        for key, one in mapping_items(value):
             yield from _rows(one, f"{name}.{key}" if name else str(key), depth - 1)
     elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and depth and len(value) <= 64:
         for number, one in enumerate(value):

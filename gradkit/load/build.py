@@ -17,8 +17,9 @@ from torch import nn
 from torch.nn import functional
 
 from gradkit.core.errors import GradkitError
+from gradkit.core.introspection import one_line
 from gradkit.load import adapters, specs
-from gradkit.load.batches import load_batch, shown
+from gradkit.load.batches import load_batch
 from gradkit.load.signatures import accepts
 from gradkit.state.reachable import model_of, modules_of
 
@@ -139,7 +140,7 @@ def build_loss(spec: object) -> Callable[..., Any] | None:
     if isinstance(loss, type) or (specs.is_function(loss) and wants and not wants.positional and not wants.any_number):
         loss = specs.call_spec(found)
     if not callable(loss):
-        raise GradkitError("not_callable", name=found.label, got=shown(loss))
+        raise GradkitError("not_callable", name=found.label, got=one_line(loss))
     return loss
 
 
@@ -166,7 +167,7 @@ def build_step(spec: object, model: nn.Module | None, batch: object) -> tuple[Bu
     if isinstance(step, torch.Tensor):
         raise GradkitError("no_model_in_step", name=found.label)
     if not callable(step) or isinstance(step, nn.Module) or not isinstance(model, (nn.Module, type(None))):
-        raise GradkitError("no_step", name=found.label, got=shown(step))
+        raise GradkitError("no_step", name=found.label, got=one_line(step))
     if model is None:
         model = model_of(step, found.label)
     elif isinstance(spec, str) and _uses_another(step, model):
@@ -182,7 +183,7 @@ def _bare_model(spec: object) -> Built | None:
     found = _found(spec)
     value = specs.call_spec(found) if specs.is_function(found.value) else found.value
     if not isinstance(value, nn.Module):
-        raise GradkitError("not_a_module", name=found.label, got=shown(value))
+        raise GradkitError("not_a_module", name=found.label, got=one_line(value))
     return Built(value, found.label, found.file, found.folder)
 
 

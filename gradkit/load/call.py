@@ -32,7 +32,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
-from gradkit.load.batches import items, shown
+from gradkit.core.introspection import mapping_items, one_line
 from gradkit.load.signatures import Accepts, accepts, expectation
 from gradkit.load.specs import as_script
 from gradkit.source.faults import on_behalf
@@ -109,7 +109,7 @@ def own_loss(output: object, model: nn.Module) -> torch.Tensor:
     if loss is None and introspection.is_a(output, torch.Tensor) and output.numel() == 1:
         loss = output
     if loss is None:
-        raise GradkitError("no_loss", got=shown(output), expects=expectation(model))
+        raise GradkitError("no_loss", got=one_line(output), expects=expectation(model))
     return loss
 
 
@@ -125,7 +125,7 @@ def as_loss(value: object, name: str) -> torch.Tensor:
     """
     loss = value if introspection.is_a(value, torch.Tensor) else _inside(value)
     if loss is None:
-        raise GradkitError("nothing_returned" if value is None else "no_tensor", name=name, got=shown(value))
+        raise GradkitError("nothing_returned" if value is None else "no_tensor", name=name, got=one_line(value))
     return loss
 
 
@@ -153,7 +153,7 @@ def _plan(model: nn.Module, batch: Any, has_loss: bool, targets: bool) -> _Plan:
 
 
 def _plan_mapping(forward: Accepts, batch: Mapping[Any, Any], has_loss: bool) -> _Plan:
-    keys = dict(items(batch))
+    keys = dict(mapping_items(batch))
     taken = [key for key in keys if forward.any_keyword or key in forward.names]
     spare = [key for key in keys if key not in forward.names]
     named = [key for key in _TARGETS if key in keys]
@@ -176,7 +176,7 @@ def _plan_items(forward: Accepts, batch: Any, has_loss: bool, targets: bool) -> 
         inputs = held[:-1]
         nested = inputs[0]
         if len(inputs) == 1 and introspection.is_mapping(nested):
-            return (), {str(key): one for key, one in items(nested)}, held[-1]
+            return (), {str(key): one for key, one in mapping_items(nested)}, held[-1]
         if len(inputs) == 1 and introspection.is_a(nested, (list, tuple)) and least > 1:
             return tuple(introspection.entries(nested)), {}, held[-1]
         return tuple(inputs), {}, held[-1]

@@ -16,7 +16,7 @@ from gradkit.load.signatures import expectation
 from gradkit.source import frames
 from gradkit.source.frames import is_user_file
 from gradkit.source.locations import line_of, locate
-from gradkit.state import modules
+from gradkit.state import registered
 
 _TORCH = (RuntimeError, ValueError, IndexError, AssertionError, NotImplementedError)
 _RULES: tuple[tuple[str, tuple[type[Exception], ...], str], ...] = (
@@ -44,7 +44,7 @@ def explain(error: Exception, model: nn.Module, batch: str = "") -> GradkitError
     Args:
         error: what was raised; a ``GradkitError`` comes back as it is.
         model: the model that ran.
-        batch: what was handed to it, as ``batches.shown`` writes it; ``""`` if not known.
+        batch: what was handed to it, as ``introspection.one_line`` writes it; ``""`` if not known.
 
     Example:
         >>> net = nn.Linear(3, 2)
@@ -99,12 +99,12 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 
 def _layer(error: BaseException, model: nn.Module) -> list[str]:
     """The innermost layer that was running, and the range of the integers that an embedding was given."""
-    names = {id(module): name for name, module in modules.modules(model)}
+    names = {id(module): name for name, module in registered.modules(model)}
     for frame, _ in reversed(list(_frames(error))):
         layer = frame.f_locals.get("self")
-        if not introspection.is_a(layer, nn.Module) or (layer is model and modules.children(layer)):
+        if not introspection.is_a(layer, nn.Module) or (layer is model and registered.children(layer)):
             continue
-        shape = introspection.text(layer) if not modules.children(layer) else type(layer).__name__
+        shape = introspection.text(layer) if not registered.children(layer) else type(layer).__name__
         name = names.get(id(layer), "")
         lines = [f"    {name} = {shape}" if name else f"    {shape}"]
         given = frame.f_locals.get("input")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,25 +54,6 @@ def check(path: Path) -> None:
     with told(path):
         regular_files.file_size(path)
         path.open("rb").close()
-
-
-def fits(path: Path) -> None:
-    """Whether what a file unpacks to fits into the memory that is free.
-
-    Raises:
-        GradkitError: it does not (``does_not_fit``).
-    """
-    size = regular_files.file_size(path)
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            size = max(size, sum(entry.file_size for entry in archive.infolist()))
-    if size > regular_files.free_memory():
-        raise GradkitError(
-            "does_not_fit",
-            path=short(path),
-            size=regular_files.memory_shown(size),
-            free=regular_files.memory_shown(regular_files.free_memory()),
-        )
 
 
 def source(path: Path) -> bytes:

@@ -13,8 +13,9 @@ from torch.utils.data import DataLoader
 
 from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
+from gradkit.core.introspection import one_line
 from gradkit.load import failures
-from gradkit.load.batches import load_batch, shown
+from gradkit.load.batches import load_batch
 from gradkit.load.build import build_loss, build_model, build_step
 from gradkit.load.call import ModelCall, StepCall
 from gradkit.load.signatures import accepts, expectation
@@ -77,9 +78,9 @@ def from_objects(
         (torch.Size([]), 'Linear')
     """
     if not introspection.is_a(model, nn.Module):
-        raise GradkitError("not_a_module", name="model", got=shown(model))
+        raise GradkitError("not_a_module", name="model", got=one_line(model))
     if loss is not None and not callable(loss):
-        raise GradkitError("not_callable", name="loss", got=shown(loss))
+        raise GradkitError("not_callable", name="loss", got=one_line(loss))
     call = ModelCall(model, load_batch(batch) if introspection.is_a(batch, DataLoader) else batch, loss)
     return Step(call, model, label or type(model).__name__, files_of(model, loss))
 
@@ -102,7 +103,7 @@ def from_step(step: Callable[[], object], model: nn.Module | None = None, *, lab
         True
     """
     if introspection.is_a(step, nn.Module) or not callable(step):
-        raise GradkitError("not_callable", name="step", got=shown(step))
+        raise GradkitError("not_callable", name="step", got=one_line(step))
     named = introspection.ask(step, "__qualname__")
     label = label or (named if type(named) is str else type(step).__name__).replace("<locals>.", "")
     if accepts(step).required:
@@ -110,7 +111,7 @@ def from_step(step: Callable[[], object], model: nn.Module | None = None, *, lab
     if model is None:
         model = model_of(step, label)
     elif not introspection.is_a(model, nn.Module):
-        raise GradkitError("not_a_module", name="model", got=shown(model))
+        raise GradkitError("not_a_module", name="model", got=one_line(model))
     return Step(StepCall(step, label), model, label, files_of(step, model))
 
 
@@ -170,7 +171,7 @@ def explain_failure(error: Exception, step: Step) -> GradkitError:
         wrong_shape
     """
     run = getattr(step.run, "__wrapped__", step.run)
-    batch = shown(run.batch) if isinstance(run, ModelCall) else ""
+    batch = one_line(run.batch) if isinstance(run, ModelCall) else ""
     return failures.explain(error, step.model, batch)
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradkit.core import regular_files
 from gradkit.core.errors import GradkitError
+from gradkit.load import memory
 from gradkit.load.signatures import accepts
 
 ROWS, STEPS, PIXELS, SAMPLES = 2, 16, 32, 4000
@@ -115,15 +115,12 @@ def make(entries: tuple[Entry, ...], device: torch.device | str = "cpu") -> Any:
     source = torch.Generator().manual_seed(0)
     size = sum(math.prod(one.shape) * _widest(one) for one in entries)
     try:
-        if size > regular_files.free_memory():
+        if size > memory.free_memory():
             raise MemoryError
         tensors = [_tensor(one, source).to(device) for one in entries]
     except (MemoryError, RuntimeError) as error:  # RuntimeError: what torch raises, on the CPU and on a GPU
-        line, needs, free = (
-            _short("; ".join(map(str, entries))),
-            regular_files.memory_shown(size),
-            regular_files.memory_shown(regular_files.free_memory()),
-        )
+        line = _short("; ".join(map(str, entries)))
+        needs, free = memory.size_shown(size), memory.size_shown(memory.free_memory())
         raise GradkitError("batch_too_large", line=line, size=needs, free=free) from error
     if entries and entries[0].name:
         return {one.name: tensor for one, tensor in zip(entries, tensors, strict=True)}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gradkit.load import build
-from gradkit.notebook import request as notebook_request
+from gradkit.notebook import request
 from gradkit.notebook.model_sources import Examples, FileSource, ObjectsSource, Source, WeightsSource, filled
 from gradkit.notebook.parts import Button, Choice, Column, Entry, Label, Pick, Problem, Row, show
 from gradkit.notebook.request import BUILTIN, KINDS, OBJECTS, Request
@@ -52,13 +52,13 @@ class BatchForm(Column):
         if source.brings:
             return
         if source.kind == OBJECTS:
-            names = {**notebook_request.notebook_variables(), **self.objects}
-            self.pick_batch.offer(notebook_request.notebook_batches(names), names, eager=not self.made.text)
-            self.pick_loss.offer(notebook_request.notebook_losses(names), names)
+            names = {**request.notebook_variables(), **self.objects}
+            self.pick_batch.offer(request.notebook_batches(names), names, eager=not self.made.text)
+            self.pick_loss.offer(request.notebook_losses(names), names)
             self.said.propose(build.NAMES)
             return
-        code = notebook_request.suggested_specs(Path.cwd())
-        self.batch.propose((*notebook_request.suggested_data_files(Path.cwd()), *code))
+        code = request.suggested_specs(Path.cwd())
+        self.batch.propose((*request.suggested_data_files(Path.cwd()), *code))
         self.loss.propose((*code, *build.NAMES))
 
     def take(self, line: str, source: Source) -> None:
@@ -91,7 +91,7 @@ class Form(Column):
 
     def __init__(self, given: Mapping[str, Any], changed: Callable[[], None], propose: Callable[[], None]) -> None:
         chosen = _names(given)
-        variables = notebook_request.notebook_variables()
+        variables = request.notebook_variables()
         self.objects = {
             chosen[name]: value for name, value in given.items() if variables.get(chosen[name]) is not value
         }
@@ -160,8 +160,6 @@ class Form(Column):
 
 def _names(given: Mapping[str, Any]) -> dict[str, str]:
     """By which name each given object goes: its variable's in the notebook, else that of the argument."""
-    variables = [
-        (name, value) for name, value in notebook_request.notebook_variables().items() if not name.startswith("_")
-    ]
+    variables = [(name, value) for name, value in request.notebook_variables().items() if not name.startswith("_")]
     own = {argument: [name for name, known in variables if known is value] for argument, value in given.items()}
     return {argument: names[0] if names else argument for argument, names in own.items()}

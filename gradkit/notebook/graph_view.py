@@ -14,8 +14,7 @@ from graphviz import Digraph
 from gradkit.core import i18n
 from gradkit.core.errors import GradkitError
 from gradkit.core.records import Picture
-from gradkit.report.picture import cards, fold, nearby, render, torchviz_boxes, torchviz_view, words
-from gradkit.report.picture import dot as picture_dot
+from gradkit.report.picture import cards, dot, fold, nearby, render, torchviz_boxes, torchviz_view, words
 from gradkit.report.picture.chart import Chart
 from gradkit.report.picture.torchviz_kept import Kept
 
@@ -176,7 +175,7 @@ class PictureView(GraphView):
 
     def _source(self, picture: Picture) -> Digraph:
         if self.view != "torchviz":
-            return picture_dot.dot(picture, self.view, shown=self.shown())
+            return dot.dot(picture, self.view, shown=self.shown())
         starved = [node.label for node in picture.nodes if node.status == "starved"]
         return torchviz_view.dot(self._autograd, starved, picture)
 

@@ -18,7 +18,7 @@ from gradkit.notebook.graph_view import PictureView
 from gradkit.notebook.job import Cancelled, Job
 from gradkit.notebook.panel_run import LoadedCard, Progress
 from gradkit.notebook.parts import Button, Choice, Column, Label, Problem, Row, show, shown
-from gradkit.notebook.request import OBJECTS, Loaded, Request, place_of
+from gradkit.notebook.request import OBJECTS, Loaded, Request, form_part_of
 from gradkit.notebook.results import HEIGHT, Results
 from gradkit.report import html
 from gradkit.report.report import Report
@@ -239,7 +239,7 @@ class Panel(Column):
             self._go("diagnose")
             return
         self._unfold()
-        self.form.problems.get(place_of(error), self.problem).tell(error)
+        self.form.problems.get(form_part_of(error), self.problem).tell(error)
         self._go("problem")
 
     # -- what is to be seen -------------------------------------------------------------------------------------

@@ -18,12 +18,11 @@ from torch.utils.data import DataLoader
 
 from gradkit.core import regular_files
 from gradkit.core.errors import GradkitError
-from gradkit.load import batches as load_batches
-from gradkit.load import build, signatures, synthetic
-from gradkit.load import step as load_step
+from gradkit.load import batches, build, signatures, synthetic
 from gradkit.load.batches import Row, describe
 from gradkit.load.call import ModelCall
 from gradkit.load.signatures import accepts
+from gradkit.load.step import Step, from_objects, from_spec, from_step
 from gradkit.source import frames, training_loops
 from gradkit.teaching import examples
 
@@ -132,7 +131,7 @@ class Loaded:
     """
 
     request: Request
-    step: load_step.Step
+    step: Step
     batch: tuple[Row, ...] | None
     stamps: Mapping[str, int]
     optimizer: Any = None
@@ -147,7 +146,7 @@ def fulfil(request: Request) -> Loaded:
     """Load what was asked for.
 
     Raises:
-        GradkitError: it cannot be loaded; ``place_of`` tells which part of the form to look at.
+        GradkitError: it cannot be loaded; ``form_part_of`` tells which part of the form to look at.
     """
     optimizer = None
     if request.kind == BUILTIN:
@@ -158,12 +157,8 @@ def fulfil(request: Request) -> Loaded:
         given: dict[str, Any] = dict(request.named)
         for text in given.values():
             training_loops.refuse(text)
-        step = load_step.from_spec(**given, is_trainable=request.is_trainable)
-    rows = (
-        load_batches.describe(step.run.batch)
-        if isinstance(step.run, ModelCall) and step.run.batch is not None
-        else None
-    )
+        step = from_spec(**given, is_trainable=request.is_trainable)
+    rows = batches.describe(step.run.batch) if isinstance(step.run, ModelCall) and step.run.batch is not None else None
     files = [*step.files, *(text for name, text in request.named.items() if name != "step")]
     return Loaded(request, step, rows, _stamps(files), optimizer)
 
@@ -192,16 +187,16 @@ def suggested_names(request: Request) -> str:
     return line
 
 
-def place_of(error: BaseException) -> str:
+def form_part_of(error: BaseException) -> str:
     """Where an error belongs: ``"source"`` or ``"batch"``, the two parts of the form, or ``"run"``.
 
     Example:
         >>> try: fulfil(Request(FILE, named={"model": "torch.nn:Flatten", "batch": "none.pt"}))
-        ... except GradkitError as error: place_of(error)
+        ... except GradkitError as error: form_part_of(error)
         'batch'
     """
     passed = {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)}
-    if passed & {load_batches.load_batch.__code__, build.build_loss.__code__, synthetic.parse.__code__}:
+    if passed & {batches.load_batch.__code__, build.build_loss.__code__, synthetic.parse.__code__}:
         return "batch"
     if isinstance(error, GradkitError) and error.key in _OF_BATCH:
         return "batch"
@@ -211,15 +206,13 @@ def place_of(error: BaseException) -> str:
 _OF_BATCH = ("no_batch", "no_loss", "no_such_parameter", "nothing_to_propose")
 
 
-def _from_notebook(request: Request) -> tuple[load_step.Step, Any]:
+def _from_notebook(request: Request) -> tuple[Step, Any]:
     names = {**notebook_variables(), **request.objects}
     given = {argument: _meant(argument, text, names) for argument, text in request.named.items()}
     if "step" in given:
-        step = load_step.from_step(given["step"], given.get("model"), label=request.named["step"])
+        step = from_step(given["step"], given.get("model"), label=request.named["step"])
     elif "model" in given:
-        step = load_step.from_objects(
-            given["model"], given.get("batch"), given.get("loss"), label=request.named["model"]
-        )
+        step = from_objects(given["model"], given.get("batch"), given.get("loss"), label=request.named["model"])
     else:
         raise GradkitError("panel_nothing_chosen")
     return step, given.get("optimizer")
@@ -228,7 +221,7 @@ def _from_notebook(request: Request) -> tuple[load_step.Step, Any]:
 def _meant(argument: str, text: str, names: Mapping[str, Any]) -> Any:
     """What was chosen by name, or said in words of its own: a line that describes a batch, a loss."""
     if argument == "batch" and text not in names:
-        return load_batches.load_batch(text)
+        return batches.load_batch(text)
     if argument == "loss" and text not in names:
         return build.build_loss(text)
     return _variable(text, names)

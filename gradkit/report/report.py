@@ -15,11 +15,8 @@ from gradkit.core import printable, regular_files, writing
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
 from gradkit.core.records import BARREN, Finding, Harmless, Parameter, Picture, Untried
-from gradkit.report import breakdown as report_breakdown
-from gradkit.report import checklist as report_checklist
-from gradkit.report import html as report_html
-from gradkit.report import layout
-from gradkit.report import text as report_text
+from gradkit.report import breakdown, html, layout, text
+from gradkit.report.checklist import Check, checks
 from gradkit.report.picture import dot, render, torchviz_view
 from gradkit.report.picture.torchviz_kept import Kept
 
@@ -112,11 +109,9 @@ class Report:
     def _foot(self) -> str:
         return "\n".join([self.summary(), *self.limits()])
 
-    def checklist(self) -> tuple[report_checklist.Check, ...]:
+    def checklist(self) -> tuple[Check, ...]:
         """Point by point what was seen of the run; each says itself by ``text(language)``."""
-        return report_checklist.checks(
-            self.parameters, self.loss, self.grad_fn, self.error, len(self.findings), backward=self.backward
-        )
+        return checks(self.parameters, self.loss, self.grad_fn, self.error, len(self.findings), backward=self.backward)
 
     def text(self, language: str | None = None) -> str:
         """The report for a terminal, in signs that the encoding of ``sys.stdout`` has, so that ``print`` never raises.
@@ -127,7 +122,7 @@ class Report:
             return self._text(printable.fitted)
 
     def _text(self, fit: Callable[[str], str]) -> str:
-        return report_text.write(self.sections(), self.verdict(), self._foot(), self.asides(), fit)
+        return text.write(self.sections(), self.verdict(), self._foot(), self.asides(), fit)
 
     def breakdown(self, depth: int = 1, language: str | None = None) -> str:
         """The parameters counted by module: elements in all, should train, ``requires_grad``, reached; with a remark
@@ -147,15 +142,15 @@ class Report:
               weight       6             6              6        6  train  ✓ reached
         """
         with speaking(language):
-            return report_breakdown.write(report_breakdown.shares(self.parameters, self.picture.modules, depth))
+            return breakdown.write(breakdown.shares(self.parameters, self.picture.modules, depth))
 
     def html(self, language: str | None = None, *, with_picture: bool = True) -> str:
         """The report as an HTML fragment, with the picture where it can be drawn."""
         with speaking(language):
-            return report_html.write(
+            return html.write(
                 self.sections(), self.verdict(), self._foot(), healthy=self.healthy,
                 drawing=self._drawing() if with_picture else "", asides=self.asides(),
-                breakdown=report_breakdown.table(report_breakdown.shares(self.parameters, self.picture.modules)),
+                breakdown=breakdown.table(breakdown.shares(self.parameters, self.picture.modules)),
             )  # fmt: skip
 
     def _drawing(self) -> str:
@@ -203,7 +198,7 @@ class Report:
         """
         target = Path(path)
         writers: dict[str, Callable[[], bytes]] = {
-            ".html": lambda: report_html.page(self.html(), self.verdict()).encode(),
+            ".html": lambda: html.page(self.html(), self.verdict()).encode(),
             ".svg": lambda: self.svg(view).encode(),
             ".png": lambda: self.png(view),
             ".dot": lambda: str(self.graph(view).source).encode(),

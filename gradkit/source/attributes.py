@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
 from gradkit.core.records import Location
 from gradkit.source import constructors, frames, locations, syntax
-from gradkit.source.syntax import Function
+from gradkit.source.syntax import FUNCTIONS, Function
 
 
 def class_files(classes: Iterable[type]) -> tuple[str, ...]:
@@ -161,6 +161,34 @@ def uses(classes: Iterable[type], attribute: str) -> tuple[Location, ...]:
                     spot = locations.place(file, child, f"{base.__name__}.{function}")
                     found.setdefault((file, spot.line), spot)
     return tuple(found.values())
+
+
+def ignored_slot(cls: type, attribute: str, ran: Callable[[str, Function], bool]) -> Location | None:
+    """The ``return`` of a ``forward`` that ran and ignores an attribute that is empty until it is set from outside.
+
+    None where ``__init__`` gives the attribute anything but None, a method uses it, or ``forward`` returns in several
+    places.
+    """
+    held = list(bodies(cls))
+    given = [value for _, body in held for value in _given_by_init(body, attribute)]
+    forward = next(((file, f) for file, body in held if (f := _method(body, "forward")) is not None), None)
+    if not given or any(ast.unparse(value) != "None" for value in given) or forward is None or not ran(*forward):
+        return None
+    file, function = forward
+    ends = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
+    if len(ends) != 1 or uses([cls], attribute):
+        return None
+    return locations.place(file, ends[0], f"{cls.__name__}.forward")
+
+
+def _method(body: ast.ClassDef, name: str) -> Function | None:
+    return next((node for node in body.body if isinstance(node, FUNCTIONS) and node.name == name), None)
+
+
+def _given_by_init(body: ast.ClassDef, attribute: str) -> list[ast.expr]:
+    init = _method(body, "__init__")
+    told = [pair for node in (ast.walk(init) if init is not None else ()) for pair in syntax.pairs(node)]
+    return [value for target, value in told if isinstance(target, ast.Attribute) and target.attr == attribute]
 
 
 def stored(cls: type, attribute: str) -> Location | None:

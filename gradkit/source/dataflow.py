@@ -42,6 +42,28 @@ def flows_into(code: CodeType, start: int, end: int) -> bool:
     return bool(_read(last) & carrying)
 
 
+def leads_to(left: Chain, back: Chain) -> bool:
+    """Whether, in the innermost function that two chains share, the value of the first call is given to the second."""
+    points = dict(reversed(left))
+    shared = next((point for point in back if point[0] in points), None)
+    if shared is None:
+        return False
+    code = shared[0]
+    mine = (code, points[code])
+    return flows_into(code, locations.line_of(mine), locations.line_of(shared)) or locations.holds(shared, mine)
+
+
+def is_given_names(chain: Chain, function: str) -> bool:
+    """Whether what is given to a function, ``torch.tensor(...)`` say, stands there as names, not as numbers.
+
+    False where the line calls something else: a library that was called there made the tensor.
+    """
+    node = locations.node_at(chain[0]) if chain else None
+    if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] != function:
+        return False
+    return any(isinstance(x, ast.Name) for argument in node.args for x in ast.walk(argument))
+
+
 def defined_at(point: Point) -> int | None:
     """Of a call ``torch.autograd.grad(y, x)`` or ``y.backward()``, the last line before it that makes ``y``."""
     code, node = point[0], locations.node_at(point)

@@ -146,23 +146,23 @@ def _from(waiting: Sequence[Outside], last: int, stop: CodeType) -> tuple[Chain,
 
 def _stretch(frame: FrameType | None, stop: CodeType, mark: FrameType | None) -> tuple[Chain, Point | None, bool]:
     """The user's frames up to ``mark``, the innermost of a library's, and whether ``mark`` was met."""
-    found: list[Point] = []
+    points: list[Point] = []
     spare: Point | None = None
     while frame is not None and frame is not mark:
         code = frame.f_code
         if code is stop:
-            return tuple(found), spare, False
+            return tuple(points), spare, False
         kind = _kinds.get(code.co_filename, -1)
         if kind < 0:
             kind = _kind(code.co_filename)
         if kind == 2:
-            found.append((code, frame.f_lasti))
-            if len(found) == _MOST:
-                return tuple(found), spare, False
+            points.append((code, frame.f_lasti))
+            if len(points) == _MOST:
+                return tuple(points), spare, False
         elif kind == 1 and spare is None:
             spare = (code, frame.f_lasti)
         frame = frame.f_back
-    return tuple(found), spare, frame is not None
+    return tuple(points), spare, frame is not None
 
 
 def is_torch_file(filename: str) -> bool:

@@ -70,6 +70,19 @@ def _nodes(file: str, text: str) -> _Nodes:
     return _Nodes(file, text)
 
 
+def called_at(chain: Chain) -> str:
+    """What the innermost line of a chain calls, as it is written: ``"torch.FloatTensor"``; ``""`` if it is no call."""
+    node = node_at(chain[0]) if chain else None
+    return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+
+
+def word_at(chain: Chain) -> str:
+    """The last word of what stands at the innermost line of a chain: ``"detach"`` of ``x.detach()``; ``""`` if none."""
+    node = node_at(chain[0]) if chain else None
+    target = node.func if isinstance(node, ast.Call) else node
+    return target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
+
+
 def holds(outer: Point, inner: Point) -> bool:
     """Whether the expression running at ``inner`` is part of the one running at ``outer``, in the same function."""
     whole, part, line = node_at(outer), node_at(inner), line_of(inner)

@@ -206,20 +206,20 @@ def _functions(module: ModuleType | None, file: str) -> Iterator[Named]:
     todo = list(vars(module).values()) if module is not None else []
     seen: set[int] = set()
     while todo:
-        one = todo.pop()
-        if id(one) in seen:
+        thing = todo.pop()
+        if id(thing) in seen:
             continue
-        seen.add(id(one))
-        if isinstance(one, FunctionType):
-            if one.__code__.co_filename == file:
-                yield getattr(one.__code__, "co_qualname", one.__qualname__), one.__code__
-            todo += [value for value in (vars(one).get("__wrapped__"),) if value is not None]
-        elif isinstance(one, type):
-            todo += vars(one).values() if module is not None and one.__module__ == module.__name__ else ()
-        elif isinstance(one, (staticmethod, classmethod)):
-            todo.append(one.__func__)
-        elif isinstance(one, (property, functools.cached_property)):
-            todo += [getattr(one, name, None) for name in ("fget", "fset", "func")]
+        seen.add(id(thing))
+        if isinstance(thing, FunctionType):
+            if thing.__code__.co_filename == file:
+                yield getattr(thing.__code__, "co_qualname", thing.__qualname__), thing.__code__
+            todo += [value for value in (vars(thing).get("__wrapped__"),) if value is not None]
+        elif isinstance(thing, type):
+            todo += vars(thing).values() if module is not None and thing.__module__ == module.__name__ else ()
+        elif isinstance(thing, (staticmethod, classmethod)):
+            todo.append(thing.__func__)
+        elif isinstance(thing, (property, functools.cached_property)):
+            todo += [getattr(thing, name, None) for name in ("fget", "fset", "func")]
 
 
 def _untouched(file: str) -> bool:

@@ -1,4 +1,4 @@
-"""Lines of the user's source that set training up: optimizers, adapters, checkpointing, grad mode, labels, returns.
+"""Lines of the user's source that set training up: optimizers, adapters, checkpointing, grad mode, labels.
 
 Nothing that ran during the step tells them. Every answer is a guess with evidence, and is reported as likely or
 observed, never as proven.
@@ -10,7 +10,6 @@ import ast
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import CodeType
 from typing import Any
 
 from gradkit.core.records import Location
@@ -19,7 +18,7 @@ from gradkit.source import callgraph, locations, syntax
 from gradkit.source.syntax import FUNCTIONS, function_of, opens_with, statements
 
 
-def loading(files: Iterable[str], near: Iterable[str] = ()) -> list[Location]:
+def adapter_loading_lines(files: Iterable[str], near: Iterable[str] = ()) -> list[Location]:
     """Each ``PeftModel.from_pretrained(...)`` or ``load_adapter(...)`` without ``is_trainable=True`` that can have run.
 
     Args:
@@ -34,7 +33,7 @@ def loading(files: Iterable[str], near: Iterable[str] = ()) -> list[Location]:
     return _calls(files, frozen, near)
 
 
-def checkpointing(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
+def checkpointing_line(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
     """The first ``gradient_checkpointing_enable(...)``, or the first ``gradient_checkpointing=True`` in a call."""
 
     def enables(node: ast.Call, name: str, _owner: str) -> bool:
@@ -46,7 +45,7 @@ def checkpointing(files: Iterable[str], near: Iterable[str] = ()) -> Location | 
     return _first_call(files, enables, near)
 
 
-def disabling(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
+def adapters_off_line(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
     """The first call that switches peft adapters off for good."""
 
     def disables(node: ast.Call, name: str, _owner: str) -> bool:
@@ -56,7 +55,7 @@ def disabling(files: Iterable[str], near: Iterable[str] = ()) -> Location | None
     return _first_call(files, disables, near)
 
 
-def adding(files: Iterable[str], adapter: str) -> Location | None:
+def adapter_line(files: Iterable[str], adapter: str) -> Location | None:
     """The call that added or loaded the adapter of this name."""
 
     def adds(node: ast.Call, name: str, _owner: str) -> bool:
@@ -88,7 +87,7 @@ def _only_call(files: Iterable[str], names: frozenset[str]) -> Location | None:
     return locations.place(file, node, function_of(around)) if not texts else None
 
 
-def switching_off(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
+def grad_off_line(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
     """The first ``torch.set_grad_enabled(False)`` that is no ``with``."""
     return _first_call(
         files,
@@ -99,7 +98,7 @@ def switching_off(files: Iterable[str], near: Iterable[str] = ()) -> Location | 
     )
 
 
-def halving(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
+def half_precision_line(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
     """The first ``.half()``, ``.to(torch.float16)`` or ``(torch_)dtype=torch.float16``: the weights become fp16."""
 
     def halves(node: ast.Call, name: str, owner: str) -> bool:
@@ -133,7 +132,7 @@ def _calls(
     return [found[i] for i in callgraph.can_have_run([(spot.file, spot.function) for spot in found], files, near)]
 
 
-def inferring(files: Iterable[str], function: str) -> Location | None:
+def inference_mode_line(files: Iterable[str], function: str) -> Location | None:
     """The use of ``torch.inference_mode``, as a block or as a decorator, that stands nearest to ``function``.
 
     None if there is none, or if several stand equally near.
@@ -160,37 +159,6 @@ def _shared(one: str, other: str) -> int:
     """How many outer names two qualified names have in common."""
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.split("."), other.split("."), strict=False))
     return len(list(same))
-
-
-def returning(files: Iterable[str], owner: str, method: str) -> Location | None:
-    """The first ``return`` in a method of a class."""
-    for file in files:
-        for node, around in statements(file):
-            if isinstance(node, ast.Return) and function_of(around).endswith(f"{owner}.{method}"):
-                return locations.place(file, node, function_of(around))
-    return None
-
-
-def returned(code: CodeType, position: int, *, zeros: bool = False) -> Location | None:
-    """The ``return`` of a function that gives None at a position of its tuple; if none plainly does, its last one.
-
-    With ``zeros``, the last one that plainly gives zeros there (``torch.zeros_like(grad)``, ``0 * grad``), or None.
-    """
-    lines = {line for *_, line in code.co_lines() if line}
-    nodes = [n for n, _ in statements(code.co_filename) if isinstance(n, ast.Return) and n.lineno in lines]
-    plain = [n for n in nodes if _gives(n.value, position, zeros=zeros)]
-    best = (plain or ([] if zeros else nodes))[-1:]
-    return locations.place(code.co_filename, best[0], locations.qualified_name(code)) if best else None
-
-
-_ZEROS = re.compile(r"\bzeros(_like)?\(|\bzero_\(|(^|[^\w.])0(\.0*)? \* |\* 0(\.0*)?$")
-
-
-def _gives(value: ast.expr | None, position: int, *, zeros: bool) -> bool:
-    at = value.elts[position] if isinstance(value, ast.Tuple) and position < len(value.elts) else value
-    if zeros:
-        return at is not None and bool(_ZEROS.search(ast.unparse(at)))
-    return at is None or (isinstance(at, ast.Constant) and at.value is None)
 
 
 _FILLS = frozenset("masked_fill masked_fill_ full full_like new_full fill_ where index_fill index_fill_".split())

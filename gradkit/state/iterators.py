@@ -23,7 +23,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gradkit.core import introspection
 from gradkit.source.faults import on_behalf
-from gradkit.state import holders, modules, process, reachable
+from gradkit.state import holders, process, reachable, registered
 from gradkit.state.holders import Edge
 
 _SWITCHES = frozenset(("no_grad", "enable_grad", "set_grad_enabled", "inference_mode"))
@@ -86,18 +86,18 @@ class ReplayedIterators:
             if tape.items:
                 _give_again(tape.source, tape.items)
 
-    def _twin(self, one: Any) -> Any:
+    def _twin(self, iterator: Any) -> Any:
         """A copy that goes on from the same place, a DataLoader's iterator itself; None if there can be none."""
-        if introspection.is_a(one, _BaseDataLoaderIter):
-            if id(one) not in self._loaders and not _runs_a_module(one):
-                self._loaders[id(one)] = ReplayedIterator(one._next_data, one, self._keep)  # noqa: SLF001
-            return one if id(one) in self._loaders else None
-        if introspection.is_a(one, GeneratorType):
+        if introspection.is_a(iterator, _BaseDataLoaderIter):
+            if id(iterator) not in self._loaders and not _runs_a_module(iterator):
+                self._loaders[id(iterator)] = ReplayedIterator(iterator._next_data, iterator, self._keep)  # noqa: SLF001
+            return iterator if id(iterator) in self._loaders else None
+        if introspection.is_a(iterator, GeneratorType):
             return None
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                make, args, *state = one.__reduce__()
+                make, args, *state = iterator.__reduce__()
             copy = make(*(self._part(x) for x in args))
             if state and state[0] is not None:
                 copy.__setstate__(self._part(state[0], saved=True))
@@ -185,7 +185,7 @@ def _push(modes: list[Any]) -> None:
 def _runs_a_module(one: Any) -> bool:
     """Whether what an iterator hands out may be of use to a backward, or whether it switches grad mode."""
     for thing in reachable.everything_reachable(one, through=True):
-        if introspection.is_a(thing, nn.Module) and modules.parameters(thing):
+        if introspection.is_a(thing, nn.Module) and registered.parameters(thing):
             return True
         if introspection.is_a(thing, torch.Tensor) and thing.requires_grad:
             return True

@@ -21,10 +21,8 @@ from torch.nn.parameter import is_lazy
 
 from gradkit.core import introspection, patches, turns
 from gradkit.core.tensors import has_no_numbers, inner, is_hollow
-from gradkit.state import iterators, process, reachable
-from gradkit.state import modules as state_modules
-from gradkit.state import restore as state_restore
-from gradkit.state.restore import Back
+from gradkit.state import iterators, process, reachable, registered
+from gradkit.state.restore import Back, restorer
 
 T = TypeVar("T")
 
@@ -106,7 +104,7 @@ class Preserved:
         turns.take(self, self._tell)
         self._mark = patches.depth()
         self._around = process.remember_process()
-        self.parameters = dict(state_modules.parameters(self.model, twice=True))
+        self.parameters = dict(registered.parameters(self.model, twice=True))
         self.reach(self.step, self.model)
         self.watch(self.model)
         self._tapes = iterators.ReplayedIterators((thing for thing, _ in list(self._reached.values())), self.reach)
@@ -144,7 +142,7 @@ class Preserved:
         """Remember whatever can be reached from here, unless already known."""
         for thing in reachable.everything_reachable(*roots):
             if id(thing) not in self._reached:
-                self._reached[id(thing)] = thing, state_restore.restorer(thing, reachable.is_kept(thing))
+                self._reached[id(thing)] = thing, restorer(thing, reachable.is_kept(thing))
                 if introspection.is_a(thing, torch.Tensor) and isinstance(thing, nn.Parameter):
                     self._leaf(thing)
 
@@ -152,7 +150,7 @@ class Preserved:
         """Remember a module that runs, and all below it, unless already known."""
         if id(root) not in self._reached:
             self.reach(root)
-        for module in state_modules.each(root):
+        for module in registered.each(root):
             if id(module) in self._modules:
                 continue
             self._modules[id(module)] = module

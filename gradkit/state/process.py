@@ -187,7 +187,7 @@ def _autocast_depth() -> int:
 def _settings() -> list[tuple[Callable[[], Any], Callable[[Any], object]]]:
     """How each setting is read and set."""
     backends: Any = torch.backends
-    found: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
+    settings: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
         (torch.get_default_dtype, torch.set_default_dtype),
         (torch.get_num_threads, torch.set_num_threads),
         (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
@@ -213,11 +213,11 @@ def _settings() -> list[tuple[Callable[[], Any], Callable[[Any], object]]]:
         _attribute(warnings, "showwarning"),
     ]
     mode: Any = torch._C
-    found.append((mode._is_multithreading_enabled, mode._set_multithreading_enabled))  # noqa: SLF001
+    settings.append((mode._is_multithreading_enabled, mode._set_multithreading_enabled))  # noqa: SLF001
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        found.append((numpy.geterr, lambda how: numpy.seterr(**how)))
-    return found
+        settings.append((numpy.geterr, lambda how: numpy.seterr(**how)))
+    return settings
 
 
 def _attribute(holder: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], object]]:

@@ -41,7 +41,7 @@ from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
 from gradkit.source import frames
 from gradkit.source.frames import is_user_file
-from gradkit.state import modules as state_modules
+from gradkit.state import registered
 
 Answer = TypeVar("Answer")
 Child = tuple[str, Any, Any, Any]
@@ -108,9 +108,9 @@ def model_of(step: object, name: str) -> nn.Module:
 def modules_of(step: object) -> tuple[nn.Module, ...]:
     """The outermost modules that a callable uses; those without parameters (a loss) only if there are no others."""
     found = {id(one): one for one in _things_used(step, set()) if introspection.is_a(one, nn.Module)}
-    inner = {id(child) for one in found.values() for child in state_modules.each(one) if child is not one}
+    inner = {id(child) for one in found.values() for child in registered.each(one) if child is not one}
     outer = [one for key, one in found.items() if key not in inner]
-    return tuple([one for one in outer if state_modules.parameters(one)] or outer)
+    return tuple([one for one in outer if registered.parameters(one)] or outer)
 
 
 def optimizers_of(step: object, model: nn.Module) -> tuple[Optimizer, ...]:
@@ -124,7 +124,7 @@ def optimizers_of(step: object, model: nn.Module) -> tuple[Optimizer, ...]:
         True
     """
     found: dict[int, Optimizer] = {}
-    things = [*_things_used(introspection.ask(step, "step", step), set()), *state_modules.each(model)]
+    things = [*_things_used(introspection.ask(step, "step", step), set()), *registered.each(model)]
     for thing in things:
         for one in _members(thing, children(thing)):
             held = one if introspection.is_a(one, Optimizer) else introspection.attributes(one).get("optimizer")
@@ -139,7 +139,7 @@ def files_of(*things: object) -> tuple[str, ...]:
     for thing in things:
         for one in _things_used(thing, set()):
             functions = (
-                [getattr(type(part), "forward", None) for part in state_modules.each(one)]
+                [getattr(type(part), "forward", None) for part in registered.each(one)]
                 if introspection.is_a(one, nn.Module)
                 else [one]
             )
@@ -471,7 +471,7 @@ def _own(thing: Any) -> list[Any]:
     """Attributes and class. The tables of a module are put back with it, however long: what is in them is reached."""
     found: list[Any] = []
     for _, name, holder, value in own(thing):
-        is_table = name in state_modules.TABLES and introspection.is_a(holder, nn.Module)
+        is_table = name in registered.TABLES and introspection.is_a(holder, nn.Module)
         found += introspection.values(value) if is_table else [value]
     return found
 

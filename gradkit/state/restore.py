@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from gradkit.core import introspection
-from gradkit.state import modules, reachable
+from gradkit.state import reachable, registered
 
 _NOT_THERE: Any = object()
 Back = Callable[[], None]
@@ -157,7 +157,7 @@ def _attributes(thing: Any) -> Back:
 def _layer(thing: nn.Module) -> Back:
     """A module: its attributes, and the tables of parameters, buffers, modules and hooks among them."""
     own = dict(vars(thing))
-    own_tables = [table for name, table in own.items() if name in modules.TABLES]
+    own_tables = [table for name, table in own.items() if name in registered.TABLES]
     tables = [(table, mapping_restorer(table) if table else None) for table in own_tables]
 
     def back() -> None:
@@ -226,12 +226,12 @@ def _module(thing: ModuleType) -> Back:
 def _state(get: Callable[[Any], Any], put: Callable[[Any, Any], object]) -> Callable[[Any], Back]:
     def remember(thing: Any) -> Back:
         state = get(thing)
-        return lambda: nothing_to_restore(put(thing, state))
+        return lambda: discard(put(thing, state))
 
     return remember
 
 
-def nothing_to_restore(_: object) -> None:
+def discard(_: object) -> None:
     """Drop what a function returned, where a caller must not get it."""
 
 

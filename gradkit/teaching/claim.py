@@ -71,7 +71,7 @@ class Claim:
         """
         recorded = bool(self.needs) and not experiment.can(self.needs)
         return replace(
-            experiment.told_of(_record(self.id)) if recorded else experiment.run_experiment(self.code),
+            experiment.from_record(_record(self.id)) if recorded else experiment.run_experiment(self.code),
             labels=self.labels,
         )
 

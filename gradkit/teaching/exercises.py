@@ -19,7 +19,7 @@ from torch import nn
 from gradkit.core import regular_files, settings
 from gradkit.core.errors import GradkitError
 from gradkit.diagnosis.facts.inventory import matches
-from gradkit.teaching import book as teaching_book
+from gradkit.teaching.book import read_book
 
 SOLUTIONS = "workshop/solutions"
 
@@ -93,7 +93,7 @@ def program(book: str, tags: tuple[str, ...] = ("given", "program")) -> str:
         >>> "def build" in program("workshop/01_forgotten_no_grad")
         True
     """
-    pages = [page for page in teaching_book.read_book(book) if set(tags) & set(page.metadata.get("tags", ()))]
+    pages = [page for page in read_book(book) if set(tags) & set(page.metadata.get("tags", ()))]
     return "\n\n\n".join(page.says("") for page in pages) + "\n"
 
 

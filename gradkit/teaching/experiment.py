@@ -130,14 +130,14 @@ def run_experiment(source: str, name: str = "experiment.py") -> Trial:
     """
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     space: dict[str, Any] = {"__name__": "experiment"}
-    with state_kept():
+    with isolated():
         exec(compile(source, name, "exec"), space)  # noqa: S102  # the reader's own code, in their own kernel
         seen = space["observe"]()
     gpu = "cuda" in source and can("cuda")
     return judge(space["BELIEVED"], seen, device=torch.cuda.get_device_name() if gpu else "CPU")
 
 
-def told_of(record: str) -> Trial:
+def from_record(record: str) -> Trial:
     """A run that was written down with :func:`written`."""
     facts = json.loads(record)
     rows = tuple(Observation(**row) for row in facts["rows"])
@@ -148,7 +148,7 @@ def written(seen: Trial) -> str:
     """A run as JSON, to be told later where it cannot be repeated.
 
     Example:
-        >>> told_of(written(judge({"a": 1}, {"a": 2}))).verdict
+        >>> from_record(written(judge({"a": 1}, {"a": 2}))).verdict
         'false'
     """
     rows = [{"key": row.key, "believed": row.believed, "seen": row.seen} for row in seen.rows]
@@ -161,7 +161,7 @@ def can(need: str) -> bool:
 
 
 @contextlib.contextmanager
-def state_kept() -> Iterator[None]:
+def isolated() -> Iterator[None]:
     """Grad mode is on and warnings are quiet while the block runs; random state, too, is afterwards as it was."""
     devices = range(torch.cuda.device_count())
     with torch.random.fork_rng(devices=devices), warnings.catch_warnings(), torch.enable_grad():

@@ -162,7 +162,7 @@ def grade(exercise: Exercise, answers: Answers) -> tuple[Remark, ...]:
     """All that there is to say of an answer; random state and grad mode are put back afterwards."""
     chance = random.SystemRandom()
     for _ in range(ROUNDS):
-        with experiment.state_kept():  # quiet, for an autograder takes whatever is written to stderr for a failure
+        with experiment.isolated():  # quiet, for an autograder takes whatever is written to stderr for a failure
             remarks = tuple(_Round(exercise, answers, chance.randrange(2**31)).remarks())
         if any(one.state == WRONG for one in remarks):
             break

@@ -71,8 +71,8 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reache
     """
     if not loss.requires_grad:
         return Reached(elements=loss.numel())
-    for one in leaves_of(loss):
-        preserved.leaf(one)
+    for leaf in leaves_of(loss):
+        preserved.leaf(leaf)
     preserved.clear_grads()
     ranks.meet_ranks()
     with attempts.lifted() as warned, torch.enable_grad(), arrivals(preserved) as arrived:
@@ -85,12 +85,16 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reache
                 raise
             error, mishap = introspection.text(raised) or type(raised).__name__, autograd_errors.classify(raised)
     held = norms(preserved.parameters)
-    found, emptied = {**arrived, **held}, arrived.keys() - held.keys()
+    grad_norms, emptied = {**arrived, **held}, arrived.keys() - held.keys()
     if error:
-        behind = {id(one) for one in leaves_of(loss)}
-        found = {name: found.get(name) for name, p in preserved.parameters.items() if name in found or id(p) in behind}
+        behind = {id(leaf) for leaf in leaves_of(loss)}
+        grad_norms = {
+            name: grad_norms.get(name)
+            for name, p in preserved.parameters.items()
+            if name in grad_norms or id(p) in behind
+        }
     preserved.clear_grads()
-    return Reached(found, True, error, loss.numel(), mishap, frozenset(emptied), tuple(warned))
+    return Reached(grad_norms, True, error, loss.numel(), mishap, frozenset(emptied), tuple(warned))
 
 
 def _older(loss: torch.Tensor, since: int) -> bool:

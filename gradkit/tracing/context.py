@@ -18,7 +18,7 @@ from torch import nn
 
 from gradkit.core import introspection, package
 from gradkit.source import frames
-from gradkit.state import modules as state_modules
+from gradkit.state import registered
 from gradkit.tracing.ledger import Ledger, leaves
 
 
@@ -98,7 +98,7 @@ class TracedModel:
 
     def __init__(self, model: nn.Module, ledger: Ledger) -> None:
         self._model, self._ledger = model, ledger
-        places = list(state_modules.modules(model, twice=True))  # walking takes long: once for all
+        places = list(registered.modules(model, twice=True))  # walking takes long: once for all
         self.modules = _once(places)
         self.held: dict[str, Any] = dict(_entries(places, "_parameters"))
         self.parameters: dict[str, int] = {}
@@ -148,7 +148,7 @@ class TracedModel:
 
     def put_in_place(self) -> dict[str, int]:
         """The parameters that the model has got in the step, with their numbers."""
-        now = {name: p for name, p in state_modules.parameters(self._model) if self.held.get(name) is not p}
+        now = {name: p for name, p in registered.parameters(self._model) if self.held.get(name) is not p}
         return {name: number for name, p in now.items() if (number := self._ledger.known(p)) is not None}
 
 

@@ -11,7 +11,7 @@ import torch
 from gradkit.core import introspection, operations
 from gradkit.core.tensors import has_no_numbers, shape_of
 from gradkit.core.trace import Value
-from gradkit.tracing import autograd_graph, patches, tagged_values
+from gradkit.tracing import autograd_graph, tagged_values
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -120,7 +120,7 @@ class Ledger:
         number = self.known(tensor)
         if number is None:
             number = self._adopt(tensor)
-        facts, flag = self._facts[number], patches.requires_grad(tensor) if self.wrapping else tensor.requires_grad
+        facts, flag = self._facts[number], requires_grad(tensor) if self.wrapping else tensor.requires_grad
         if flag is not facts[FLAG]:
             facts[FLAG], facts[LEAF] = flag, flag and tensor.is_leaf and tensor.requires_grad
         return number
@@ -134,8 +134,7 @@ class Ledger:
                 if (
                     entry is None
                     or entry[0]() is not leaf
-                    or (patches.requires_grad(leaf) if self.wrapping else leaf.requires_grad)
-                    is not self._facts[entry[1]][FLAG]
+                    or (requires_grad(leaf) if self.wrapping else leaf.requires_grad) is not self._facts[entry[1]][FLAG]
                 ):
                     number = self.use(leaf)
                 else:
@@ -163,7 +162,7 @@ class Ledger:
         return tuple(Value(m, tuple(f[SHAPE]), _carries(f[DTYPE]), *f[FLAG:]) for m, f in rows)
 
     def _enter(self, tensor: torch.Tensor, maker: int, parameter: str, buffer: str) -> int:
-        flag, number = patches.requires_grad(tensor) if self.wrapping else tensor.requires_grad, len(self.makers)
+        flag, number = requires_grad(tensor) if self.wrapping else tensor.requires_grad, len(self.makers)
         leaf = flag and tensor.is_leaf and tensor.requires_grad
         self.makers.append(maker)
         self._facts.append(
@@ -217,3 +216,19 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 def _carries(dtype: torch.dtype | None) -> bool:
     return dtype is not None and (dtype.is_floating_point or dtype.is_complex)
+
+
+def requires_grad(tensor: torch.Tensor) -> bool:
+    """Whether a tensor, or one that it wraps, requires grad: inside ``vmap`` a tensor itself always says no.
+
+    Example:
+        >>> seen = []
+        >>> ask = lambda x: seen.append((x.requires_grad, requires_grad(x))) or x
+        >>> _ = torch.func.vmap(ask)(torch.ones(2, requires_grad=True))
+        >>> seen
+        [(False, True)]
+    """
+    functorch = torch._C._functorch
+    while not tensor.requires_grad and functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor.requires_grad

@@ -8,7 +8,6 @@ Source: https://pytorch.org/docs/stable/distributed.html
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -25,37 +24,10 @@ PATIENCE = 30.0
 """Seconds that a rank waits for the others to come to a run."""
 _BETWEEN = 0.005
 _BACKENDS = ("gloo", "nccl", "xccl", "mpi", "ucc")
-_WRAPPERS = (("FullyShardedDataParallel", "FullyShardedDataParallel"), ("fully_shard", "FSDPModule"))
 _ALONE, _TOGETHER = "alone", "together"
 _waiting: list[Any] = []
 _met: set[str] = set()
 _turns: dict[str, tuple[int, int]] = {}
-
-
-def refuse_sharded(modules: Iterable[nn.Module]) -> None:
-    """Refuse modules whose parameters lie in pieces on several ranks: what forward uses is put together anew each time.
-
-    Raises:
-        GradkitError: there is one (``sharded_model``).
-
-    Example:
-        >>> refuse_sharded(nn.Sequential(nn.Linear(1, 1)).modules())
-    """
-    for module in modules:
-        kind = _sharded(module)
-        if kind:
-            raise GradkitError("sharded_model", kind=kind, model=type(module).__name__)
-
-
-def _sharded(module: nn.Module) -> str:
-    fsdp, tensor = sys.modules.get("torch.distributed.fsdp"), sys.modules.get("torch.distributed.tensor")
-    for name, kind in _WRAPPERS:
-        if introspection.is_a(module, getattr(fsdp, kind, ())):
-            return name
-    if tensor is None:
-        return ""
-    held = [*module._parameters.values(), *module._buffers.values()]
-    return "DTensor" if any(introspection.is_a(one, tensor.DTensor) for one in held) else ""
 
 
 @contextlib.contextmanager

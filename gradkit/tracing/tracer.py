@@ -31,8 +31,7 @@ from gradkit.source import frames
 from gradkit.source.faults import on_behalf
 from gradkit.state import process
 from gradkit.state.preserve import Preserved
-from gradkit.tracing import context, ranks, tagged_values
-from gradkit.tracing import patches as tracing_patches
+from gradkit.tracing import context, listeners, ranks, tagged_values
 from gradkit.tracing.backward import Asked, OwnBackward, OwnBackwards
 from gradkit.tracing.call_log import CallLog
 from gradkit.tracing.context import Running, TracedModel
@@ -133,13 +132,13 @@ class Tracer(TorchFunctionMode):
     @on_behalf
     def _inside(self, step: Callable[[], Any]) -> Any:
         with (
-            tracing_patches.eager(),
+            listeners.eager(),
             tagged_values.kept(),
             self.scalers.heard(),
-            tracing_patches.hear_parameters(self._born),
-            tracing_patches.hear_vmap(self._wrapped),
-            tracing_patches.hear_collectives(self._filled),
-            tracing_patches.hear_threads(self._fork),
+            listeners.hear_parameters(self._born),
+            listeners.hear_vmap(self._wrapped),
+            listeners.hear_collectives(self._filled),
+            listeners.hear_threads(self._fork),
             self.backwards,
             self.switches,
             self,
@@ -309,7 +308,7 @@ class Tracer(TorchFunctionMode):
     def _wrapped(self, made: torch.Tensor, given: torch.Tensor, frame: FrameType) -> None:
         """A transform of ``torch.func`` made of a tensor one that it hands on, or the other way round."""
         self.ledger.wrapping = True
-        self._made_of(tracing_patches.NAME, made, given, frame)
+        self._made_of(listeners.NAME, made, given, frame)
 
     def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> None:
         """A Parameter or Variable was made of ``data``."""

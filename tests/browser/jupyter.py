@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from playwright.sync_api import Page, Route
 
-from gradkit.core import settings as core_settings
+from gradkit.core import settings
 
 REPO = Path(__file__).parents[2]
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -35,7 +35,7 @@ def free_port() -> int:
 def own_jupyter(home: Path) -> dict[str, str]:
     """An environment in which Jupyter neither reads nor writes anything of the person who runs the tests."""
     folders = {f"JUPYTER_{name}_DIR": str(home / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
-    ours = {core_settings.FOLDER: str(home / "gradkit"), "IPYTHONDIR": str(home / "ipython"), "PYTHONUNBUFFERED": "1"}
+    ours = {settings.FOLDER: str(home / "gradkit"), "IPYTHONDIR": str(home / "ipython"), "PYTHONUNBUFFERED": "1"}
     return {**os.environ, **folders, **ours}
 
 
@@ -98,7 +98,7 @@ class Lab:
 
     def forget(self) -> None:
         """No choice that was made on a panel is remembered any more."""
-        (self.settings / core_settings.file().name).unlink(missing_ok=True)
+        (self.settings / settings.file().name).unlink(missing_ok=True)
 
     def end_kernels(self) -> None:
         for session in self.ask("GET", "/api/sessions"):

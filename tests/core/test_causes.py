@@ -22,7 +22,7 @@ from gradkit.report import fix
 from gradkit.teaching import guide
 
 PACKAGE = Path(gradkit.__file__).parent
-RULES = [PACKAGE / "diagnosis" / "causes.py", *sorted((PACKAGE / "diagnosis" / "rules").glob("*.py"))]
+RULES = sorted((PACKAGE / "diagnosis" / "rules").glob("*.py"))
 REGISTRY = PACKAGE / "core" / "causes.py"
 PROGRAMS = (
     "teaching/books",

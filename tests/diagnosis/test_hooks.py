@@ -12,7 +12,7 @@ from torch import nn
 
 import gradkit
 from gradkit.diagnosis.experiments.hook_probe import FINE, ZERO, GradientWatch, gradient_state
-from gradkit.diagnosis.experiments.hooks import Transparent
+from gradkit.diagnosis.experiments.without_hooks import Transparent
 from gradkit.diagnosis.facts import hooks
 from gradkit.source.locations import line_of
 from tests.programs import cut as cut_programs

@@ -11,7 +11,7 @@ from torch import nn
 from gradkit.diagnosis import __main__, pipeline
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.pipeline import Diagnosis, Options
-from gradkit.load import step as load_step
+from gradkit.load.step import from_step
 
 PROGRAM = """\
 import torch
@@ -44,7 +44,7 @@ def _printed(capsys: pytest.CaptureFixture[str], *words: str, language: str = "e
 
 
 def _of(model: nn.Module, x: torch.Tensor) -> Diagnosis:
-    step = load_step.from_step(lambda: model(x).detach().sum(), model)
+    step = from_step(lambda: model(x).detach().sum(), model)
     return pipeline.run(step, Options(), lambda diagnosis: diagnosis)[0]
 
 
@@ -115,7 +115,7 @@ def test_a_parameter_that_does_not_flow_into_the_loss_has_no_way() -> None:
 
 def test_a_way_says_why_more_than_its_cuts_is_paid() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-    step = load_step.from_step(lambda: model[1](model[0](torch.ones(1, 2)).detach()).sum(), model)
+    step = from_step(lambda: model[1](model[0](torch.ones(1, 2)).detach()).sum(), model)
     found = pipeline.run(step, Options(), lambda diagnosis: diagnosis)[0]
     (way,) = cuts.cheapest(found.evidence.trace, ["0.weight"])
     assert [(toll.price, toll.detours) for toll in way.tolls if toll.detours] == [(0.25, ("join",))]

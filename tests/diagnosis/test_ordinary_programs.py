@@ -14,13 +14,13 @@ from torch import nn
 import gradkit
 from gradkit.core import attempts
 from gradkit.core.errors import GradkitError
-from gradkit.diagnosis import causes as diagnosis_causes
-from gradkit.diagnosis.experiments import gradients, hooks, undo_cuts, undo_errors
+from gradkit.diagnosis import rule_order
+from gradkit.diagnosis.experiments import lost_gradients, undo_cuts, undo_errors, without_hooks
 from gradkit.diagnosis.facts import optimizers
 from gradkit.diagnosis.rules import harmless
 from gradkit.report.picture import build
 from gradkit.report.report import Report
-from gradkit.state import modules as state_modules
+from gradkit.state import registered
 from gradkit.tracing import autograd_graph
 
 
@@ -332,8 +332,8 @@ def test_a_cut_is_found_in_a_model_of_a_class_that(kind: type[Pair]) -> None:
 def test_modules_and_parameters_come_in_the_order_of_torch(twice: bool) -> None:
     shared = nn.Linear(2, 2)
     model = nn.Sequential(shared, nn.Sequential(nn.BatchNorm1d(2), shared), nn.ModuleDict({"a": nn.Linear(2, 2)}))
-    assert list(state_modules.modules(model, twice=twice)) == list(model.named_modules(remove_duplicate=not twice))
-    names = [name for name, _ in state_modules.parameters(model, twice=twice)]
+    assert list(registered.modules(model, twice=twice)) == list(model.named_modules(remove_duplicate=not twice))
+    names = [name for name, _ in registered.parameters(model, twice=twice)]
     assert names == [name for name, _ in model.named_parameters(remove_duplicate=not twice)]
 
 
@@ -537,14 +537,14 @@ def test_without_the_mending_the_findings_stand(quiet: pytest.MonkeyPatch) -> No
 
 
 def test_without_the_hooks_tried_the_findings_stand(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(hooks, "find_silencing", broken)
+    quiet.setattr(without_hooks, "silencing_hooks", broken)
     model = Pair()
     model.first.weight.register_hook(lambda grad: grad * 0)
     assert "hooks" in told(diagnosed(model))
 
 
 def test_without_further_questions_the_findings_stand(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(gradients, "locate", broken)
+    quiet.setattr(lost_gradients, "gradient_faults", broken)
     model = Pair()
     report = gradkit.diagnose(lambda: (model(torch.ones(2, 3)).sum() * 0).sqrt(), model=model)
     assert told(report) == ["questions"]
@@ -573,7 +573,7 @@ def test_a_step_that_raises_when_it_is_run_again_leaves_the_findings(quiet: pyte
 
 
 def test_what_breaks_elsewhere_is_refused_as_a_fault_of_gradkits(quiet: pytest.MonkeyPatch) -> None:
-    quiet.setattr(diagnosis_causes, "findings", broken)
+    quiet.setattr(rule_order, "findings", broken)
     model = Pair()
     weight = model.first.weight.detach().clone()
     with pytest.raises(GradkitError) as refused:

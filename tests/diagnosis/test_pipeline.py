@@ -14,7 +14,7 @@ from gradkit.diagnosis import pipeline
 from gradkit.diagnosis.experiments import plan
 from gradkit.diagnosis.experiments.plan import Caches, Known, Lab
 from gradkit.diagnosis.pipeline import Diagnosis, Options
-from gradkit.load import step as load_step
+from gradkit.load.step import Step, from_step
 from gradkit.teaching import guide
 
 
@@ -27,11 +27,11 @@ class Twice(nn.Module):
         return self.second(self.first(x).detach())
 
 
-def _step(model: nn.Module) -> load_step.Step:
-    return load_step.from_step(lambda: model(torch.ones(3, 2)).sum(), model)
+def _step(model: nn.Module) -> Step:
+    return from_step(lambda: model(torch.ones(3, 2)).sum(), model)
 
 
-def _diagnosed(step: load_step.Step, **options: object) -> Diagnosis:
+def _diagnosed(step: Step, **options: object) -> Diagnosis:
     found, _ = pipeline.run(step, Options(**options), lambda diagnosis: diagnosis)  # type: ignore[arg-type]
     return found
 
@@ -82,7 +82,7 @@ def test_a_finding_knows_the_rule_that_made_it(cut: Diagnosis) -> None:
         ("zero_gradient", "gradients.zero_findings"),
         ("hook_misuse", "gradients.hook_findings"),
         ("custom_function", "cut_lines.findings"),
-        ("nan_gradient", "causes._loss"),
+        ("nan_gradient", "loss.findings"),
     ],
 )
 def test_findings_of_every_kind_have_their_rule(cause: str, rule: str) -> None:

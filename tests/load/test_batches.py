@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from transformers import BatchEncoding
 
 from gradkit.core.errors import GradkitError
-from gradkit.load.batches import Row, describe, load_batch, shown
+from gradkit.load.batches import Row, describe, load_batch
 
 
 class Trap:
@@ -243,8 +243,3 @@ def test_a_batch_that_holds_itself_is_described_all_the_same() -> None:
     batch: dict[str, object] = {"x": torch.zeros(1)}
     batch["self"] = batch
     assert describe(batch)[-1].dtype == "dict"
-
-
-def test_a_value_is_shown_in_one_line() -> None:
-    assert shown(BatchEncoding({"ids": torch.zeros(1, 2)})) == "BatchEncoding{ids: float32 [1, 2]}"
-    assert shown(0.5) == "float 0.5"

@@ -22,9 +22,10 @@ from torch import nn
 
 from gradkit.core import i18n, regular_files, settings
 from gradkit.core.errors import GradkitError
+from gradkit.core.introspection import one_line
 from gradkit.core.records import Picture
-from gradkit.load import reading, step
-from gradkit.load.batches import load_batch, shown
+from gradkit.load import memory, reading, step
+from gradkit.load.batches import load_batch
 from gradkit.notebook import lab, request
 from gradkit.report.report import Report
 from gradkit.source import files
@@ -291,14 +292,14 @@ def _bomb() -> None:
 
 def test_an_archive_that_unpacks_to_more_than_the_memory_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     _bomb()
-    monkeypatch.setattr(regular_files, "free_memory", lambda: 2**27)
+    monkeypatch.setattr(memory, "free_memory", lambda: 2**27)
     error = _refused(lambda: load_batch("batch.npz"))
     assert (error.key, error.facts["size"]) == ("does_not_fit", "256.0 MB")
 
 
 def test_a_file_larger_than_the_memory_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     np.save("batch.npy", np.zeros(1000))
-    monkeypatch.setattr(regular_files, "free_memory", lambda: 1000)
+    monkeypatch.setattr(memory, "free_memory", lambda: 1000)
     assert _refused(lambda: load_batch("batch.npy")).key == "does_not_fit"
 
 
@@ -327,7 +328,7 @@ def test_a_pickle_that_holds_itself_is_told() -> None:
     endless.append(endless)
     torch.save(endless, "batch.pt")
     assert _refused(lambda: load_batch("batch.pt")).key == "unreadable_file"
-    assert shown({"x": endless, "y": {"z": endless}})
+    assert one_line({"x": endless, "y": {"z": endless}})
 
 
 def test_weights_without_data_are_told() -> None:

@@ -20,8 +20,8 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from gradkit.core.errors import GradkitError
-from gradkit.load import step as load_step
 from gradkit.load.pretrained import VARIABLES, offline
+from gradkit.load.step import from_spec
 from gradkit.teaching import book, claim, examples
 
 BATCH = "input_ids=int64[2, 5]<50; labels=int64[2, 5]<50"
@@ -78,7 +78,7 @@ def _change(path: Path, **changes: object) -> None:
 
 def _refused(**what: Any) -> GradkitError:
     with pytest.raises(GradkitError) as caught:
-        load_step.from_spec(batch=BATCH, **what)
+        from_spec(batch=BATCH, **what)
     return caught.value
 
 
@@ -86,18 +86,18 @@ def _refused(**what: Any) -> GradkitError:
 
 
 def test_an_adapter_is_loaded_without_the_network(work: Path) -> None:
-    step = load_step.from_spec(adapter="org/lora", batch=BATCH)
+    step = from_spec(adapter="org/lora", batch=BATCH)
     assert any("lora_A" in name for name, _ in step.model.named_parameters())
 
 
 def test_a_model_folder_is_loaded_without_the_network(work: Path) -> None:
-    assert type(load_step.from_spec(model="base", batch=BATCH).model) is LlamaForCausalLM
+    assert type(from_spec(model="base", batch=BATCH).model) is LlamaForCausalLM
 
 
 def test_a_model_in_the_old_format_is_not_converted_by_the_hub_meanwhile(work: Path) -> None:
     (work / "base" / "model.safetensors").unlink()
     torch.save(_tiny().state_dict(), work / "base" / "pytorch_model.bin")
-    assert type(load_step.from_spec(model="base", batch=BATCH).model) is LlamaForCausalLM
+    assert type(from_spec(model="base", batch=BATCH).model) is LlamaForCausalLM
 
 
 @pytest.mark.parametrize("ending", [".pt", ".safetensors"])
@@ -105,7 +105,7 @@ def test_a_state_dict_is_loaded_without_the_network(ending: str, work: Path) -> 
     from safetensors.torch import save_file
 
     (torch.save if ending == ".pt" else save_file)(nn.Linear(3, 1).state_dict(), f"weights{ending}")
-    load_step.from_spec(model=nn.Linear(3, 1), weights=f"weights{ending}", batch="float32[2, 3]")
+    from_spec(model=nn.Linear(3, 1), weights=f"weights{ending}", batch="float32[2, 3]")
 
 
 @pytest.mark.parametrize("name", examples.BUILTINS)
@@ -205,7 +205,7 @@ def test_an_adapter_that_asks_for_code_from_elsewhere_is_refused(change: dict[st
 def test_custom_code_beside_a_model_is_not_run(work: Path) -> None:
     (work / "base" / "modeling_evil.py").write_text("open('ran', 'w').close()\nclass Evil: pass\n")
     _change(work / "base" / "config.json", auto_map={"AutoModelForCausalLM": "modeling_evil.Evil"})
-    load_step.from_spec(model="base", batch=BATCH)
+    from_spec(model="base", batch=BATCH)
     assert not Path("ran").exists()
 
 

@@ -20,7 +20,7 @@ from transformers.modeling_outputs import CausalLMOutput
 
 from gradkit.api.diagnose import diagnose
 from gradkit.core.errors import GradkitError
-from gradkit.load import step as load_step
+from gradkit.load.step import Step, expectation, explain_failure, from_objects, from_spec, from_step, load_batch
 from gradkit.teaching import examples
 
 TRAIN = """
@@ -89,14 +89,14 @@ def raised(build: Callable[[], object], key: str, *named: str) -> None:
         assert not missing, f"{missing} not in: {sentence}"
 
 
-def explained(step: load_step.Step, key: str, *named: str) -> None:
+def explained(step: Step, key: str, *named: str) -> None:
     """The run raises, and the explanation is that error."""
 
     def build() -> None:
         try:
             step.run()
         except Exception as error:
-            raise load_step.explain_failure(error, step) from error
+            raise explain_failure(error, step) from error
 
     raised(build, key, *named)
 
@@ -106,7 +106,7 @@ def explained(step: load_step.Step, key: str, *named: str) -> None:
 
 def called_with(forward: Callable[..., Any], batch: object, loss: Callable[..., Any] | None = None) -> Any:
     """What the model returned, seen by the loss; the losses here ignore what the model makes."""
-    return load_step.from_objects(Net(forward), batch, loss).run()
+    return from_objects(Net(forward), batch, loss).run()
 
 
 X, Y = torch.full((2,), 3.0), torch.full((2,), 5.0)
@@ -181,12 +181,12 @@ def test_a_loss_of_any_shape_is_passed_on() -> None:
 
 
 def test_an_output_that_holds_no_loss_is_shown() -> None:
-    step = load_step.from_objects(Net(lambda x: {"logits": x}), {"x": X})
+    step = from_objects(Net(lambda x: {"logits": x}), {"x": X})
     explained(step, "no_loss", "{logits: float32 [2]}", "Net.forward(x)")
 
 
 def test_a_loss_that_returns_a_number_is_shown() -> None:
-    step = load_step.from_objects(Net(lambda x: x), X, lambda output, batch: output.sum().item())
+    step = from_objects(Net(lambda x: x), X, lambda output, batch: output.sum().item())
     explained(step, "no_tensor", "float 6.0", ".item()")
 
 
@@ -198,7 +198,7 @@ def test_a_loss_that_returns_a_number_is_shown() -> None:
     ],
 )
 def test_an_object_of_another_kind_is_named(model: Any, loss: Any, key: str, named: str) -> None:
-    raised(lambda: load_step.from_objects(model, X, loss), key, named)
+    raised(lambda: from_objects(model, X, loss), key, named)
 
 
 # a step as an object
@@ -211,7 +211,7 @@ def test_a_step_knows_its_model_by_its_attribute() -> None:
         return first(second(torch.ones(1)))
 
     step.model = second  # type: ignore[attr-defined]
-    assert load_step.from_step(step).model is second
+    assert from_step(step).model is second
 
 
 class Trainer:
@@ -239,34 +239,34 @@ class _Runner:
 def test_the_model_is_found_where_the_step_keeps_it() -> None:
     net, trainer = nn.Sequential(nn.Linear(1, 1)), Trainer()
     inner = net[0]
-    assert load_step.from_step(lambda: net(inner(torch.ones(1)))).model is net
-    assert load_step.from_step(functools.partial(net, torch.ones(1))).model is net
-    assert load_step.from_step(trainer.step).model is trainer.model
-    assert load_step.from_step(lambda: trainer.step()).model is trainer.model
-    assert load_step.from_step(_uses_a_global).model is NET
-    assert load_step.from_step(lambda: _uses_a_global()).model is NET
-    assert load_step.from_step(lambda net=net: net(torch.ones(1))).model is net
-    assert load_step.from_step(lambda: _Runner().go()).model is NET
+    assert from_step(lambda: net(inner(torch.ones(1)))).model is net
+    assert from_step(functools.partial(net, torch.ones(1))).model is net
+    assert from_step(trainer.step).model is trainer.model
+    assert from_step(lambda: trainer.step()).model is trainer.model
+    assert from_step(_uses_a_global).model is NET
+    assert from_step(lambda: _uses_a_global()).model is NET
+    assert from_step(lambda net=net: net(torch.ones(1))).model is net
+    assert from_step(lambda: _Runner().go()).model is NET
 
 
 def test_several_models_are_not_guessed_among() -> None:
     a, b = nn.Linear(1, 1), nn.Bilinear(1, 1, 1)
-    raised(lambda: load_step.from_step(lambda: b(a(X), X)), "many_models", "Linear, Bilinear", "ModuleList")
+    raised(lambda: from_step(lambda: b(a(X), X)), "many_models", "Linear, Bilinear", "ModuleList")
 
 
 def test_a_step_whose_model_cannot_be_told_is_named() -> None:
-    raised(lambda: load_step.from_step(lambda: X.sum()), "no_model_in_step", "<lambda>", "step.model")
+    raised(lambda: from_step(lambda: X.sum()), "no_model_in_step", "<lambda>", "step.model")
 
 
 def test_a_step_that_needs_arguments_is_named() -> None:
     def step(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
         return batch
 
-    raised(lambda: load_step.from_step(step, NET), "step_needs_arguments", "model, batch")  # type: ignore[arg-type]
+    raised(lambda: from_step(step, NET), "step_needs_arguments", "model, batch")  # type: ignore[arg-type]
 
 
 def test_a_step_may_return_an_output_that_holds_the_loss() -> None:
-    assert load_step.from_step(lambda: CausalLMOutput(loss=X.sum()), NET).run() == 6
+    assert from_step(lambda: CausalLMOutput(loss=X.sum()), NET).run() == 6
 
 
 @pytest.mark.parametrize(
@@ -278,43 +278,43 @@ def test_a_step_may_return_an_output_that_holds_the_loss() -> None:
     ],
 )
 def test_a_step_that_returns_no_tensor_is_told_what_it_returned(value: object, key: str, named: str) -> None:
-    raised(lambda: diagnose(load_step.from_step(lambda: value, NET)), key, "<lambda>", named)
+    raised(lambda: diagnose(from_step(lambda: value, NET)), key, "<lambda>", named)
 
 
 def test_the_files_of_a_step_are_those_of_the_user() -> None:
-    assert load_step.from_step(lambda: NET(torch.ones(1))).files == (__file__,)
+    assert from_step(lambda: NET(torch.ones(1))).files == (__file__,)
 
 
 # specs
 
 
 def test_a_model_a_batch_and_a_loss_come_from_a_file(train: str) -> None:
-    step = load_step.from_spec(model=f"{train}:build_model", batch=f"{train}:make_batch", loss=f"{train}:loss_fn")
+    step = from_spec(model=f"{train}:build_model", batch=f"{train}:make_batch", loss=f"{train}:loss_fn")
     assert step.run().shape == ()  # type: ignore[attr-defined]
     assert (type(step.model).__name__, step.label, step.files) == ("Net", "train.py:build_model", (train,))
 
 
 def test_a_spec_may_name_a_class_or_the_object_itself(train: str) -> None:
-    step = load_step.from_spec(model=f"{train}:Net", batch=f"{train}:make_batch", loss="torch.nn:CrossEntropyLoss")
+    step = from_spec(model=f"{train}:Net", batch=f"{train}:make_batch", loss="torch.nn:CrossEntropyLoss")
     assert step.run().shape == ()  # type: ignore[attr-defined]
-    again = load_step.from_spec(model=f"{train}:model", batch=(X, Y))
-    assert again.model is load_step.from_spec(f"{train}:step").model
+    again = from_spec(model=f"{train}:model", batch=(X, Y))
+    assert again.model is from_spec(f"{train}:step").model
 
 
 def test_a_step_comes_from_a_file(train: str) -> None:
-    step = load_step.from_spec(f"{train}:step")
+    step = from_spec(f"{train}:step")
     assert step.run().grad_fn is not None  # type: ignore[attr-defined]
     assert (step.label, step.files) == ("train.py:step", (train,))
 
 
 def test_a_function_that_makes_the_pair_of_model_and_step_will_do(train: str) -> None:
-    step = load_step.from_spec(f"{train}:make")
+    step = from_spec(f"{train}:make")
     assert type(step.model).__name__ == "Net"
     assert step.run().grad_fn is not None  # type: ignore[attr-defined]
 
 
 def test_a_step_of_model_and_batch_gets_them(train: str) -> None:
-    step = load_step.from_spec(f"{train}:step_of", model=f"{train}:build_model", batch=f"{train}:make_batch")
+    step = from_spec(f"{train}:step_of", model=f"{train}:build_model", batch=f"{train}:make_batch")
     assert step.run().shape == ()  # type: ignore[attr-defined]
 
 
@@ -322,7 +322,7 @@ def test_a_module_on_the_path_can_be_named_by_its_dots(tmp_path: Path, monkeypat
     (tmp_path / "lab").mkdir()
     script(tmp_path / "lab", TRAIN, "__init__.py")
     monkeypatch.chdir(tmp_path)
-    assert load_step.from_spec("lab:step").label == "lab:step"
+    assert from_spec("lab:step").label == "lab:step"
 
 
 def test_a_file_may_import_its_neighbour_at_once_and_late(tmp_path: Path) -> None:
@@ -342,16 +342,16 @@ def test_a_file_may_import_its_neighbour_at_once_and_late(tmp_path: Path) -> Non
         """,
     )
     before = list(sys.path)
-    assert load_step.from_spec(model=f"{spec}:build_model", batch=torch.ones(1, 3)).run().numel() == 1  # type: ignore[attr-defined]
+    assert from_spec(model=f"{spec}:build_model", batch=torch.ones(1, 3)).run().numel() == 1  # type: ignore[attr-defined]
     assert sys.path == before
 
 
 def test_an_unchanged_file_is_imported_once_and_a_changed_one_again(tmp_path: Path) -> None:
     spec = script(tmp_path, "import torch\nnet = torch.nn.Linear(1, 1)\ndef step(): return net.weight.sum() * 2")
-    first, again = load_step.from_spec(f"{spec}:step"), load_step.from_spec(f"{spec}:step")
+    first, again = from_spec(f"{spec}:step"), from_spec(f"{spec}:step")
     assert first.model is again.model
     script(tmp_path, "import torch\nnet = torch.nn.Linear(1, 1)\ndef step(): return net.weight.sum() * 0")
-    changed = load_step.from_spec(f"{spec}:step")
+    changed = from_spec(f"{spec}:step")
     assert changed.model is not first.model
     assert changed.run() == 0
 
@@ -359,9 +359,9 @@ def test_an_unchanged_file_is_imported_once_and_a_changed_one_again(tmp_path: Pa
 def test_a_changed_neighbour_is_imported_again_too(tmp_path: Path) -> None:
     script(tmp_path, "SCALE = 1", "changing_neighbour.py")
     spec = script(tmp_path, "import torch, changing_neighbour as n\ndef make_batch(): return n.SCALE")
-    assert load_step.from_spec(model=Net(lambda x: torch.tensor(x)), batch=f"{spec}:make_batch").run() == 1
+    assert from_spec(model=Net(lambda x: torch.tensor(x)), batch=f"{spec}:make_batch").run() == 1
     script(tmp_path, "SCALE = 2", "changing_neighbour.py")
-    assert load_step.from_spec(model=Net(lambda x: torch.tensor(x)), batch=f"{spec}:make_batch").run() == 2
+    assert from_spec(model=Net(lambda x: torch.tensor(x)), batch=f"{spec}:make_batch").run() == 2
 
 
 def test_files_of_one_name_in_two_folders_do_not_meet(tmp_path: Path) -> None:
@@ -372,26 +372,26 @@ def test_files_of_one_name_in_two_folders_do_not_meet(tmp_path: Path) -> None:
         spec = script(
             tmp_path / name, "import torch, namesake\ndef build_model(): return torch.nn.Linear(1, namesake.SIZE)"
         )
-        models.append(load_step.from_spec(model=f"{spec}:build_model", batch=torch.ones(1, 1)).model)
+        models.append(from_spec(model=f"{spec}:build_model", batch=torch.ones(1, 1)).model)
     assert [model.out_features for model in models] == [1, 2]
 
 
 def test_a_file_named_like_a_library_does_not_replace_it(tmp_path: Path) -> None:
     spec = script(tmp_path, "import torch\nx = torch.ones(1)", "json.py")
-    assert load_step.load_batch(f"{spec}:x").numel() == 1
+    assert load_batch(f"{spec}:x").numel() == 1
     assert sys.modules["json"].__file__ != spec
 
 
 def test_nothing_is_written_beside_the_users_file(tmp_path: Path) -> None:
     script(tmp_path, "A = 1", "quiet_neighbour.py")
-    load_step.load_batch(script(tmp_path, "import quiet_neighbour\nx = [1]") + ":x")
+    load_batch(script(tmp_path, "import quiet_neighbour\nx = [1]") + ":x")
     assert sorted(os.listdir(tmp_path)) == ["quiet_neighbour.py", "train.py"]
 
 
 def test_a_file_that_reads_the_command_line_does_not_read_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["gradkit", "diagnose"])
     spec = script(tmp_path, "import argparse\nargs = argparse.ArgumentParser().parse_args()\nx = [1]")
-    assert load_step.load_batch(f"{spec}:x") == [1]
+    assert load_batch(f"{spec}:x") == [1]
     assert sys.argv == ["gradkit", "diagnose"]
 
 
@@ -423,7 +423,7 @@ def test_a_wrong_spec_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     if text:
         (tmp_path / spec.split(":", maxsplit=1)[0]).write_text(text)
     path, modules = list(sys.path), set(sys.modules)
-    raised(lambda: load_step.from_spec(spec), key, *named)
+    raised(lambda: from_spec(spec), key, *named)
     assert sys.path == path
     if key == "import_failed":
         assert spec.split(".", maxsplit=1)[0] not in set(sys.modules) - modules
@@ -431,16 +431,16 @@ def test_a_wrong_spec_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_file_that_failed_is_imported_anew_when_it_is_mended(tmp_path: Path) -> None:
     spec = script(tmp_path, "import torch\nx = torch.onse(1)")
-    raised(lambda: load_step.load_batch(f"{spec}:x"), "import_failed", "train.py:2: x = torch.onse(1)")
+    raised(lambda: load_batch(f"{spec}:x"), "import_failed", "train.py:2: x = torch.onse(1)")
     script(tmp_path, "import torch\nx = torch.ones(1)")
-    assert load_step.load_batch(f"{spec}:x").numel() == 1
+    assert load_batch(f"{spec}:x").numel() == 1
 
 
 def test_an_import_error_deep_in_a_neighbour_names_the_neighbour(tmp_path: Path) -> None:
     script(tmp_path, "\n\nboom = {}['key']", "deep_neighbour.py")
     spec = script(tmp_path, "import deep_neighbour")
     raised(
-        lambda: load_step.from_spec(f"{spec}:x"),
+        lambda: from_spec(f"{spec}:x"),
         "import_failed",
         "deep_neighbour.py:3: boom = {}['key']",
         "KeyError: 'key'",
@@ -471,7 +471,7 @@ def test_what_does_not_fit_together_is_named(
         return value.format(train=train, folder=tmp_path) if isinstance(value, str) else value
 
     filled = {name: fill(value) for name, value in arguments.items()}
-    raised(lambda: load_step.from_spec(**filled), key, *(name.replace("{folder}", str(tmp_path)) for name in named))
+    raised(lambda: from_spec(**filled), key, *(name.replace("{folder}", str(tmp_path)) for name in named))
 
 
 # state dicts
@@ -482,7 +482,7 @@ def test_a_state_dict_is_loaded_into_the_model(train: str, tmp_path: Path, suffi
     state = {"fc.weight": torch.full((2, 3), 7.0), "fc.bias": torch.zeros(2)}
     save_file(state, tmp_path / "w.safetensors")
     torch.save({"state_dict": state, "epoch": 3}, tmp_path / "w.pt")
-    step = load_step.from_spec(model=f"{train}:Net", batch=X, weights=tmp_path / f"w{suffix}")
+    step = from_spec(model=f"{train}:Net", batch=X, weights=tmp_path / f"w{suffix}")
     assert step.model.fc.weight.unique().tolist() == [7]
 
 
@@ -490,7 +490,7 @@ def test_a_tied_weight_may_be_saved_under_one_name(tmp_path: Path) -> None:
     tied = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
     tied[1].weight = tied[0].weight
     save_file({"0.weight": torch.ones(2, 2)}, tmp_path / "w.safetensors")
-    load_step.from_spec(model=tied, batch=X, weights=tmp_path / "w.safetensors")
+    from_spec(model=tied, batch=X, weights=tmp_path / "w.safetensors")
     assert tied[1].weight.sum() == 4
 
 
@@ -508,15 +508,15 @@ def test_weights_that_do_not_fit_are_named(
     train: str, tmp_path: Path, state: object, key: str, named: tuple[str, ...]
 ) -> None:
     torch.save(state, tmp_path / "w.pt")
-    raised(lambda: load_step.from_spec(model=f"{train}:Net", batch=X, weights=tmp_path / "w.pt"), key, *named)
+    raised(lambda: from_spec(model=f"{train}:Net", batch=X, weights=tmp_path / "w.pt"), key, *named)
 
 
 def test_a_model_keeps_its_weights_when_the_file_does_not_fit(train: str, tmp_path: Path) -> None:
     torch.save({"fc.weight": torch.ones(2, 3)}, tmp_path / "w.pt")
-    model = load_step.from_spec(f"{train}:step").model
+    model = from_spec(f"{train}:step").model
     before = model.fc.weight.clone()
     with pytest.raises(GradkitError):
-        load_step.from_spec(model=model, batch=X, weights=tmp_path / "w.pt")
+        from_spec(model=model, batch=X, weights=tmp_path / "w.pt")
     assert torch.equal(model.fc.weight, before)
 
 
@@ -574,11 +574,11 @@ FAILURES: dict[str, tuple[Any, Any, str, tuple[str, ...]]] = {
 def test_a_run_that_raises_is_explained_with_its_line_and_what_the_model_takes(case: str) -> None:
     batch, loss, key, named = FAILURES[case]
     expects = () if key == "step_runs_backward" else (FORWARD,)
-    explained(load_step.from_objects(Tagger(), batch, loss), key, "test_step.py:", *named, *expects)
+    explained(from_objects(Tagger(), batch, loss), key, "test_step.py:", *named, *expects)
 
 
 def test_a_layer_of_torch_is_named_where_no_line_is_the_users() -> None:
-    step = load_step.from_objects(nn.Sequential(nn.ReLU(), nn.Linear(3, 1)), torch.ones(2, 5), nn.MSELoss())
+    step = from_objects(nn.Sequential(nn.ReLU(), nn.Linear(3, 1)), torch.ones(2, 5), nn.MSELoss())
     explained(
         step, "wrong_shape", "1 = Linear(in_features=3", "(2x5 and 3x1)", "float32 [2, 5]", "Sequential.forward(input)"
     )
@@ -589,7 +589,7 @@ def test_the_expectation_of_a_transformers_model_begins_with_its_main_input() ->
 
     with torch.device("meta"):
         model = Qwen3ForCausalLM(Qwen3Config(num_hidden_layers=1, vocab_size=8))
-    text = load_step.expectation(model)
+    text = expectation(model)
     assert text.startswith("Qwen3ForCausalLM.forward(input_ids: ")
     assert "labels: " in text
     assert "use_cache" not in text

@@ -10,7 +10,7 @@ from torch import nn
 import gradkit
 from gradkit.core.errors import GradkitError
 from gradkit.load import batches, build, synthetic
-from gradkit.load import step as load_step
+from gradkit.load.step import from_objects, from_spec
 
 
 def test_a_line_with_names_makes_a_dict_of_these_shapes_and_dtypes() -> None:
@@ -132,7 +132,7 @@ def test_what_a_model_with_a_config_suggests_gives_a_loss_that_can_be_diagnosed(
     model = kind(kind.config_class(**CONFIGS[name]))
     line = synthetic.propose(model)
     assert "labels" in line
-    assert gradkit.diagnose(load_step.from_objects(model, batches.load_batch(line))).healthy
+    assert gradkit.diagnose(from_objects(model, batches.load_batch(line))).healthy
 
 
 def test_a_model_that_says_nothing_suggests_nothing() -> None:
@@ -142,7 +142,7 @@ def test_a_model_that_says_nothing_suggests_nothing() -> None:
 @pytest.mark.parametrize("text", ["mse_loss", "MSELoss", "(output - batch[1]).square().mean()"])
 def test_a_loss_by_its_name_or_as_an_expression(text: str) -> None:
     model, batch = nn.Linear(3, 2), (torch.ones(4, 3), torch.zeros(4, 2))
-    found = load_step.from_spec(model=model, batch=batch, loss=text).run()
+    found = from_spec(model=model, batch=batch, loss=text).run()
     assert torch.allclose(found, nn.functional.mse_loss(model(batch[0]), batch[1]))
 
 
@@ -152,7 +152,7 @@ def test_a_text_that_is_no_loss_is_refused() -> None:
 
 
 def test_a_cut_in_an_expression_is_named_with_its_text() -> None:
-    step = load_step.from_spec(model=nn.Linear(3, 2), batch="float32[4, 3]", loss="output.detach().square().mean()")
+    step = from_spec(model=nn.Linear(3, 2), batch="float32[4, 3]", loss="output.detach().square().mean()")
     report = gradkit.diagnose(step)
     assert report.findings[0].cause == "detach"
     assert report.findings[0].location.text == "output.detach().square().mean()"

@@ -173,7 +173,7 @@ def test_wrapping_by_peft_freezes_only_if_asked(write: Write) -> None:
 )
 def test_an_adapter_is_loaded_for_inference(write: Write, call: str, found: bool) -> None:
     filename, _ = write(f"model = {call}")
-    assert bool(setup.loading([filename])) == found
+    assert bool(setup.adapter_loading_lines([filename])) == found
 
 
 TWO_LOADERS = """
@@ -197,25 +197,25 @@ def test_of_two_lines_that_load_an_adapter_the_one_that_can_have_run_is_named(
     write: Write, loader: str, run: str, near: list[str]
 ) -> None:
     filename, _ = write(TWO_LOADERS.format(loader=loader, run=run))
-    assert [spot.function for spot in setup.loading([filename], near)] == [loader]
+    assert [spot.function for spot in setup.adapter_loading_lines([filename], near)] == [loader]
 
 
 def test_two_lines_that_can_both_have_loaded_an_adapter_are_both_named(write: Write) -> None:
     filename, _ = write(TWO_LOADERS.format(loader="for_inference if fast else for_training", run="Trainer()"))
-    assert [spot.function for spot in setup.loading([filename])] == ["for_inference", "for_training"]
+    assert [spot.function for spot in setup.adapter_loading_lines([filename])] == ["for_inference", "for_training"]
 
 
 def test_the_call_that_added_the_named_adapter_is_found(write: Write) -> None:
     filename, _ = write("model.add_adapter('a', one)\nmodel.add_adapter(adapter_name='b', config=two)")
-    assert line(setup.adding([filename], "b")) == "model.add_adapter(adapter_name='b', config=two)"
-    assert setup.adding([filename], "c") is None
+    assert line(setup.adapter_line([filename], "b")) == "model.add_adapter(adapter_name='b', config=two)"
+    assert setup.adapter_line([filename], "c") is None
 
 
 def test_an_adapter_whose_name_is_a_variable_was_added_by_the_only_such_call(write: Write) -> None:
     filename, _ = write("for task in tasks:\n    model.add_adapter(task, config)")
-    assert line(setup.adding([filename], "b")) == "model.add_adapter(task, config)"
+    assert line(setup.adapter_line([filename], "b")) == "model.add_adapter(task, config)"
     filename, _ = write("model.add_adapter(first, config)\nmodel.add_adapter(second, config)")
-    assert setup.adding([filename], "b") is None
+    assert setup.adapter_line([filename], "b") is None
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_switching_off_by_a_call_is_found_and_by_a_with_is_not(write: Write) -> 
     torch.set_grad_enabled(False)
     """
     filename, _ = write(text)
-    assert getattr(setup.switching_off([filename]), "line", None) == 4
+    assert getattr(setup.grad_off_line([filename]), "line", None) == 4
 
 
 def test_a_flag_set_on_a_module_is_found(write: Write) -> None:

@@ -26,9 +26,9 @@ OURS = f"{Path(gradkit.__file__).parent}{os.sep}"
 READING = tuple(
     f"{OURS}{one}"
     for one in """
-    api/scanning/ cases/ core/i18n core/records diagnosis/causes diagnosis/facts/cuts diagnosis/rules/harmless notebook/
-    report/layout report/picture/dot report/report source/attributes source/files source/frames source/freezing
-    source/locations source/setup source/syntax teaching/
+    api/scanning/ cases/ core/i18n core/records diagnosis/facts/cuts diagnosis/rule_order diagnosis/rules/harmless
+    diagnosis/rules/loss notebook/ report/layout report/picture/dot report/report source/attributes source/files
+    source/frames source/freezing source/locations source/return_lines source/setup source/syntax teaching/
     """.split()
 )
 

@@ -17,7 +17,7 @@ import torch
 import gradkit
 from gradkit.cases import resume_lora, resume_lora_optimizer
 from gradkit.core.errors import GradkitError
-from gradkit.load import step as load_step
+from gradkit.load.step import from_spec
 from gradkit.report.report import Report
 
 NO_GRADIENT = "element 0 of tensors does not require grad"
@@ -233,10 +233,8 @@ def test_the_saved_run_can_be_loaded_from_its_folders_too() -> None:
     folder = Path(model.peft_config["default"].base_model_name_or_path).parent
     batch = resume_lora.load_blocks()[0]
     for trainable in (None, True):
-        step = load_step.from_spec(adapter=folder / "adapter", batch=batch, is_trainable=trainable)
-        on_base = load_step.from_spec(
-            model=folder / "base", adapter=folder / "adapter", batch=batch, is_trainable=trainable
-        )
+        step = from_spec(adapter=folder / "adapter", batch=batch, is_trainable=trainable)
+        on_base = from_spec(model=folder / "base", adapter=folder / "adapter", batch=batch, is_trainable=trainable)
         step.model.eval(), on_base.model.eval()
         assert torch.equal(step.run(), on_base.run())  # type: ignore[arg-type]
         assert any(p.requires_grad for p in step.model.parameters()) is bool(trainable)
@@ -246,7 +244,7 @@ def test_an_adapter_on_a_model_that_it_does_not_fit_is_named() -> None:
     model, _ = resume_lora.make()
     adapter = Path(model.peft_config["default"].base_model_name_or_path).parent / "adapter"
     with pytest.raises(GradkitError) as caught:
-        load_step.from_spec(model=torch.nn.Sequential(torch.nn.Linear(1, 1)), adapter=adapter, batch=torch.ones(1))
+        from_spec(model=torch.nn.Sequential(torch.nn.Linear(1, 1)), adapter=adapter, batch=torch.ones(1))
     assert caught.value.key == "adapter_failed"
     for language in ("en", "zh"):
         assert str(adapter) in caught.value.text(language)

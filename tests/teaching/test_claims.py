@@ -89,7 +89,7 @@ def test_an_experiment_leaves_random_state_and_grad_mode_as_they_were(name: str)
     "name", [name for name in teaching_claim.claim_names() if teaching_claim.claim(name, "en").needs]
 )
 def test_one_that_needs_a_gpu_has_a_record_of_where_it_was_run(name: str) -> None:
-    record = experiment.told_of((FOLDER / name / "record.json").read_text(encoding="utf-8"))
+    record = experiment.from_record((FOLDER / name / "record.json").read_text(encoding="utf-8"))
     assert record.verdict == teaching_claim.claim(name, "en").verdict
     assert record.device.startswith("NVIDIA")
     assert record.version
@@ -185,7 +185,7 @@ def test_the_command_says_by_its_status_that_the_verdict_is_another_on_this_torc
 
 def test_what_is_recorded_reads_the_same_as_what_was_run() -> None:
     seen = gradkit.judge({"a": 1}, {"a": 2, "b": None}, device="NVIDIA X", version="3.0")
-    again = experiment.told_of(experiment.written(seen))
+    again = experiment.from_record(experiment.written(seen))
     assert (again.rows, again.device, again.version) == (seen.rows, "NVIDIA X", "3.0")
     assert again.recorded
 

@@ -14,11 +14,11 @@ from torch.nn import functional as F
 
 import gradkit
 from gradkit.core import attempts
-from gradkit.diagnosis.experiments import gradients, hook_probe, undo_cuts, undo_errors
+from gradkit.diagnosis.experiments import hook_probe, lost_gradients, undo_cuts, undo_errors
 from gradkit.source import faults
 from gradkit.state import holders
 from gradkit.state.preserve import Preserved
-from gradkit.tracing import backward as tracing_backward
+from gradkit.tracing import backward
 from gradkit.tracing import interventions as tracing_interventions
 from gradkit.tracing.interventions import Intervention, Moment, Together
 from gradkit.tracing.ledger import Ledger
@@ -137,7 +137,7 @@ RAISING = (
 
 
 @pytest.mark.parametrize("raising", RAISING)
-@pytest.mark.parametrize("intervention", [Intervention, undo_errors.SaveCopies, gradients.WatchNan])
+@pytest.mark.parametrize("intervention", [Intervention, undo_errors.SaveCopies, lost_gradients.WatchNan])
 def test_the_step_is_told_to_have_raised_an_error(raising: Step, intervention: Callable[[], Intervention]) -> None:
     model = pair()
 
@@ -341,9 +341,9 @@ PLACES = (
     (an_overwrite, undo_errors.SaveCopies, "before_write", "mend"),
     (a_past, undo_errors.LetGo, "_let_go", "mend"),
     (a_hook, hook_probe.Hook, "_say", "hooks"),
-    (nan, gradients.WatchNan, "after_call", "questions"),
-    (nan, tracing_backward, "_finite", "questions"),
-    (all_zero, gradients, "_why", "questions"),
+    (nan, lost_gradients.WatchNan, "after_call", "questions"),
+    (nan, backward, "_finite", "questions"),
+    (all_zero, lost_gradients, "_why", "questions"),
     (a_kept_value, holders, "remove", "stale"),
 )
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from gradkit.core.trace import Trace
 from gradkit.source import locations
-from gradkit.tracing import patches
+from gradkit.tracing import listeners
 from gradkit.tracing.tracer import Tracer
 
 MODEL, X = nn.Sequential(nn.Linear(4, 1)), torch.ones(2, 4)
@@ -92,6 +92,6 @@ def test_a_thread_that_cannot_start_is_as_it_was() -> None:
     started = threading.Thread(target=int)
     started.start()
     started.join()
-    with patches.hear_threads(lambda frame: threading.Lock()), pytest.raises(RuntimeError, match="once"):  # type: ignore[arg-type,return-value]
+    with listeners.hear_threads(lambda frame: threading.Lock()), pytest.raises(RuntimeError, match="once"):  # type: ignore[arg-type,return-value]
         threading.Thread.start(started)
     assert "run" not in vars(started)

@@ -89,7 +89,7 @@ def roles(trees: Sequence[Tree]) -> dict[int, str]:
         ['forward', 'forward', 'evaluation']
     """
     functions = [node for tree in trees for node in tree.nodes if isinstance(node, FUNCTIONS)]
-    called: dict[int, set[str]] = {id(one): set() for one in functions}
+    called: dict[int, set[str]] = {id(function): set() for function in functions}
     for tree in trees:
         for node in tree.nodes:
             if isinstance(node, ast.Call):
@@ -98,15 +98,17 @@ def roles(trees: Sequence[Tree]) -> dict[int, str]:
                 while outer is not None:
                     called[id(outer)].add(name)
                     outer = tree.function(outer)
-    found = {id(one): _told(one.name, called[id(one)]) for one in functions}
+    role_by_id = {id(function): _told(function.name, called[id(function)]) for function in functions}
     for role in (FORWARD, TRAINING):  # what such a function calls is of its kind, unless its name says otherwise
-        todo = [one for one in functions if found[id(one)] == role]
+        todo = [function for function in functions if role_by_id[id(function)] == role]
         while todo:
             names = called[id(todo.pop())]
-            reached = [one for one in functions if one.name in names and found[id(one)] == OTHER]
-            found.update((id(one), role) for one in reached)
+            reached = [
+                function for function in functions if function.name in names and role_by_id[id(function)] == OTHER
+            ]
+            role_by_id.update((id(function), role) for function in reached)
             todo += reached
-    return found
+    return role_by_id
 
 
 def role_of(node: ast.AST, tree: Tree, known: dict[int, str]) -> str:

@@ -12,14 +12,12 @@ from typing import Any
 
 from gradkit.core.attempts import Attempts
 from gradkit.core.trace import Value
-from gradkit.diagnosis.experiments import caches as experiments_caches
-from gradkit.diagnosis.experiments import gradients as experiments_gradients
-from gradkit.diagnosis.experiments import hooks as experiments_hooks
-from gradkit.diagnosis.experiments import undo_cuts, undo_errors
-from gradkit.diagnosis.experiments.gradients import ZeroGradient
-from gradkit.diagnosis.experiments.hooks import Unhooked
+from gradkit.diagnosis.experiments import lost_gradients, undo_cuts, undo_errors, without_hooks
+from gradkit.diagnosis.experiments.caches import CachedValue, CacheSearch
+from gradkit.diagnosis.experiments.lost_gradients import ZeroGradient
 from gradkit.diagnosis.experiments.undo_cuts import Rerun
 from gradkit.diagnosis.experiments.undo_errors import RerunWithout
+from gradkit.diagnosis.experiments.without_hooks import Unhooked
 from gradkit.diagnosis.facts.cuts import Verdict
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
@@ -32,7 +30,7 @@ from gradkit.tracing.run import Session
 class Caches:
     """What keeps values from before the step, and how many runs it took to find that."""
 
-    kept: tuple[experiments_caches.CachedValue, ...] = ()
+    kept: tuple[CachedValue, ...] = ()
     runs: int = 0
 
 
@@ -55,7 +53,7 @@ class Shown:
     caches: Caches = field(default_factory=Caches)
     hooks: Unhooked = field(default_factory=Unhooked)
     refused: Unhooked = field(default_factory=Unhooked)
-    gradients: experiments_gradients.GradientFaults = field(default_factory=experiments_gradients.GradientFaults)
+    gradients: lost_gradients.GradientFaults = field(default_factory=lost_gradients.GradientFaults)
     made: tuple[str, ...] = ()
 
     def runs(self, name: str) -> int:
@@ -68,7 +66,7 @@ class Shown:
         return sum(map(self.runs, self.made))
 
     @property
-    def silencers(self) -> tuple[experiments_hooks.SilencingHook, ...]:
+    def silencers(self) -> tuple[without_hooks.SilencingHook, ...]:
         """Hooks that keep parameters from learning."""
         return self.refused.silencers or self.hooks.silencers
 
@@ -150,15 +148,15 @@ class Known:
             for names in (self.unsound.not_finite, self.unsound.lost, self.unsound.zero)
         )
         graph, rerun = self.first.graph, self.shown.rerun
-        found = experiments_gradients.zero_gradients(graph, self.first.trace, zero)
+        found = lost_gradients.zero_gradients(graph, self.first.trace, zero)
         if zero and not found and any(n.label.endswith("Backward") for n in graph.nodes if not n.leaf):
             lost += tuple(n for n in zero if n in self.behind)  # a custom Function may return zeros
         if rerun.trace is not None:
-            found += experiments_gradients.zero_gradients(
+            found += lost_gradients.zero_gradients(
                 rerun.graph, rerun.trace, rerun.zero.intersection(self.facts.starved)
             )
         nan = self.first.value == "nan"
-        all_zero = len(zero) == len(self.facts.wanted) and experiments_gradients.open_to_question(graph)
+        all_zero = len(zero) == len(self.facts.wanted) and lost_gradients.open_to_question(graph)
         return Open(not_finite, lost, zero, found, nan, bool(zero) and not found and (nan or all_zero))
 
 
@@ -226,7 +224,7 @@ def _without_what_was_kept(known: Known, lab: Lab) -> Caches:
     tensors = lab.ledger.alive([n for n in sorted(known.verdict.reaching) if _may_be_stale(trace.values[n])])
     if not tensors:
         return Caches()
-    search = experiments_caches.CacheSearch(lab.session, trace, tensors, names)
+    search = CacheSearch(lab.session, trace, tensors, names)
     return Caches(search.found(known.replay), search.runs)
 
 
@@ -244,20 +242,20 @@ def _dead(known: Known) -> tuple[str, ...]:
 
 
 def _without_hooks(known: Known, lab: Lab) -> Unhooked:
-    return experiments_hooks.find_silencing(lab.session, _dead(known), known.filled)
+    return without_hooks.silencing_hooks(lab.session, _dead(known), known.filled)
 
 
 def _without_refused_hooks(_: Known, lab: Lab) -> Unhooked:
-    return experiments_hooks.refused_by_autograd(lab.session)
+    return without_hooks.refused_by_autograd(lab.session)
 
 
 def _is_open(known: Known) -> bool:
     return known.replay and bool(known.open.not_finite or known.open.lost or known.open.barren)
 
 
-def _where_gradients_end(known: Known, lab: Lab) -> experiments_gradients.GradientFaults:
+def _where_gradients_end(known: Known, lab: Lab) -> lost_gradients.GradientFaults:
     still = known.open
-    return experiments_gradients.locate(lab.session, not_finite=still.not_finite, lost=still.lost, zero=still.barren)
+    return lost_gradients.gradient_faults(lab.session, not_finite=still.not_finite, lost=still.lost, zero=still.barren)
 
 
 EXPERIMENTS = (
@@ -280,6 +278,6 @@ EXPERIMENTS = (
     ),
     Experiment(
         name="gradients", untried="questions", ask=_where_gradients_end,
-        broken=experiments_gradients.GradientFaults(runs=1), applies=_is_open,
+        broken=lost_gradients.GradientFaults(runs=1), applies=_is_open,
     ),
 )  # fmt: skip

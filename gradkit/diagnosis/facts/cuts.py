@@ -32,8 +32,15 @@ _INDEXED = frozenset(
     masked_fill_ masked_select scaled_dot_product_attention repeat_interleave one_hot split
     """.split()
 )
-_COST = {DETACH: 1.0, DATA: 1.0, ESCAPE: 1.0, REWRAP: 1.0, CAST: 1.0, OPERATION: 1.25}
-_SAMPLE_COST, _INDEX_COST, _SPREAD_COST, _JOIN_COST, _STATE_COST = 1.5, 0.5, 0.25, 0.25, 10.0
+# What a way pays. Only which of two ways is the cheaper matters, so these are measured by one line to change.
+_LINE = 1.0
+_NO_DERIVATIVE = 1.25  # argmax and the like have to be written anew, where a detach is only taken out
+_DRAWN = 1.5  # what is sampled is seldom meant to be differentiated
+_BY_INDEX = 0.5  # nor is an index; but one line and an index are still less than two lines
+_DETOUR = 0.25  # a stop that can be meant: one of them decides between ways that are cut alike, and no more
+_OUTLIVES = 10.0  # a way through what is kept for later steps comes after every other that there is in this one
+_TIE = 1e-9  # sums of floats that differ by less are the same
+_COST = {DETACH: _LINE, DATA: _LINE, ESCAPE: _LINE, REWRAP: _LINE, CAST: _LINE, OPERATION: _NO_DERIVATIVE}
 _SUMS = frozenset("add __add__ __radd__ __iadd__ add_ sub __sub__ __rsub__ __isub__ sub_ sum stack".split())
 
 _ALIASES = {"data": DATA, "detach": DETACH}
@@ -106,7 +113,7 @@ def find(trace: Trace, starved: Iterable[str]) -> Verdict:
     for name in starved:
         ends = [v for v in starts.get(name, ()) if v in ways]
         least = min((ways[v].cost for v in ends), default=0.0)
-        begun[name] = [v for v in ends if ways[v].cost < least + 1e-9]
+        begun[name] = [v for v in ends if ways[v].cost < least + _TIE]
         if not ends:
             unconnected.append(name)
     passed = _passed(trace, ways, begun.values())
@@ -275,10 +282,10 @@ def _ways(trace: Trace) -> dict[int, _Way]:
                 marks, cost = _toll(trace, call, source, output, way, aliases.get(source))
                 cost += way.cost
                 known = ways.get(source)
-                if known is None or cost < known.cost - 1e-9:
+                if known is None or cost < known.cost - _TIE:
                     after = way.following if _kept(call, source) else call
                     ways[source] = _Way(cost, after, [(output, marks)], _leaves(call, trace.values[output], way))
-                elif cost < known.cost + 1e-9:
+                elif cost < known.cost + _TIE:
                     known.steps.append((output, marks))
     return ways
 
@@ -293,7 +300,7 @@ def _toll(
     """What it costs to pass ``call`` from ``source`` to ``output``, and the cuts that are paid for."""
     u, w, following = trace.values[source], trace.values[output], way.following
     marks: list[Mark] = []
-    cost = _STATE_COST if call.writes_state else 0.0
+    cost = _OUTLIVES if call.writes_state else 0.0
     if not call.grad_on and not _kept(call, source):
         paid = {trace.regions[r].key for r in following.regions} if following is not None else set()
         for index in call.regions:
@@ -303,10 +310,10 @@ def _toll(
             if region.key in paid or alive or _handed_nothing_alive(trace, region):
                 if region.kind == FUNCTION and _undeclared(trace, source, index):
                     marks.append((UNDECLARED, call.index))
-                    cost += 1.0
+                    cost += _LINE
                 continue
             marks.append((REGION, index))
-            cost += _SAMPLE_COST if region.kind == SAMPLE else 1.0
+            cost += _DRAWN if region.kind == SAMPLE else _LINE
     kind = "" if _function(trace, call) >= 0 else _cutting(call, u, w)
     if kind:
         marks.append((kind, call.index))
@@ -327,12 +334,12 @@ def _detour(trace: Trace, call: Call, u: Value, w: Value) -> float:
 def _detours(trace: Trace, call: Call, u: Value, w: Value) -> list[tuple[str, float]]:
     found = []
     if not u.floating and not u.python and call.name in _INDEXED:
-        found.append((INDEX, _INDEX_COST))
+        found.append((INDEX, _BY_INDEX))
     if not u.parameter and math.prod(u.shape) == 1 < math.prod(w.shape) and not _array(trace, u):
-        found.append((SPREAD, _SPREAD_COST))
+        found.append((SPREAD, _DETOUR))
     term = call.name in _SUMS and math.prod(w.shape) == 1
     if w.requires_grad and not w.leaf and not u.requires_grad and not term:
-        found.append((JOIN, _JOIN_COST))
+        found.append((JOIN, _DETOUR))
     return found
 
 

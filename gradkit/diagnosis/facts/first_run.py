@@ -12,10 +12,10 @@ from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
 from gradkit.core.tensors import has_no_numbers, shape_of
 from gradkit.core.trace import Call, Trace
-from gradkit.diagnosis.facts import hooks as facts_hooks
+from gradkit.diagnosis.facts.hooks import HooksSeen
 from gradkit.diagnosis.facts.optimizers import Gap
 from gradkit.load import call
-from gradkit.load import step as load_step
+from gradkit.load.step import Step, explain_failure
 from gradkit.state.preserve import Preserved
 from gradkit.tracing import autograd_errors, autograd_graph, backward
 from gradkit.tracing.autograd_errors import AutogradError
@@ -46,7 +46,7 @@ class FirstRun:
     mishap: AutogradError | None = None
     misuses: tuple[Misuse, ...] = ()
     gap: Gap = field(default_factory=Gap)
-    hooks: facts_hooks.HooksSeen | None = None
+    hooks: HooksSeen | None = None
 
     @cached_property
     def crossing(self) -> tuple[tuple[Call, int], ...]:
@@ -61,7 +61,7 @@ class FirstRun:
         return self.mishap.message if self.mishap.in_step and self.mishap.inputs else ""
 
 
-def make(step: load_step.Step, tracer: Tracer, preserved: Preserved, tell: Callable[[str], None]) -> FirstRun:
+def make(step: Step, tracer: Tracer, preserved: Preserved, tell: Callable[[str], None]) -> FirstRun:
     """Run a step for the first time, and the backward of its loss.
 
     Raises:
@@ -96,7 +96,7 @@ def _at_length(mishap: AutogradError | None, tracer: Tracer) -> AutogradError | 
     return replace(mishap, freeing=tracer.freeing(), trained=frozenset(tracer.trained))
 
 
-def _failed(error: Exception, tracer: Tracer, step: load_step.Step, preserved: Preserved) -> FirstRun:
+def _failed(error: Exception, tracer: Tracer, step: Step, preserved: Preserved) -> FirstRun:
     """The step raised: if it is one of autograd's errors, that is what there is to be explained."""
     asked = tracer.asked
     tensor = asked.tensor if asked is not None else None
@@ -105,7 +105,7 @@ def _failed(error: Exception, tracer: Tracer, step: load_step.Step, preserved: P
         error, in_step=True, asked=-1 if number is None else number, inputs=asked.inputs if asked is not None else ()
     )
     if mishap is None:
-        raise load_step.explain_failure(error, step) from error
+        raise explain_failure(error, step) from error
     graph = graph_of([tensor], preserved) if tensor is not None else autograd_graph.AutogradGraph()
     names = {node.label for node in graph.nodes if node.leaf}
     norms = {**dict.fromkeys(names & set(preserved.parameters)), **tracer.backwards.reached}

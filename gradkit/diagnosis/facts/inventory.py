@@ -15,10 +15,10 @@ from torch.nn.parameter import is_lazy
 
 from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
+from gradkit.core.introspection import one_line
 from gradkit.core.records import ModuleInfo, Parameter
 from gradkit.core.tensors import shape_of
-from gradkit.load.batches import shown
-from gradkit.state import modules as state_modules
+from gradkit.state import registered
 from gradkit.tracing.backward import Reached
 
 
@@ -66,9 +66,9 @@ def patterns(should_train: Any) -> tuple[str, ...] | None:
     try:
         found = (should_train,) if introspection.is_a(should_train, str) else tuple(should_train)
     except Exception as error:
-        raise GradkitError("bad_should_train", got=shown(should_train)) from error
+        raise GradkitError("bad_should_train", got=one_line(should_train)) from error
     if not all(introspection.is_a(one, str) for one in found):
-        raise GradkitError("bad_should_train", got=shown(should_train))
+        raise GradkitError("bad_should_train", got=one_line(should_train))
     return tuple(map(str.__str__, found))
 
 
@@ -82,9 +82,9 @@ def wanted(model: nn.Module, should_train: Sequence[str] | None) -> tuple[str, .
         >>> wanted(nn.Linear(2, 1), ["wei*"])
         ('weight',)
     """
-    names = [name for name, _ in state_modules.parameters(model, twice=True)]
+    names = [name for name, _ in registered.parameters(model, twice=True)]
     if should_train is None:
-        return tuple(n for n, p in state_modules.parameters(model) if p.requires_grad)
+        return tuple(n for n, p in registered.parameters(model) if p.requires_grad)
     for pattern in should_train:
         if not any(matches(name, [pattern]) for name in names) and _hidden(model, pattern) is None:
             near = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
@@ -101,7 +101,7 @@ def unregistered(model: nn.Module, should_train: Sequence[str] | None) -> tuple[
         >>> [hidden.name for hidden in unregistered(model, ["weight", "scale"])]
         ['scale']
     """
-    names = {name for name, _ in state_modules.parameters(model, twice=True)}
+    names = {name for name, _ in registered.parameters(model, twice=True)}
     found = []
     for pattern in should_train or ():
         hidden = _hidden(model, pattern)
@@ -135,7 +135,7 @@ def follow(model: nn.Module, parts: Sequence[Any]) -> UnregisteredParameter | No
                 (value for key, value in introspection.items(at) if type(key) is type(part) and key == part), None
             )
         else:
-            counted = counted and introspection.is_a(at, nn.Module) and part in state_modules.names_of(at)
+            counted = counted and introspection.is_a(at, nn.Module) and part in registered.names_of(at)
             way.append((type(at), part))
             at = introspection.ask(at, part)
         if at is None:
@@ -158,10 +158,10 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 def table(model: nn.Module, want: Iterable[str], used: Iterable[str], reached: Reached) -> tuple[Parameter, ...]:
     """The parameter table: a row for each name."""
-    want, used, owners = set(want), set(used), state_modules.holders(model)
+    want, used, owners = set(want), set(used), registered.holders(model)
     first: dict[int, str] = {}
     rows = []
-    for name, p in state_modules.parameters(model, twice=True):
+    for name, p in registered.parameters(model, twice=True):
         owner = owners[name]
         same = first.setdefault(id(p), name)
         rows.append(
@@ -184,7 +184,7 @@ def modules(model: nn.Module, rows: Sequence[Parameter]) -> tuple[ModuleInfo, ..
     """The model's modules, each with how many elements it holds, how many may train and how many are reached."""
     counts: dict[str, list[int]] = {}
     seen: set[int] = set()
-    for row, (_, parameter) in zip(rows, state_modules.parameters(model, twice=True), strict=True):
+    for row, (_, parameter) in zip(rows, registered.parameters(model, twice=True), strict=True):
         if id(parameter) in seen:
             continue
         seen.add(id(parameter))
@@ -195,7 +195,7 @@ def modules(model: nn.Module, rows: Sequence[Parameter]) -> tuple[ModuleInfo, ..
             entry[1] += row.numel if row.should_train or row.requires_grad else 0
             entry[2] += row.numel if row.reached else 0
     infos = []
-    for path, module in state_modules.modules(model):
+    for path, module in registered.modules(model):
         numel, trainable, reached = counts.get(path, [0, 0, 0])
         infos.append(ModuleInfo(path, type(module).__name__, numel, trainable, reached, module.training))
     return tuple(infos)
@@ -206,8 +206,8 @@ def adapters(model: nn.Module) -> tuple[Adapter, ...]:
     if "peft" not in sys.modules:
         return ()
     found: dict[str, Adapter] = {}
-    names = [name for name, _ in state_modules.parameters(model)]
-    for path, module in state_modules.modules(model):
+    names = [name for name, _ in registered.parameters(model)]
+    for path, module in registered.modules(model):
         for key, config in _configs(module):
             if key in found:
                 continue
@@ -222,7 +222,7 @@ def _active(module: Any) -> list[str]:
     """The adapters that run: those of the layers that peft put in; without any, what the model says of itself."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    layers = [one for one in state_modules.each(module) if introspection.is_a(one, BaseTunerLayer)]
+    layers = [one for one in registered.each(module) if introspection.is_a(one, BaseTunerLayer)]
     if layers:
         return list(dict.fromkeys(name for one in layers for name in one.active_adapters))
     active: Any = introspection.ask(module, "active_adapters") or introspection.ask(module, "active_adapter", ())

@@ -17,7 +17,7 @@ from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
 from gradkit.load.step import Step
 from gradkit.source import attributes, frames
 from gradkit.source.constructors import plain_settings
-from gradkit.state import modules as state_modules
+from gradkit.state import registered
 from gradkit.tracing.ledger import Ledger
 
 
@@ -83,13 +83,13 @@ def read(
         unregistered = tries.make("strays", lambda: optimizers.hidden_parameters(step.run, model, trace, ledger), ())
     want = tuple(want) or (() if unregistered else _ought(model, adapters))
     rows = inventory.table(model, want, _used(trace), first.reached)
-    placed = dict(state_modules.modules(model, twice=True))
+    placed = dict(registered.modules(model, twice=True))
     facts = ModelFacts(
         rows=rows,
         modules=inventory.modules(model, rows),
         adapters=adapters,
         unregistered=unregistered,
-        no_op_flags=any("requires_grad" in introspection.attributes(module) for module in state_modules.each(model)),
+        no_op_flags=any("requires_grad" in introspection.attributes(module) for module in registered.each(model)),
         classes={path: type(module) for path, module in placed.items()},
         settings={path: plain_settings(module) for path, module in placed.items()},
         files=_files(step, trace, callers),
@@ -102,7 +102,7 @@ def read(
 def _ought(model: nn.Module, adapters: Iterable[Adapter]) -> tuple[str, ...]:
     """Nothing requires grad: what ought to train is the adapter if there is one, else everything."""
     adapted = tuple(name for adapter in adapters for name in adapter.parameters)
-    return adapted or tuple(name for name, _ in state_modules.parameters(model))
+    return adapted or tuple(name for name, _ in registered.parameters(model))
 
 
 def _used(trace: Trace) -> set[str]:
@@ -114,7 +114,7 @@ def _used(trace: Trace) -> set[str]:
 def _files(step: Step, trace: Trace, callers: Chain) -> tuple[str, ...]:
     """The user's files: those that ran, those of the model's classes, those that called us, and notebook cells."""
     ran = [code.co_filename for call in trace.calls for code, _ in call.chain]
-    written = attributes.class_files({type(module) for module in state_modules.each(step.model)})
+    written = attributes.class_files({type(module) for module in registered.each(step.model)})
     called = [code.co_filename for code, _ in callers]
     return tuple(
         f for f in dict.fromkeys([*step.files, *ran, *written, *called, *frames.cell_files()]) if frames.is_user_file(f)

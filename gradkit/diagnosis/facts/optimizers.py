@@ -21,8 +21,7 @@ from gradkit.core import introspection
 from gradkit.core.trace import Trace
 from gradkit.diagnosis.facts import inventory
 from gradkit.diagnosis.facts.inventory import UnregisteredParameter
-from gradkit.state import holders, reachable
-from gradkit.state import modules as state_modules
+from gradkit.state import holders, reachable, registered
 from gradkit.state.holders import Edge
 from gradkit.state.preserve import Preserved
 from gradkit.state.reachable import ATTRIBUTE, ELEMENT, ITEM, PART
@@ -49,7 +48,7 @@ class Gap:
 
 
 def gap(
-    model: nn.Module, before: Mapping[str, torch.Tensor], given: Optimizer | None, found: Sequence[Optimizer],
+    model: nn.Module, before: Mapping[str, torch.Tensor], given: Optimizer | None, in_reach: Sequence[Optimizer],
     ran: Callable[[torch.Tensor], bool],
 ) -> Gap:  # fmt: skip
     """Compare the optimizers with the model as the step left it.
@@ -60,15 +59,15 @@ def gap(
 
     Args:
         before: the model's parameters by name, before the step.
-        found: optimizers that the step can reach.
+        in_reach: optimizers that the step can reach.
         ran: whether a tensor took part in the step.
     """
-    optimizers = list({id(one): one for one in (given, *found) if one is not None}.values())
+    optimizers = list({id(optimizer): optimizer for optimizer in (given, *in_reach) if optimizer is not None}.values())
     held = holding(optimizers)
-    now = {n: p for n, p in state_modules.parameters(model, twice=True) if n not in before and p.requires_grad}
+    now = {n: p for n, p in registered.parameters(model, twice=True) if n not in before and p.requires_grad}
     late = tuple(n for n, p in now.items() if id(p) not in held and ran(p))
     of_model = {id(p) for p in before.values()} | {id(p) for p in now.values()}
-    using_model = [one for one in optimizers if of_model & holding([one])]
+    using_model = [optimizer for optimizer in optimizers if of_model & holding([optimizer])]
     if late and (given is not None or using_model):
         return _gap(given or using_model[0], late, NEW)
     missing = tuple(n for n, p in before.items() if id(p) not in held)
@@ -76,10 +75,12 @@ def gap(
         foreign = _strangers(given, of_model, ran) if missing else ()
         stale = missing and (not of_model & holding([given]) or any(map(orphaned, foreign)))
         return _gap(given, missing, STALE if stale else LEFT_OUT)
-    for one in using_model if missing else ():
-        if any(orphaned(p) for p in _strangers(one, of_model, ran)):
-            return _gap(one, missing, STALE)
-    copies = [one for one in found if _copies(one, before.values(), ran)] if not using_model else []
+    for optimizer in using_model if missing else ():
+        if any(orphaned(p) for p in _strangers(optimizer, of_model, ran)):
+            return _gap(optimizer, missing, STALE)
+    copies = (
+        [optimizer for optimizer in in_reach if _copies(optimizer, before.values(), ran)] if not using_model else []
+    )
     return _gap(copies[0], missing, STALE) if copies else Gap()
 
 
@@ -90,20 +91,6 @@ def _gap(optimizer: Optimizer, missing: tuple[str, ...], reason: str) -> Gap:
         if not isinstance(value, torch.Tensor)
     }
     return Gap(type(optimizer).__name__, settings, missing, reason)
-
-
-def is_one(thing: Any) -> bool:
-    """Whether something has groups of parameters, as an optimizer has, of whatever class it is.
-
-    Example:
-        >>> is_one(torch.optim.SGD([torch.ones(1)])), is_one([torch.ones(1)])
-        (True, False)
-    """
-    groups = introspection.ask(thing, "param_groups")
-    return introspection.is_a(groups, list) and all(
-        introspection.is_a(group, dict) and introspection.is_a(dict.get(group, "params"), (list, tuple))
-        for group in groups
-    )
 
 
 def holding(optimizers: Iterable[Optimizer]) -> set[int]:
@@ -157,7 +144,7 @@ def hidden_parameters(
         return ()
     ids = {id(tensor) for tensor in tensors.values()}
     ids -= holding(_optimizers())
-    ids -= holders.paths_to([step], ids, apart=state_modules.each(model)).keys()
+    ids -= holders.paths_to([step], ids, apart=registered.each(model)).keys()
     held = holders.paths_to([model], ids)
     ways = (held[id(t)][0].way() for t in tensors.values() if id(t) in ids and id(t) in held)
     names = sorted((_parts(way) for way in ways if _held(way, model)), key=_places)

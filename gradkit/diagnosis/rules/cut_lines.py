@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import operator
 import re
@@ -142,7 +141,7 @@ _OUT = (ESCAPE, REWRAP)
 
 def _fed(e: Evidence) -> list[Call | None]:
     """For every cut, the first of its calls that uses something computed from the parameters that it starves."""
-    found: list[Call | None] = [None] * len(e.verdict.cuts)
+    first_users: list[Call | None] = [None] * len(e.verdict.cuts)
     starved: dict[str, int] = {}  # one bit for each cut, as there may be thousands
     cut_at: dict[int, list[int]] = {}
     for number, cut in enumerate(e.verdict.cuts):
@@ -156,8 +155,8 @@ def _fed(e: Evidence) -> list[Call | None]:
         for output in call.outputs if bits else ():
             flowing[output] = flowing.get(output, 0) | bits
         for number in cut_at.get(call.index, ()) if bits else ():
-            found[number] = found[number] or (call if bits >> number & 1 else None)
-    return found
+            first_users[number] = first_users[number] or (call if bits >> number & 1 else None)
+    return first_users
 
 
 def _from_python(call: Call, e: Evidence) -> bool:
@@ -205,7 +204,8 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     notes = (*(_inside(region, inside) if cause != "custom_function" else ()), *_returns(cut, e), *called_by(chain))
     doubt = _doubt(cut, e) if proof == LIKELY else ""
     return Finding(
-        cause, spot, notes, proof, cut.parameters, module=module, call=call, revived=revived, reruns=e.reruns,
+        cause, spot, notes, proof=proof, parameters=cut.parameters, module=module, call=call,
+        revived=revived, reruns=e.reruns,
         facts={"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}, doubt=doubt,
         library=region.via if region is not None else "",
     )  # fmt: skip
@@ -223,7 +223,7 @@ def _doubt(cut: Cut, e: Evidence) -> str:
 def _cause(cut: Cut, region: Region | None, calls: Sequence[Call], e: Evidence) -> str:
     if region is not None:
         return _OF_REGION.get(region.kind, "unknown")
-    if cut.kind == ESCAPE and all(_OLD.search(_function_at(c)) for c in calls):
+    if cut.kind == ESCAPE and all(_OLD.search(locations.called_at(c.chain)) for c in calls):
         return "rewrap_tensor"
     if cut.kind == ESCAPE:
         return "numpy_roundtrip" if any(c.name in ("numpy", "__array__") for c in calls) else "python_roundtrip"
@@ -247,12 +247,6 @@ def _in_its_own_place(cut: Cut, calls: Sequence[Call], e: Evidence) -> bool:
 _OLD = re.compile(r"(Float|Double|Half|BFloat16|torch\.)Tensor$")
 
 
-def _function_at(call: Call) -> str:
-    """What the user's line calls there, as it is written: ``"torch.FloatTensor"``."""
-    node = locations.node_at(call.chain[0]) if call.chain else None
-    return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-
-
 def _in_library(call: Call, e: Evidence) -> bool:
     """Whether a library's function that records nothing came to hand out integers by this operation."""
     inside = any(e.trace.regions[r].via for r in call.regions)
@@ -264,13 +258,13 @@ def _location(cut: Cut, region: Region | None, call: Call | None, e: Evidence) -
         return locations.innermost(call.chain) if call is not None else None
     if region.kind == PRESET:
         outside = (locations.around(point) for point in e.facts.callers)
-        return next((spot for spot in outside if spot is not None), None) or setup.switching_off(e.files, e.near)
+        return next((spot for spot in outside if spot is not None), None) or setup.grad_off_line(e.files, e.near)
     if region.kind == FUNCTION and call is not None:
         return locations.innermost(cuts.inside(e.trace, call, cut.region))
     if region.place is not None:
         return region.place
     if region.kind == CHECKPOINT and region.via and not _in_a_module(region, e):
-        enabled = setup.checkpointing(e.files, e.near)
+        enabled = setup.checkpointing_line(e.files, e.near)
         if enabled is not None:
             return enabled
     return locations.innermost(region.chain)
@@ -301,3 +295,17 @@ def _returns(cut: Cut, e: Evidence) -> list[Note]:
                 return [Note(key, locations.locate(call.chain[0]), {"call": call.name})]
             break
     return []
+
+
+def unexplained(e: Evidence, told: set[str]) -> list[Finding]:
+    """What should learn and does not, where no cut was found and no other rule has a name for it.
+
+    Args:
+        told: the parameters that some finding names.
+    """
+    told = told.union(e.frozen)
+    names = [n for n in e.verdict.unexplained if n not in told]
+    facts = {"error": e.reached.error.splitlines()[0]} if e.reached.error else {}
+    if not names and not facts:
+        return []
+    return [Finding("unknown", None, proof=LIKELY, parameters=tuple(names), facts=facts)]

@@ -15,7 +15,7 @@ from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, No
 from gradkit.core.trace import CHECKPOINT, INFERENCE, Call, Chain
 from gradkit.diagnosis.rules import gradients
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
-from gradkit.source import attributes, dataflow, locations, setup
+from gradkit.source import attributes, dataflow, locations, return_lines, setup
 from gradkit.source.locations import innermost
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
@@ -48,8 +48,8 @@ def _finding(
         cause,
         spot,
         tuple(notes),
-        proof,
-        tuple(names),
+        proof=proof,
+        parameters=tuple(names),
         call=call,
         revived=revived,
         reruns=e.shown.mended.runs,
@@ -208,7 +208,7 @@ def _constant_slope(e: Evidence, mishap: AutogradError, first: Call) -> list[Fin
 def _bad_gradient(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """A backward that returns the wrong thing raises outside of any line: the class is named in the message."""
     match = re.search(r"[Ff]unction (\w+?)Backward", mishap.message)
-    spot = setup.returning(e.files, match[1], "backward") if match else None
+    spot = return_lines.return_of_method(e.files, match[1], "backward") if match else None
     return [_finding("custom_function" if match else "hook_misuse", e, mishap, spot or innermost(mishap.chain))]
 
 
@@ -227,7 +227,7 @@ def _refused(e: Evidence, mishap: AutogradError, spot: Location | None) -> Findi
 
 
 def _scaler(e: Evidence, mishap: AutogradError) -> list[Finding]:
-    halved = setup.halving(e.files, e.near) if "FP16" in mishap.message else None
+    halved = setup.half_precision_line(e.files, e.near) if "FP16" in mishap.message else None
     out_of_order = scaler_findings(e)
     if out_of_order and halved is None:
         return out_of_order
@@ -237,13 +237,7 @@ def _scaler(e: Evidence, mishap: AutogradError) -> list[Finding]:
 def scaler_findings(e: Evidence) -> list[Finding]:
     """What was done with a gradient scaler out of order, whether or not it raised."""
     return [
-        Finding(
-            "amp_misuse",
-            innermost(one.chain),
-            tuple(called_by(one.chain)),
-            OBSERVED,
-            variant=one.kind,
-        )
+        Finding("amp_misuse", innermost(one.chain), tuple(called_by(one.chain)), proof=OBSERVED, variant=one.kind)
         for one in e.first.misuses
     ]
 
@@ -274,7 +268,7 @@ def _inference(e: Evidence, mishap: AutogradError) -> list[Finding]:
     if region is not None:
         spot = region.place or innermost(region.chain)
     else:
-        spot = setup.inferring(e.files, locations.qualified_name(mishap.chain[0][0]) if mishap.chain else "")
+        spot = setup.inference_mode_line(e.files, locations.qualified_name(mishap.chain[0][0]) if mishap.chain else "")
     notes = [Note("lost_here", innermost(mishap.chain), {"call": "inference_mode"})] if spot and mishap.chain else []
     found = _finding("inference_mode", e, mishap, spot or innermost(mishap.chain), proof=LIKELY)
     return [replace(found, notes=tuple(notes))]

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from gradkit.core.records import Finding, Note, Parameter
 from gradkit.core.trace import Call, Chain, Trace
-from gradkit.diagnosis.experiments.gradients import ZeroGradient
+from gradkit.diagnosis.experiments.lost_gradients import ZeroGradient
 from gradkit.diagnosis.experiments.plan import Open, Shown
 from gradkit.diagnosis.facts.cuts import Verdict
 from gradkit.diagnosis.facts.first_run import FirstRun

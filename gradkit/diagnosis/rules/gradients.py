@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import math
-from types import CodeType
 
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Harmless, Location, Note
 from gradkit.core.trace import SAMPLE
-from gradkit.diagnosis.experiments.gradients import EMPTY, IGNORED, TIMES_ZERO, ZeroGradient
 from gradkit.diagnosis.experiments.hook_probe import HIDDEN
-from gradkit.diagnosis.experiments.hooks import SilencingHook
+from gradkit.diagnosis.experiments.lost_gradients import EMPTY, IGNORED, TIMES_ZERO, ZeroGradient
+from gradkit.diagnosis.experiments.without_hooks import SilencingHook
 from gradkit.diagnosis.rules.evidence import Evidence, called_by, line_of
-from gradkit.source import locations, setup
+from gradkit.source import locations, return_lines, setup
 
 
 def hook_findings(e: Evidence) -> list[Finding]:
@@ -26,71 +24,56 @@ def intended_hooks(e: Evidence) -> list[Harmless]:
     return [Harmless("hook", spot, "own_hook") for _, spot in found if spot is not None]
 
 
-def _is_meant(e: Evidence, one: SilencingHook) -> bool:
+def _is_meant(e: Evidence, hook: SilencingHook) -> bool:
     """Whether a hook may have been written to keep its own parameters as they are, wholly or in part.
 
     Not if nothing is left that learns, and not if the user has said that these should train.
     """
-    if one.kind == HIDDEN or not set(one.parameters) <= one.owners:
+    if hook.kind == HIDDEN or not set(hook.parameters) <= hook.owners:
         return False
-    if all(call.partial for call in one.calls):
+    if all(call.partial for call in hook.calls):
         return True
     silent = {name for other in e.shown.silencers for name in other.parameters}
     alive = [name for name in e.wanted if name not in silent and e.reached.norms.get(name)]
     return bool(alive) and not e.facts.explicit
 
 
-def _hook_finding(e: Evidence, one: SilencingHook) -> Finding:
-    first, spot = one.calls[0], location(one)
-    placed = {call.registered for call in one.calls if call.registered}
+def _hook_finding(e: Evidence, hook: SilencingHook) -> Finding:
+    first, spot = hook.calls[0], location(hook)
+    placed = {call.registered for call in hook.calls if call.registered}
     notes = []
     at = locations.innermost(next(iter(placed))) if len(placed) == 1 else None
     if at is not None and spot is not None and (at.file, at.line) != (spot.file, spot.line):
         notes.append(Note("registered", at))
-    variant = "emptied" if first.emptied and one.kind != HIDDEN else one.kind
-    if one.kind == HIDDEN:
-        call = e.trace.calls[one.spoiler] if 0 <= one.spoiler < len(e.trace.calls) else None
+    variant = "emptied" if first.emptied and hook.kind != HIDDEN else hook.kind
+    if hook.kind == HIDDEN:
+        call = e.trace.calls[hook.spoiler] if 0 <= hook.spoiler < len(e.trace.calls) else None
         source = locations.innermost(call.chain) if call is not None else None
         if call is not None and source is not None:
             notes.append(Note("nan_from", source, {"call": call.name}))
-        return Finding("hook_misuse", spot, tuple(notes), OBSERVED, one.parameters, variant=variant)
+        return Finding("hook_misuse", spot, tuple(notes), proof=OBSERVED, parameters=hook.parameters, variant=variant)
     return Finding(
-        "hook_misuse", spot, tuple(notes), PROVEN, one.parameters, revived=one.parameters, reruns=1, variant=variant
+        "hook_misuse",
+        spot,
+        tuple(notes),
+        proof=PROVEN,
+        parameters=hook.parameters,
+        revived=hook.parameters,
+        reruns=1,
+        variant=variant,
     )
 
 
-def location(one: SilencingHook) -> Location | None:
+def location(hook: SilencingHook) -> Location | None:
     """The one line of the hook where the gradient was lost; its only ``return``; or the line that it begins on."""
-    code = one.calls[0].code
+    code = hook.calls[0].code
     if code is None:
-        return locations.innermost(one.calls[0].registered)
-    points = {locations.line_of(call.point): call.point for call in one.calls if call.point is not None}
-    if len(points) == 1 and all(call.point is not None for call in one.calls):
+        return locations.innermost(hook.calls[0].registered)
+    points = {locations.line_of(call.point): call.point for call in hook.calls if call.point is not None}
+    if len(points) == 1 and all(call.point is not None for call in hook.calls):
         return locations.locate(next(iter(points.values())))
-    return _returning(code) or locations.whole_line(code, _head(code), locations.qualified_name(code))
-
-
-def _returning(code: CodeType) -> Location | None:
-    """What the function returns, if that is written in one place."""
-    tree = locations.tree_at(code)
-    lines = {line for *_, line in code.co_lines() if line}
-    found: list[ast.expr] = []
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
-            found.append(node.body)
-        elif isinstance(node, ast.Return) and node.value is not None and node.lineno in lines:
-            found.append(node.value)
-    return locations.place(code.co_filename, found[0], locations.qualified_name(code)) if len(found) == 1 else None
-
-
-def _head(code: CodeType) -> int:
-    """The line of the ``def`` or ``lambda``, below any decorators."""
-    tree = locations.tree_at(code)
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name:
-            if min([node.lineno, *(d.lineno for d in node.decorator_list)]) == code.co_firstlineno:
-                return node.lineno
-    return code.co_firstlineno
+    head = return_lines.def_line(code)
+    return return_lines.only_return(code) or locations.whole_line(code, head, locations.qualified_name(code))
 
 
 def zero_findings(e: Evidence) -> list[Finding]:
@@ -120,7 +103,14 @@ def _zero_finding(e: Evidence, group: list[ZeroGradient]) -> Finding:
         proof, spot = (LIKELY if written is not None else OBSERVED), written or spot
     module = e.trace.modules[first.call.module] if first.call.module >= 0 else ""
     return Finding(
-        "zero_gradient", spot, tuple(notes), proof, names, module=module, call=first.call.name, variant=first.kind
+        "zero_gradient",
+        spot,
+        tuple(notes),
+        proof=proof,
+        parameters=names,
+        module=module,
+        call=first.call.name,
+        variant=first.kind,
     )
 
 
@@ -150,3 +140,15 @@ def _by_a_constant(e: Evidence, one: ZeroGradient) -> bool:
     return all(
         (value.buffer or value.attribute) and math.prod(value.shape) == 1 and not value.python for value in others
     )
+
+
+def dropped_findings(e: Evidence) -> list[Finding]:
+    """Custom Functions whose backward returns None, or zeros written out, for what should learn."""
+    found = []
+    zero = {n for n in e.wanted if e.reached.norms.get(n) == 0}
+    for one in e.shown.gradients.dropped:
+        names = tuple(n for n in (zero if one.zeros else e.verdict.unexplained) if n in one.parameters)
+        spot = return_lines.return_without_gradient(one.code, one.position, zeros=one.zeros)
+        if names and (spot is not None or not one.zeros):
+            found.append(Finding("custom_function", spot, proof=OBSERVED, parameters=names, call=one.name))
+    return found

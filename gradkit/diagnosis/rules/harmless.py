@@ -5,7 +5,6 @@ Never on the way of blaming: what is said here is worked out from the trace afte
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator
 
 from gradkit.core.operations import ESCAPES, JOINS
@@ -139,10 +138,7 @@ def _entered(region: Region) -> Location | None:
 
 def _is_written(call: Call) -> bool:
     """Whether the call stands on the user's line as such, and was not made by a library in passing."""
-    node = locations.node_at(call.chain[0])
-    target = node.func if isinstance(node, ast.Call) else node
-    word = target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
-    return word in (call.name, _WORDS.get(call.name))
+    return locations.word_at(call.chain) in (call.name, _WORDS.get(call.name))
 
 
 def _joins_a_constant(e: Evidence, call: Call) -> bool:

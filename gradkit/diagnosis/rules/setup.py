@@ -23,7 +23,9 @@ def findings(e: Evidence) -> list[Finding]:
 def _inactive(e: Evidence, adapter: Adapter) -> Finding:
     mine = tuple(n for n in e.starved if n in adapter.parameters)
     facts = {"adapter": adapter.name, "active": ", ".join(a.name for a in e.facts.adapters if a.active) or "–"}
-    return Finding("adapter_inactive", setup.adding(e.files, adapter.name), (), OBSERVED, mine, facts=facts)
+    return Finding(
+        "adapter_inactive", setup.adapter_line(e.files, adapter.name), proof=OBSERVED, parameters=mine, facts=facts
+    )
 
 
 _DISABLES = re.compile(r"\bdisable_adapters?\b")
@@ -39,9 +41,9 @@ def _disabled(e: Evidence) -> list[Finding]:
     inside = tuple(f"{path}." for path in e.trace.disabled)
     chains = [c.chain for c in e.trace.calls if c.module >= 0 and f"{e.trace.modules[c.module]}.".startswith(inside)]
     blocks = (locations.around(point, _DISABLES) for point in dict.fromkeys(p for chain in chains for p in chain))
-    spot = next((block for block in blocks if block is not None), None) or setup.disabling(e.files, e.near)
+    spot = next((block for block in blocks if block is not None), None) or setup.adapters_off_line(e.files, e.near)
     facts = {"adapter": adapter.name, "active": "–"}
-    return [Finding("adapter_inactive", spot, (), OBSERVED, mine, facts=facts, variant="disabled")]
+    return [Finding("adapter_inactive", spot, proof=OBSERVED, parameters=mine, facts=facts, variant="disabled")]
 
 
 def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
@@ -51,21 +53,27 @@ def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
         mine = [n for n in left if n in adapter.parameters]
         if mine and adapter.inference_mode and not (told and adapter.active):
             facts = {"adapter": adapter.name, "kind": adapter.kind}
-            lines = setup.loading(e.files, e.near)
+            lines = setup.adapter_loading_lines(e.files, e.near)
             loaded, others = next(iter(lines), None), lines[1:]
             notes = tuple(Note("or_here", spot) for spot in others[:3])
             spot, proof = loaded or _freezer(e, mine), LIKELY if others else OBSERVED
             doubt = SEVERAL if others else ""
-            found.append(Finding("adapter_inference_mode", spot, notes, proof, tuple(mine), facts=facts, doubt=doubt))
+            found.append(
+                Finding(
+                    "adapter_inference_mode", spot, notes, proof=proof, parameters=tuple(mine), facts=facts, doubt=doubt
+                )
+            )
             again = freezing.freezing_after(loaded) if loaded is not None else None
             if again is not None:
-                found.append(Finding("frozen_all", again, (), LIKELY, tuple(mine)))
+                found.append(Finding("frozen_all", again, proof=LIKELY, parameters=tuple(mine)))
         if adapter.inference_mode:
             left = [n for n in left if n not in mine]
     if left and not told:
         flag = freezing.flag_on_module(e.files) if e.facts.no_op_flags else None
         variant = "module_flag" if flag is not None else ""
-        found.append(Finding("frozen_all", flag or _freezer(e, left), (), OBSERVED, tuple(left), variant=variant))
+        found.append(
+            Finding("frozen_all", flag or _freezer(e, left), proof=OBSERVED, parameters=tuple(left), variant=variant)
+        )
 
     return found
 
@@ -84,7 +92,7 @@ def _unregistered(e: Evidence) -> list[Finding]:
     for cause, hidden, spot in _hidden(e):
         key = (cause, spot.file, spot.line) if spot is not None else (cause, hidden.name)
         groups.setdefault(key, (cause, spot, []))[2].append(hidden.name)
-    return [Finding(cause, spot, (), OBSERVED, tuple(names)) for cause, spot, names in groups.values()]
+    return [Finding(cause, spot, proof=OBSERVED, parameters=tuple(names)) for cause, spot, names in groups.values()]
 
 
 def _hidden(e: Evidence) -> Iterator[tuple[str, UnregisteredParameter, Location | None]]:
@@ -111,4 +119,4 @@ def _optimizer(e: Evidence) -> list[Finding]:
     if not names:
         return []
     spot = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=gap.reason == LEFT_OUT)
-    return [Finding("optimizer_mismatch", spot, (), OBSERVED, names, facts={"optimizer": gap.kind})]
+    return [Finding("optimizer_mismatch", spot, proof=OBSERVED, parameters=names, facts={"optimizer": gap.kind})]

@@ -6,7 +6,6 @@ through NumPy or Python numbers, a layer that is not called. Then values kept fr
 
 from __future__ import annotations
 
-import ast
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +18,7 @@ from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, No
 from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, one_place
-from gradkit.source import arguments, attributes, conditions, dataflow, locations, syntax
-from gradkit.source.callgraph import FunctionsRan
-from gradkit.source.syntax import FUNCTIONS, Function
+from gradkit.source import arguments, attributes, conditions, dataflow, locations
 
 
 def findings(e: Evidence, told: set[str]) -> list[Finding]:
@@ -41,7 +38,7 @@ def _in_a_script(e: Evidence, name: str) -> bool:
 
 def _inside_a_script(names: Sequence[str]) -> list[Finding]:
     """What a scripted module computes cannot be seen: the cut is said to be in there, and no line is named."""
-    return [Finding("unknown", None, (), LIKELY, tuple(names), variant="scripted")] if names else []
+    return [Finding("unknown", None, proof=LIKELY, parameters=tuple(names), variant="scripted")] if names else []
 
 
 def _explained(e: Evidence, names: list[str]) -> list[Finding]:
@@ -89,10 +86,12 @@ def _round_trip(left: Call, back: Call, names: Sequence[str]) -> list[Finding]:
     """The way out of torch; and the way back, elsewhere, if it would cut a tensor too."""
     cause = "numpy_roundtrip" if left.name in ("numpy", "__array__") else "python_roundtrip"
     notes = (Note("comes_back", locations.locate(back.chain[0]), {"call": back.name}), *called_by(left.chain))
-    found = [Finding(cause, locations.locate(left.chain[0]), notes, LIKELY, tuple(names), call=left.name)]
+    found = [
+        Finding(cause, locations.locate(left.chain[0]), notes, proof=LIKELY, parameters=tuple(names), call=left.name)
+    ]
     if back.name in NEW and not one_place(left, back):
         spot, around = locations.locate(back.chain[0]), tuple(called_by(back.chain))
-        found.append(Finding("rewrap_tensor", spot, around, LIKELY, tuple(names), call=back.name))
+        found.append(Finding("rewrap_tensor", spot, around, proof=LIKELY, parameters=tuple(names), call=back.name))
     return found
 
 
@@ -103,8 +102,8 @@ def _replaced(e: Evidence, names: Sequence[str]) -> list[Finding]:
     found = [call for value, call in fresh(e) if value.birth in swapped or value.shape in shapes]
     return by_line(
         Finding(
-            "params_replaced", locations.innermost(call.chain), tuple(called_by(call.chain)), LIKELY, tuple(names),
-            call=call.name,
+            "params_replaced", locations.innermost(call.chain), tuple(called_by(call.chain)),
+            proof=LIKELY, parameters=tuple(names), call=call.name,
         )
         for call in found
     )  # fmt: skip
@@ -126,7 +125,7 @@ def built(e: Evidence, told: set[Location | None]) -> list[Finding]:
     """Layers and Parameters built anew inside the forward of a module: they start from fresh numbers in every step."""
     made = (
         Finding(
-            "built_in_forward", locations.innermost(call.chain), tuple(called_by(call.chain)), OBSERVED,
+            "built_in_forward", locations.innermost(call.chain), tuple(called_by(call.chain)), proof=OBSERVED,
             module=e.trace.modules[call.module],
         )
         for _, call in fresh(e)
@@ -143,7 +142,7 @@ def _constant(e: Evidence, names: Sequence[str]) -> list[Finding]:
     spot = locations.innermost(origin.chain) if origin is not None else None
     notes = called_by(origin.chain) if origin is not None else []
     call = origin.name if origin is not None else ""
-    return [Finding("constant_loss", spot, tuple(notes), OBSERVED, tuple(names), call=call)]
+    return [Finding("constant_loss", spot, tuple(notes), proof=OBSERVED, parameters=tuple(names), call=call)]
 
 
 def _origins(e: Evidence) -> list[Call]:
@@ -152,45 +151,26 @@ def _origins(e: Evidence) -> list[Call]:
     return [call for call in e.trace.calls if not call.inputs and reaching.intersection(call.outputs)]
 
 
+_INTO_TORCH = ("tensor", "as_tensor", "asarray")
+
+
 def _trips(e: Evidence) -> list[tuple[Call, Call, set[str]]]:
     """Where something may have left torch and come in again: both calls, and the parameters that it was computed from.
 
     Calls at one place of the code count as one, with the last of them.
     """
-    backs = [c for c in _origins(e) if c.name in ("tensor", "as_tensor", "asarray") and _computed(c)]
+    backs = [c for c in _origins(e) if c.name in _INTO_TORCH and dataflow.is_given_names(c.chain, c.name)]
     places: dict[tuple[object, ...], list[Call]] = {}
     for call in e.trace.calls if backs else ():
         if call.name not in ("__int__", "__index__") and any(e.trace.values[o].python for o in call.outputs):
             places.setdefault(call.chain, []).append(call)
     found = []
     for lefts in places.values():
-        after = [back for back in backs if lefts[0].index < back.index and _goes_on(lefts[0], back)]
+        first = lefts[0]
+        after = [back for back in backs if first.index < back.index and dataflow.leads_to(first.chain, back.chain)]
         if after:
             found.append((lefts[-1], after[-1], e.behind(lefts, floating=True)))
     return found
-
-
-def _computed(call: Call) -> bool:
-    """Whether what is given to ``torch.tensor(...)`` stands there as names, not as a number written out.
-
-    Where a library that was called there made the tensor, it cannot be told.
-    """
-    node = locations.node_at(call.chain[0]) if call.chain else None
-    if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] != call.name:
-        return False
-    return any(isinstance(x, ast.Name) for arg in node.args for x in ast.walk(arg))
-
-
-def _goes_on(left: Call, back: Call) -> bool:
-    """Whether, in the innermost function that both happened in, the first call's value is given to the second."""
-    points = dict(reversed(left.chain))
-    shared = next((point for point in back.chain if point[0] in points), None)
-    if shared is None:
-        return False
-    mine = (shared[0], points[shared[0]])
-    return dataflow.flows_into(shared[0], locations.line_of(mine), locations.line_of(shared)) or locations.holds(
-        shared, mine
-    )
 
 
 def _unused(e: Evidence, names: Sequence[str]) -> Finding:
@@ -203,17 +183,26 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
     if used:
         notes = _last_use(e, names)
         return Finding(
-            "trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts, variant="dropped"
+            "trainable_unused",
+            spot,
+            tuple(notes),
+            proof=OBSERVED,
+            parameters=tuple(names),
+            module=owner,
+            facts=facts,
+            variant="dropped",
         )
-    why = why_unused(e, names[0])
+    why = unused_reason(e, names[0])
     notes = [Note("not_run", why.use, {"attribute": attribute})] if why is not None and why.use is not None else []
     if not notes and attribute:
         notes = conditions.skipped_uses(dict.fromkeys(e.facts.classes.values()), attribute, spot, e.ran)
     if why is None:
-        return Finding("trainable_unused", spot, tuple(notes), OBSERVED, tuple(names), module=owner, facts=facts)
+        return Finding(
+            "trainable_unused", spot, tuple(notes), proof=OBSERVED, parameters=tuple(names), module=owner, facts=facts
+        )
     notes += [Note("defined", spot, {"attribute": attribute})] if spot is not None else []
     return Finding(
-        "trainable_unused", why.location, tuple(notes), LIKELY, tuple(names), module=owner,
+        "trainable_unused", why.location, tuple(notes), proof=LIKELY, parameters=tuple(names), module=owner,
         facts={**facts, "name": why.name}, variant=why.kind,
     )  # fmt: skip
 
@@ -245,7 +234,7 @@ class Reason:
     use: Location | None = None
 
 
-def why_unused(e: Evidence, parameter: str) -> Reason | None:
+def unused_reason(e: Evidence, parameter: str) -> Reason | None:
     """Why the layer of a parameter is not used; None if its definition is all that can be named."""
     way = [(cls, attribute) for cls, attribute in reversed(e.way_to(parameter)) if any(attributes.bodies(cls))]
     owners = dict.fromkeys(e.facts.classes.values())
@@ -254,32 +243,11 @@ def why_unused(e: Evidence, parameter: str) -> Reason | None:
         spot = arguments.missing_at(guard, e.ran, e.files)
         if spot is not None:
             return Reason("argument", spot, guard.key or guard.argument, guard.use)
-    return next((found for one in way if (found := _ignored(*one, e.ran)) is not None), None)
-
-
-def _ignored(cls: type, attribute: str, ran: FunctionsRan) -> Reason | None:
-    """A class declares a slot, empty until something is put there from outside, and its own ``forward`` ignores it."""
-    bodies = list(attributes.bodies(cls))
-    given = [v for _, body in bodies for v in _given(body, attribute)]
-    forward = next(((file, f) for file, body in bodies if (f := _method(body, "forward")) is not None), None)
-    if not given or any(ast.unparse(v) != "None" for v in given) or forward is None or not ran(*forward):
-        return None
-    file, function = forward
-    ends = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
-    if len(ends) != 1 or attributes.uses([cls], attribute):
-        return None
-    return Reason("slot", locations.place(file, ends[0], f"{cls.__name__}.forward"), attribute)
-
-
-def _method(body: ast.ClassDef, name: str) -> Function | None:
-    return next((node for node in body.body if isinstance(node, FUNCTIONS) and node.name == name), None)
-
-
-def _given(body: ast.ClassDef, attribute: str) -> list[ast.expr]:
-    """What the ``__init__`` of a class gives ``self.<attribute>``."""
-    init = _method(body, "__init__")
-    told = [pair for node in (ast.walk(init) if init is not None else ()) for pair in syntax.pairs(node)]
-    return [value for target, value in told if isinstance(target, ast.Attribute) and target.attr == attribute]
+    for cls, attribute in way:
+        spot = attributes.ignored_slot(cls, attribute, e.ran)
+        if spot is not None:
+            return Reason("slot", spot, attribute)
+    return None
 
 
 _SUMS = frozenset("add __add__ __radd__ __iadd__ add_ sub __sub__ __rsub__ __isub__ sub_".split())
@@ -297,7 +265,9 @@ def dead_terms(e: Evidence) -> list[Finding]:
         if any(e.trace.values[o].requires_grad for o in call.outputs) or not _adds_a_term(e, call):
             continue
         notes = tuple(called_by(call.chain))
-        found.append(Finding("create_graph_missing", locations.locate(call.chain[0]), notes, LIKELY, call=call.name))
+        found.append(
+            Finding("create_graph_missing", locations.locate(call.chain[0]), notes, proof=LIKELY, call=call.name)
+        )
     return found
 
 
@@ -342,7 +312,7 @@ def _cached_finding(
     facts = {"attribute": held or kept.name}
     notes = tuple(note for note in called_by(chain) if note.location is not None and note.location.line != spot.line)
     return Finding(
-        "cached_tensor", spot, notes, proof, names, module=held.rpartition(".")[0], revived=revived,
+        "cached_tensor", spot, notes, proof=proof, parameters=names, module=held.rpartition(".")[0], revived=revived,
         reruns=e.reruns if revived else 0, facts=facts,
     )  # fmt: skip
 

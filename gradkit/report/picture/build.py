@@ -321,11 +321,8 @@ def _calls(canvas: Draft, verdict: Verdict, flowing: frozenset[int]) -> None:
 
 def _flowing(trace: Trace) -> frozenset[int]:
     """The values that the loss's gradient comes to, as far as the trace tells."""
-    found = {trace.loss} if trace.loss >= 0 and trace.values[trace.loss].requires_grad else set()
-    for call in reversed(trace.calls):
-        if found.intersection(call.outputs):
-            found.update(number for number in call.inputs if trace.values[number].requires_grad)
-    return frozenset(found)
+    begun = [trace.loss] if trace.loss >= 0 and trace.values[trace.loss].requires_grad else []
+    return frozenset(trace.sources(begun, through=lambda number: trace.values[number].requires_grad))
 
 
 def _is_told(canvas: Draft, source: object, mine: Sequence[object]) -> bool:
@@ -336,13 +333,7 @@ def _is_told(canvas: Draft, source: object, mine: Sequence[object]) -> bool:
 
 def _learned(trace: Trace) -> set[int]:
     """The calls that a parameter, trained or frozen, flows into."""
-    flowing = {number for number, value in enumerate(trace.values) if value.parameter}
-    found = set()
-    for call in trace.calls:
-        if flowing.intersection(call.inputs):
-            flowing.update(call.outputs)
-            found.add(call.index)
-    return found
+    return {call.index for call in trace.ahead(number for number, value in enumerate(trace.values) if value.parameter)}
 
 
 def _batch(trace: Trace) -> dict[int, frozenset[int]]:

@@ -1,4 +1,4 @@
-"""Where a gradient becomes nan, zero or nothing: the step run once more, and its backward watched (``locate``).
+"""Where a gradient becomes nan, zero or nothing: the step run once more, its backward watched (``gradient_faults``).
 
 An operation that hands on a gradient of exactly zero, whatever it is handed, has a derivative that is zero everywhere
 (``round``, ``sign``, ``bernoulli``): a parameter all of whose ways to the loss lead through such operations gets zeros
@@ -184,7 +184,7 @@ class GradientFaults:
     runs: int = 0
 
 
-def locate(
+def gradient_faults(
     session: Session, *, not_finite: Sequence[str] = (), lost: Sequence[str] = (), zero: bool = False
 ) -> GradientFaults:
     """Run the step as often as there are open questions.

@@ -217,22 +217,6 @@ def hear_vmap(tell: Callable[[torch.Tensor, torch.Tensor, FrameType], None]) -> 
         yield
 
 
-def requires_grad(tensor: torch.Tensor) -> bool:
-    """Whether a tensor, or one that it wraps, requires grad: inside ``vmap`` a tensor itself always says no.
-
-    Example:
-        >>> seen = []
-        >>> ask = lambda x: seen.append((x.requires_grad, requires_grad(x))) or x
-        >>> _ = torch.func.vmap(ask)(torch.ones(2, requires_grad=True))
-        >>> seen
-        [(False, True)]
-    """
-    functorch = torch._C._functorch
-    while not tensor.requires_grad and functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = functorch.get_unwrapped(tensor)
-    return tensor.requires_grad
-
-
 @contextlib.contextmanager
 def eager() -> Iterator[None]:
     """Run as it was written what ``torch.compile`` compiled: the user's lines are not in compiled code."""

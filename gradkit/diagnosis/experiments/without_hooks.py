@@ -168,7 +168,7 @@ class Unhooked:
     runs: int = 0
 
 
-def find_silencing(session: Session, dead: Iterable[str], filled: Iterable[str] = ()) -> Unhooked:
+def silencing_hooks(session: Session, dead: Iterable[str], filled: Iterable[str] = ()) -> Unhooked:
     """The hooks without which parameters would get a gradient.
 
     Args:
@@ -179,30 +179,30 @@ def find_silencing(session: Session, dead: Iterable[str], filled: Iterable[str] 
         >>> from gradkit.state.preserve import Preserved
         >>> model = torch.nn.Linear(2, 1)
         >>> with Preserved(model) as preserved:
-        ...     find_silencing(Session(lambda: model(torch.ones(1, 2)).sum(), model, preserved), ["weight"])
+        ...     silencing_hooks(Session(lambda: model(torch.ones(1, 2)).sum(), model, preserved), ["weight"])
         Unhooked(silencers=(), runs=1)
     """
     runner = _Runner(session)
-    norms, tampered = runner.run()
-    tampered = [one for one in tampered if one.kind != REFUSED]
+    norms, effects = runner.run()
+    effects = [effect for effect in effects if effect.kind != REFUSED]
     groups: dict[Key, list[HookEffect]] = {}
-    for one in tampered:
-        groups.setdefault(one.key, []).append(one)
-    emptied = {one.owner for one in tampered if one.emptied}.intersection(filled)
+    for effect in effects:
+        groups.setdefault(effect.key, []).append(effect)
+    emptied = {effect.owner for effect in effects if effect.emptied}.intersection(filled)
     lost = [*dict.fromkeys((*dead, *sorted(emptied)))]
     revived = [name for name in lost if _alive(norms, name)]
     spoiled = [name for name in lost if (norm := norms.get(name)) is not None and not math.isfinite(norm)]
-    found = []
+    hooks = []
     for key, calls in groups.items():
         names = spoiled if calls[0].kind == HIDDEN else revived
-        found.append(SilencingHook(tuple(calls), tuple(runner.silenced(key, calls, names, alone=len(groups) == 1))))
-    told = {name for one in found for name in one.parameters}
-    found = [replace(one, parameters=_all(one, revived, spoiled, told)) for one in found]
-    found = [one for one in found if one.parameters]
-    if any(one.kind == HIDDEN for one in found):
+        hooks.append(SilencingHook(tuple(calls), tuple(runner.silenced(key, calls, names, alone=len(groups) == 1))))
+    told = {name for hook in hooks for name in hook.parameters}
+    hooks = [replace(hook, parameters=_all(hook, revived, spoiled, told)) for hook in hooks]
+    hooks = [hook for hook in hooks if hook.parameters]
+    if any(hook.kind == HIDDEN for hook in hooks):
         spoiler = runner.spoiler()
-        found = [replace(one, spoiler=spoiler) if one.kind == HIDDEN else one for one in found]
-    return Unhooked(tuple(found), runner.runs)
+        hooks = [replace(hook, spoiler=spoiler) if hook.kind == HIDDEN else hook for hook in hooks]
+    return Unhooked(tuple(hooks), runner.runs)
 
 
 def refused_by_autograd(session: Session) -> Unhooked:

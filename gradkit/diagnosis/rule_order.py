@@ -1,0 +1,64 @@
+"""Run the rules of ``diagnosis.rules`` in their order, and rank the findings that they make.
+
+The most particular come first: what can be read off (frozen parameters, adapters), what cuts, what is not connected at
+all, and last ``unknown``, which says what was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from gradkit.core import causes
+from gradkit.core.records import LIKELY, READ, Finding
+from gradkit.diagnosis.rules import cut_lines, errors, gradients, loss, setup, unconnected
+from gradkit.diagnosis.rules.evidence import Evidence
+
+
+def findings(evidence: Evidence) -> tuple[Finding, ...]:
+    """The findings, most blocking first; ``()`` for a sound program."""
+    told = _of_error(evidence)
+    found = _of_run(evidence) if told is None else told
+    return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in found)
+
+
+def _of_error(evidence: Evidence) -> list[Finding] | None:
+    """What the error is about that autograd raised; None if the rules have to look at the run as at any other."""
+    if evidence.mishap is None:
+        return None
+    told = _by(errors.findings, evidence)
+    if told or evidence.trace.loss >= 0:
+        return told or None
+    return _by(cut_lines.unexplained, evidence, set())
+
+
+def _of_run(evidence: Evidence) -> list[Finding]:
+    found = sorted([*_by(setup.findings, evidence), *_by(cut_lines.findings, evidence)], key=_rank)
+    found += _by(unconnected.findings, evidence, {p for f in found for p in f.parameters})
+    for rule in (
+        gradients.dropped_findings, errors.scaler_findings, gradients.hook_findings, gradients.zero_findings
+    ):  # fmt: skip
+        found += _by(rule, evidence)
+    found += _by(unconnected.built, evidence, {f.location for f in found})
+    named = {f.location for f in found}
+    found += [f for f in _by(unconnected.dead_terms, evidence) if f.location not in named]
+    found += _by(loss.findings, evidence)
+    found += _by(cut_lines.unexplained, evidence, {p for f in found for p in f.parameters})
+    return [replace(f, doubt=f.doubt or READ) if _is_read(f) else f for f in found]
+
+
+def _by(rule: Callable[..., Iterable[Finding]], *given: Any) -> list[Finding]:
+    """The findings of one rule, each with the name of the rule."""
+    name = f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}"
+    return [replace(finding, rule=name) for finding in rule(*given)]
+
+
+def _is_read(finding: Finding) -> bool:
+    """Whether a finding is likely for want of anything that a rerun could undo."""
+    return finding.proof == LIKELY and causes.cause(finding.cause).explains
+
+
+def _rank(finding: Finding) -> int:
+    """What is to be mended first: a flag that hides the error; last of all, what is frozen by a flag."""
+    return causes.cause(finding.cause).rank

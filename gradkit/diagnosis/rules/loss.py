@@ -1,0 +1,61 @@
+"""Faults of the loss itself: it has several elements, or its gradient is nan."""
+
+from __future__ import annotations
+
+from types import CodeType
+
+from gradkit.core.operations import JOINS
+from gradkit.core.records import LIKELY, OBSERVED, Finding
+from gradkit.core.trace import Call, Chain
+from gradkit.diagnosis.rules.evidence import Evidence, called_by
+from gradkit.source import locations
+
+
+def findings(e: Evidence) -> list[Finding]:
+    """Faults of the loss itself: several elements, or a gradient that is nan."""
+    found = []
+    if e.reached.elements != 1 and not e.starved:
+        maker = e.trace.values[e.trace.loss].maker if e.trace.loss >= 0 else -1
+        chain = _reduced_at(e, e.trace.calls[maker]) if maker >= 0 else ()
+        spot = locations.innermost(chain)
+        facts = {"elements": str(e.reached.elements), "shape": str(e.trace.values[e.trace.loss].shape)}
+        found.append(Finding("non_scalar", spot, tuple(called_by(chain)), proof=OBSERVED, facts=facts))
+    if e.open.not_finite:
+        call = e.trace.calls[e.shown.gradients.spoiler] if 0 <= e.shown.gradients.spoiler < len(e.trace.calls) else None
+        spot = locations.innermost(call.chain) if call is not None else None
+        notes = called_by(call.chain) if call is not None else []
+        proof, name = (OBSERVED, call.name) if call is not None else (LIKELY, "")
+        found.append(Finding("nan_gradient", spot, tuple(notes), proof=proof, parameters=e.open.not_finite, call=name))
+    return found
+
+
+def _reduced_at(e: Evidence, maker: Call) -> Chain:
+    """Where a loss of several elements ought to have been reduced: where it was made.
+
+    A wrapper in the manner of ``DataParallel`` calls the whole model several times, and joins whatever that returns:
+    it has no say in what that is, and the line that called the wrapper is meant.
+    """
+    made = [one for n in maker.inputs if (one := _returned_by(e, n, maker.module)) is not None]
+    codes = set.intersection(*({code for code, _ in one.chain} for one in made)) if made else set()
+    at = next((i for i, (code, _) in enumerate(maker.chain) if code in codes and _wraps(code)), -1)
+    paths = {e.trace.modules[one.module] for one in made}
+    whole = len(paths) == 1 and all(_within(name, path) for name in e.wanted for path in paths)
+    replicas = whole and len(made) == len(maker.inputs) > 1
+    return maker.chain[at + 1 :] if maker.name in JOINS and replicas and at >= 0 else maker.chain
+
+
+def _returned_by(e: Evidence, number: int, module: int) -> Call | None:
+    """The call in another module that handed a value to this one, as it was or in another shape."""
+    maker = e.trace.values[number].maker
+    while maker >= 0 and e.trace.calls[maker].module == module and len(e.trace.calls[maker].inputs) == 1:
+        maker = e.trace.values[e.trace.calls[maker].inputs[0]].maker
+    call = e.trace.calls[maker] if maker >= 0 else None
+    return call if call is not None and call.module not in (-1, module) else None
+
+
+def _wraps(code: CodeType) -> bool:
+    return code.co_name in ("__call__", "forward") and code.co_varnames[:1] == ("self",)
+
+
+def _within(parameter: str, module: str) -> bool:
+    return not module or parameter.startswith(f"{module}.")

@@ -53,7 +53,7 @@ class Listening:
                 self.is_open = True
                 _listeners.append(self)
                 if self._until is not None:
-                    self._steps = Steps(self._until, self._enough)
+                    self._steps = Steps(self._until, hears, self._enough)
                 _settle()
         return self
 

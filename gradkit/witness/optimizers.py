@@ -82,11 +82,12 @@ class Steps:
 
     Args:
         enough: how many steps one optimizer has to make.
+        hears: whether somebody listens: a step in a run of gradkit's own counts for nothing.
         then: called when it has.
     """
 
-    def __init__(self, enough: int, then: Callable[[], None]) -> None:
-        self._enough, self._then = enough, then
+    def __init__(self, enough: int, hears: Callable[[], bool], then: Callable[[], None]) -> None:
+        self._enough, self._hears, self._then = enough, hears, then
         self._made: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._handle = torch_optimizer.register_optimizer_step_post_hook(self._stepped)
         self.over = False
@@ -94,6 +95,8 @@ class Steps:
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if self.over:
             self.leave(inside=True)
+            return
+        if not self._hears():
             return
         self._made[optimizer] = made = self._made.get(optimizer, 0) + 1
         if made >= self._enough:

@@ -129,7 +129,7 @@ def _tell_write(tensor: Any, name: str, args: Any, kwargs: Any, frame: FrameType
 
 
 def _is_being_made(frame: FrameType | None) -> bool:
-    """Whether a layer of torch's fills its parameters as it is made: that all of a kind do tells nothing of this one."""
+    """Whether a layer of torch's fills its parameters as it is made: all of a kind do, so that tells nothing."""
     for _ in range(_DEEP):
         if frame is None or not deeds.is_torchs(frame):
             return False

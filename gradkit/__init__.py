@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gradkit.live.watch import Watch
     from gradkit.notebook.panel import Panel
     from gradkit.notebook.quiz import Quiz
+    from gradkit.report.report import Report
     from gradkit.teaching.claim import claim as claim
     from gradkit.teaching.claim import claims as claims
     from gradkit.teaching.experiment import judge as judge

@@ -18,7 +18,7 @@ from gradkit.core.trace import Chain
 from gradkit.diagnosis import preconditions, rule_order
 from gradkit.diagnosis.experiments import plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
-from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers
+from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers, seen
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.rules import harmless, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence
@@ -32,6 +32,7 @@ from gradkit.tracing.ledger import Ledger
 from gradkit.tracing.no_loss import EARLIER
 from gradkit.tracing.run import Session
 from gradkit.tracing.tracer import Tracer
+from gradkit.witness import listening
 
 Told = TypeVar("Told")
 
@@ -117,7 +118,8 @@ def run(
     preserved = Preserved(step.model, step.run, waits)
     together = [] if options.alone else used
     work = partial(_found, step, together, preserved, options, then, tell)  # a frame keeps what a lambda closes over
-    with faults.apart_from(sys.exc_info()[1]):
+    # What the runs do to the model is none of the program's deeds.
+    with faults.apart_from(sys.exc_info()[1]), listening.paused():
         made = preserved.during(work)
     return made, tuple(map(attempts.words, preserved.left))
 
@@ -161,17 +163,19 @@ def _conclude(
     ledger: Ledger,
 ) -> Diagnosis:
     tries = Attempts(preserved.rewind)
+    witnessed = seen.read(step.model)
     chains = (options.callers, *(call.chain for call in first.trace.calls))
-    imported.codes_ran(
-        (code for chain in chains for code, _ in chain), attributes.codes(map(type, registered.each(step.model)))
-    )
+    ran = dict.fromkeys((*witnessed.codes(), *(code for chain in chains for code, _ in chain)))
+    imported.codes_ran(ran, attributes.codes(map(type, registered.each(step.model))))
     facts, want = model_facts.read(step, first, want, options.should_train, options.callers, ledger, tries)
     tell("cuts")
     verdict = cuts.find(first.trace, [name for name in want if name not in first.reached.norms])
     known = Known(first=first, facts=facts, verdict=verdict, replay=options.replay)
     known = plan.make(known, Lab(Session(step.run, step.model, preserved, options.always), ledger), tries, tell)
     tell("causes")
-    evidence = Evidence(first=known.first, facts=facts, verdict=known.verdict, shown=known.shown, open=known.open)
+    evidence = Evidence(
+        first=known.first, facts=facts, verdict=known.verdict, shown=known.shown, open=known.open, seen=witnessed
+    )
     findings = rule_order.findings(evidence)
     nothing: tuple[Harmless, ...] = ()
     asides = tries.make("harmless", partial(harmless.harmless_stops, evidence, findings), nothing)

@@ -14,11 +14,12 @@ from torch.utils.data import DataLoader
 from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
 from gradkit.core.introspection import one_line
-from gradkit.load import failures
+from gradkit.load import failures, trainers
 from gradkit.load.batches import load_batch
 from gradkit.load.build import build_loss, build_model, build_step
 from gradkit.load.call import ModelCall, StepCall
 from gradkit.load.signatures import accepts, expectation
+from gradkit.load.trainers import TrainerCall
 from gradkit.state.reachable import files_of, model_of
 
 
@@ -26,12 +27,14 @@ def step_of(given: Any, batch: Any, model: nn.Module | None, loss: Callable[...,
     """What ``diagnose`` was given, as a step.
 
     Raises:
-        GradkitError: it is neither a model nor a step.
+        GradkitError: it is neither a model nor a step nor a Trainer.
     """
     if introspection.is_a(given, Step):
         return given
     if introspection.is_a(given, nn.Module):
         return from_objects(given, batch, loss)
+    if trainers.is_trainer(given):
+        return Step(TrainerCall(given), trainers.model_of(given), type(given).__name__, trainers.files(given))
     if not callable(given):
         raise GradkitError("not_a_model_or_step", kind=type(given).__name__)
     return from_step(given, model)

@@ -384,5 +384,3 @@ def test_an_optimizer_is_looked_at_in_few_steps(watch: Watch, monkeypatch: pytes
         optimizer.step()
     assert looked == [1, 2, 3, 10, 100]
     assert watch.steps == 120
-
-

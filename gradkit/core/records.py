@@ -166,6 +166,20 @@ class Untried:
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """Lines of one file, from ``first`` to ``last``.
+
+    Attributes:
+        file: where they stand.
+        first, last: counted from 1.
+    """
+
+    file: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
 class Origin:
     """Which statements of a program were run again for a report, and how true to the program that was.
 
@@ -180,6 +194,7 @@ class Origin:
             parameters.
         silent: nothing was raised in the program.
         caveats: what differs, each told by a sentence ``origin.caveat.<kind>``.
+        before: lines of earlier cells that were run before these, in that order.
     """
 
     file: str
@@ -191,6 +206,7 @@ class Origin:
     reproduced: bool = False
     silent: bool = False
     caveats: tuple[Note, ...] = ()
+    before: tuple[Stretch, ...] = ()
 
 
 @dataclass(frozen=True)

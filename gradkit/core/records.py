@@ -155,13 +155,28 @@ class Untried:
 
     Attributes:
         what: names its sentence, ``untried.<what>``: ``"graph"``, ``"picture"``, ``"replay"``, ``"mend"``, ``"stale"``,
-            ``"strays"``, ``"hooks"``, ``"questions"``, ``"harmless"``; or ``"warning"``: one that is an error here, and
-            that backward was let pass.
+            ``"strays"``, ``"returns"``, ``"hooks"``, ``"questions"``, ``"harmless"``; ``"warning"``: one that is an
+            error here, and that backward was let pass; ``"earlier"``: the lines that computed the loss were not seen,
+            for it was computed before the step.
         error: what was raised.
     """
 
     what: str
     error: str
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Lines of one file, from ``first`` to ``last``.
+
+    Attributes:
+        file: where they stand.
+        first, last: counted from 1.
+    """
+
+    file: str
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -179,6 +194,7 @@ class Origin:
             parameters.
         silent: nothing was raised in the program.
         caveats: what differs, each told by a sentence ``origin.caveat.<kind>``.
+        before: lines of earlier cells that were run before these, in that order.
     """
 
     file: str
@@ -190,6 +206,7 @@ class Origin:
     reproduced: bool = False
     silent: bool = False
     caveats: tuple[Note, ...] = ()
+    before: tuple[Stretch, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,13 @@ class Candidate:
         stack: the frames, outermost first.
         at: which of them the unit was taken from.
         unit: the statements.
+        cells: how earlier cells of the notebook are run before it; a constant of ``earlier_cells``.
     """
 
     stack: tuple[Point, ...]
     at: int
     unit: Unit
+    cells: str = ""
 
     @property
     def point(self) -> Point:

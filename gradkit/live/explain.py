@@ -7,6 +7,7 @@ to be changed for that, and afterwards the program is as it was.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,9 +23,9 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
 from gradkit.core.records import Note, Origin, Picture
 from gradkit.diagnosis import read_off
-from gradkit.live import caveats, stack, whose
+from gradkit.live import caveats, earlier_cells, stack, whose
 from gradkit.live.candidates import INSIDE, MOST, OUTSIDE, Candidate, candidates, files, recording_off, runs_without
-from gradkit.live.rebuild import CannotRebuild, step_of
+from gradkit.live.rebuild import CannotRebuild
 from gradkit.live.stack import Point
 from gradkit.live.trial import Fault, NotTheStep, Trial
 from gradkit.report import layout
@@ -232,13 +233,13 @@ def _searched(
 ) -> Report | None:  # fmt: skip
     """The first unit that is the step, diagnosed; one whose recording is switched off further out only if need be."""
     reserve: Report | None = None
-    for count, candidate in enumerate(found):
-        if count >= MOST:
-            break
+    few = itertools.islice(found, MOST)
+    for candidate in itertools.chain.from_iterable(map(earlier_cells.ways, few)):
         try:
             report = _tried(candidate, fault, live, after_step)
         except (CannotRebuild, NotTheStep) as refused:
-            tried.append(_as_tried(candidate, refused.reason, refused.facts))
+            if refused.reason != earlier_cells.NONE:
+                tried.append(_as_tried(candidate, refused.reason, refused.facts))
             continue
         if not _is_from_further_out(candidate, live):
             return report
@@ -260,21 +261,23 @@ def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> 
         CannotRebuild: it is no function by itself.
         NotTheStep: it is not what failed.
     """
-    step = step_of(candidate.unit, candidate.point.frame)
+    together = earlier_cells.rebuilt(candidate)
     lost = caveats.written_over(candidate)
     if lost and _is_redrawn(candidate):
         raise NotTheStep("rebound", names=", ".join(lost))
     switched = live and recording_off(candidate) == INSIDE
     with _recording() if switched else contextlib.nullcontext():
-        trial = Trial(candidate, step, fault)
+        trial = Trial(candidate, together.step, fault)
         report = trial.report()
-    differs = caveats.of(candidate, trial.whole, after_step=after_step)
+    if together.unlike:
+        raise NotTheStep("made_otherwise", name=together.unlike[0])
+    differs = (*caveats.of(candidate, trial.whole, after_step=after_step), *together.caveats)
     if trial.not_proven is not None:
         differs = (*differs, Note("not_proven", None, {**trial.not_proven.facts, "reason": trial.not_proven.reason}))
     unit = candidate.unit
     origin = Origin(
         candidate.point.code.co_filename, candidate.function, unit.kind, unit.loop_line, unit.first, unit.last,
-        reproduced=trial.reproduced, silent=fault.mishap is None, caveats=differs,
+        reproduced=trial.reproduced, silent=fault.mishap is None, caveats=differs, before=together.before,
     )  # fmt: skip
     return replace(report, origin=origin)
 

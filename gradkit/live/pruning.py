@@ -168,7 +168,7 @@ def _is_done(statement: ast.stmt, unit: Unit, local: Mapping[str, Any], made: se
         flow = rebinding.flow([statement])
         plain = flow.stored and all(isinstance(target, (ast.Name, ast.Tuple)) for target, _ in syntax.pairs(statement))
         things = [local.get(name) for name in flow.stored]
-        return bool(plain) and all(_is_built(one, flow.read & made) for one in things)
+        return bool(plain) and all(is_built(one, flow.read & made) for one in things)
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         of_made = rebinding.names_in(statement.value.func) & made
         return bool(_DONE.fullmatch(syntax.call_name(statement.value))) and not of_made
@@ -191,7 +191,7 @@ def _changes_between(statement: ast.stmt, later: list[ast.stmt]) -> bool:
     return any(names & rebinding.flow([one]).read for one in used if not isinstance(one, (ast.Assign, ast.AnnAssign)))
 
 
-def _is_built(thing: Any, of_made: frozenset[str]) -> bool:
+def is_built(thing: Any, of_made: frozenset[str]) -> bool:
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return isinstance(thing, (type, FunctionType, ModuleType))
@@ -201,7 +201,7 @@ def _is_built(thing: Any, of_made: frozenset[str]) -> bool:
         return True
     if type(thing) in (list, tuple, dict):
         inside = introspection.entries(thing)
-        return 0 < len(inside) <= _FEW and all(_is_built(one, of_made) for one in inside)
+        return 0 < len(inside) <= _FEW and all(is_built(one, of_made) for one in inside)
     held = introspection.attributes(thing).values()  # a trainer or an agent of the program's own
     return any(introspection.is_a(one, (torch.nn.Module, torch.optim.Optimizer)) for one in held)
 

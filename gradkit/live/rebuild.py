@@ -10,7 +10,7 @@ import ast
 import copy
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import CellType, CodeType, FrameType, FunctionType, GeneratorType
 from typing import Any
 
@@ -38,7 +38,9 @@ class CannotRebuild(Exception):  # noqa: N818  it is a reason, not a fault
         self.reason, self.facts = reason, facts
 
 
-def step_of(unit: Unit, frame: FrameType, *, alone: bool = False) -> FunctionType:
+def step_of(
+    unit: Unit, frame: FrameType, *, alone: bool = False, code: CodeType | None = None, made: Collection[str] = ()
+) -> FunctionType:
     """The function that runs a unit of a frame once more. It takes no arguments.
 
     ``continue``, ``break`` and ``return`` in the unit end it. What only logs or prints is left out; of a function's
@@ -48,6 +50,8 @@ def step_of(unit: Unit, frame: FrameType, *, alone: bool = False) -> FunctionTyp
         unit: from ``units_of`` of the code that the frame runs.
         frame: it may be running, or have ended by an exception.
         alone: other ``backward()`` calls than the failing one are left out.
+        code: what the unit was taken from, where that is not what the frame runs: another cell, over the same globals.
+        made: names that something gives a value right before it; a loss among them is not from outside.
 
     Raises:
         CannotRebuild: it cannot be run by itself.
@@ -68,9 +72,9 @@ def step_of(unit: Unit, frame: FrameType, *, alone: bool = False) -> FunctionTyp
         >>> step.__code__.co_name, step.__code__.co_filename
         ('train', '<rebuild>')
     """
-    names = _Names(unit, frame)
+    names = _Names(unit, frame, code or frame.f_code)
     body = _body(unit, names, alone)
-    _refuse(body, names)
+    _refuse(body, names, made)
     return names.function(_compiled(unit, body, names))
 
 
@@ -82,8 +86,7 @@ def locals_of(frame: FrameType) -> dict[str, Any]:
 class _Names:
     """What the names of a unit stand for in its frame. Private names are the mangled ones."""
 
-    def __init__(self, unit: Unit, frame: FrameType) -> None:
-        code = frame.f_code
+    def __init__(self, unit: Unit, frame: FrameType, code: CodeType) -> None:
         self.unit, self.frame, self.code = unit, frame, code
         self.is_module = frame.f_locals is frame.f_globals
         self.local: Mapping[str, Any] = locals_of(frame)
@@ -175,16 +178,16 @@ class _Adapted(ast.NodeTransformer):
     visit_AsyncFunctionDef = visit_Lambda = visit_ClassDef = visit_FunctionDef  # noqa: N815
 
 
-def _refuse(body: list[ast.stmt], names: _Names) -> None:
+def _refuse(body: list[ast.stmt], names: _Names, made: Collection[str]) -> None:
     if not names.is_module and names.code.co_name == _class_name(names.frame):
         raise CannotRebuild("class_body")
     if not any(not isinstance(one, ast.Pass) for one in body):
         raise CannotRebuild("nothing_left")
     if any(isinstance(node, _SUSPENDS) or getattr(node, "is_async", 0) for node in rebinding.own_nodes(body)):
         raise CannotRebuild("suspends")
-    if rebinding.loss_from_outside(body):
+    if not made and rebinding.loss_from_outside(body):
         raise CannotRebuild("loss_from_outside")
-    needed = names.mangled(rebinding.flow(body).needed)
+    needed = names.mangled(rebinding.flow(body).needed).difference(made)
     gone = sorted(name for name in needed if _is_gone(name, names))
     if gone:
         raise CannotRebuild("name_gone", name=gone[0])

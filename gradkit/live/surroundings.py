@@ -1,7 +1,8 @@
 """What stands around a step: the models that an optimizer trains, and what of them nobody trains.
 
 That an optimizer holds only part of a model may be meant so: a head is trained on a backbone that nobody froze. What
-is suspicious is a parameter in the midst of those that are trained.
+is suspicious is a parameter in the midst of those that are trained; or any, where the optimizer has an empty group or
+holds the parameters of a layer that is gone.
 """
 
 from __future__ import annotations
@@ -37,19 +38,18 @@ def look(
     """
     held = {id(one) for one in held_by(optimizer)}
     models = [model] if model is not None else models_of(frame, held)
-    found, about = set[str](), list[torch.Tensor]()
-    if left := [one for one in models for one in _in_the_midst(one, held)]:
+    left_out = _not_held if _holds_nothing_or_what_is_gone(optimizer, models) else _in_the_midst
+    about = {
+        LEFT_OUT: [out for one in models for out in left_out(one, held)],
+        STRAY: [stray for one in models for stray in _strays(one)],
+    }
+    if any(about.values()):
         trained = _trained_by_anyone()
-        about += [one for one in left if id(one) not in trained]
-        found |= {LEFT_OUT} if about else set()
-    if strays := [stray for one in models for stray in _strays(one)]:
-        trained = _trained_by_anyone()
-        strays = [one for one in strays if id(one) not in trained]
-        about += strays
-        found |= {STRAY} if strays else set()
+        about = {kind: [one for one in found if id(one) not in trained] for kind, found in about.items()}
+    found = {kind for kind, some in about.items() if some}
     if any(_has_frozen_adapter(one) for one in models):
         found.add(ADAPTER)
-    return frozenset(found), tuple(about)
+    return frozenset(found), tuple(one for some in about.values() for one in some)
 
 
 def models_of(frame: FrameType | None, held: Collection[int]) -> list[nn.Module]:
@@ -124,6 +124,17 @@ def _in_the_midst(model: nn.Module, held: Collection[int]) -> Iterator[torch.Ten
             others = {id(one) for _, one in registered.parameters(module) if one.requires_grad} - set(map(id, out))
             if others and others <= set(held):
                 yield from out
+
+
+def _not_held(model: nn.Module, held: Collection[int]) -> Iterator[torch.Tensor]:
+    return (one for _, one in registered.parameters(model) if one.requires_grad and id(one) not in held)
+
+
+def _holds_nothing_or_what_is_gone(optimizer: Optimizer, models: Iterable[nn.Module]) -> bool:
+    """Whether a group is empty (its generator was used up), or holds what got no gradient and is in no model."""
+    known = {id(parameter) for one in models for _, parameter in registered.parameters(one)}
+    gone = any(one.requires_grad and one.grad is None and id(one) not in known for one in held_by(optimizer))
+    return bool(known) and (gone or not all(group["params"] for group in optimizer.param_groups))
 
 
 def _strays(model: nn.Module) -> Iterator[torch.Tensor]:

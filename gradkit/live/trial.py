@@ -181,12 +181,12 @@ class Trial:
         first = whose.model_of(self._parts, {})
         optimizer = fault.optimizer or whose.next_optimizer(candidate, self.step, first)
         parts, leaves = self._parts, dict[str, torch.Tensor]()
+        missing = {id(one) for one in fault.missing}
         if fault.model is None:
             parts = whose.with_those_of(optimizer, parts, candidate)
-            leaves = whose.leaves_beside(optimizer, parts, candidate)
+            leaves = whose.leaves_beside(optimizer, parts, candidate, missing)
         model = self.whole = whose.model_of(parts, leaves)
         held = whose.names_held(model, optimizer)
-        missing = {id(one) for one in fault.missing}
         left = [n for n, one in registered.parameters(model) if id(one) in missing and n not in held]
         names = (*held, *left)
         options = Options(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -133,16 +133,22 @@ def that_took_part(parts: Mapping[str, nn.Module], trace: Trace) -> dict[str, nn
 
 
 def leaves_beside(
-    optimizer: Optimizer | None, parts: Mapping[str, nn.Module], candidate: Candidate
+    optimizer: Optimizer | None, parts: Mapping[str, nn.Module], candidate: Candidate, missing: Set[int] = frozenset()
 ) -> dict[str, torch.Tensor]:
-    """Tensors that an optimizer trains and no module holds; without module and optimizer, the leaves of the frame."""
+    """Tensors that an optimizer trains and no module holds; without module and optimizer, the leaves of the frame.
+
+    Args:
+        missing: ids of parameters that got no gradient: those of them that nothing names are of a model that is gone,
+            and the program does not mean them to learn.
+    """
     if optimizer is None:
         local = candidate.point.frame.f_locals
         found = {name: one for name, one in local.items() if _trains(one)}
         return {} if parts else dict(list(found.items())[:_MOST])
     held = {id(p) for one in parts.values() for _, p in registered.parameters(one, twice=True)}
     names = {id(value): name for name, value in reversed(list(_variables(candidate)))}
-    loose = [one for one in _held(optimizer) if id(one) not in held and _trains(one)]
+    gone = missing - names.keys()
+    loose = [one for one in _held(optimizer) if id(one) not in held | gone and _trains(one)]
     return {names.get(id(one), f"leaf{at}"): one for at, one in enumerate(loose)}
 
 

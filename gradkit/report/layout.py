@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gradkit.core import causes, printable
 from gradkit.core.i18n import has, words
-from gradkit.core.records import Finding, Harmless, Location, Note, Origin
+from gradkit.core.records import Finding, Harmless, Location, Note, Origin, Stretch
 from gradkit.report import fix
 from gradkit.source import frames, imported
 
@@ -182,8 +183,9 @@ def origin(of: Origin) -> tuple[str, ...]:
         >>> origin(Origin("train.py", "fit", "loop", 39, 40, 43, reproduced=True))[0].split(";")[0]
         'gradkit ran one pass of the loop in line 39 again (lines 40 to 43 of train.py)'
     """
-    facts = {"file": shown_path(of.file), "function": printable.name(of.function), "loop": of.loop_line}
-    lines = words("origin.lines", n=of.last - of.first + 1, first=of.first, last=of.last, **facts)
+    facts = {"function": printable.name(of.function), "loop": of.loop_line}
+    stretches = [_stretch(one) for one in (*of.before, Stretch(of.file, of.first, of.last))]
+    lines = functools.reduce(lambda before, then: words("origin.in_turn", before=before, then=then), stretches)
     came = "same" if of.reproduced else "other"
     key = f"origin.{of.kind}" if of.kind else "origin.nothing"
     result = words(f"origin.{'silent' if of.silent else 'raised'}_{came}")
@@ -197,6 +199,10 @@ def _caveat(note: Note) -> str:
     if "reason" in facts:
         facts["reason"] = words(f"origin.refused.{facts['reason']}", **facts)
     return words(f"origin.caveat.{note.kind}", **facts)
+
+
+def _stretch(of: Stretch) -> str:
+    return words("origin.lines", n=of.last - of.first + 1, first=of.first, last=of.last, file=shown_path(of.file))
 
 
 def verdict(findings: tuple[Finding, ...], wanted: int, starved: int, backward: bool, error: str) -> str:

@@ -52,15 +52,30 @@ def cell_name(file: str) -> str:
 
 def cell_files() -> tuple[str, ...]:
     """The cells as names of source files (``linecache`` has their text), the last executed first; ``()`` elsewhere."""
+    return tuple(dict.fromkeys(reversed([one for one in cells_run() if one])))
+
+
+def cells_run() -> tuple[str, ...]:
+    """The source file of every cell that was executed, in that order: ``""`` where its text is not known any more.
+
+    A cell that was executed twice stands there twice; ``()`` outside of a notebook or IPython.
+    """
     running = notebook_shell()
     if running is None:
         return ()
-    found: dict[str, None] = {}
-    for number, text in reversed(list(enumerate(running.history_manager.input_hist_raw))):
-        name = running.compile.get_code_name(text, text, number)
-        if name in linecache.cache:
-            found[name] = None
-    return tuple(found)
+    kept = running.history_manager
+    texts = enumerate(zip(kept.input_hist_raw, kept.input_hist_parsed, strict=False))
+    return tuple(_file_of_cell(running.compile, *both, number) for number, both in texts)
+
+
+def _file_of_cell(compiler: Any, raw: str, code: str, number: int) -> str:
+    """The name that IPython gave a cell when it ran; its history keeps the texts without the last newlines."""
+    for end in ("\n", ""):
+        for text in (raw, f"{raw}\n"):
+            name = str(compiler.get_code_name(text, f"{code}{end}", number))
+            if name in linecache.cache:
+                return name
+    return ""
 
 
 _HERE = str(package.FOLDER)

@@ -652,7 +652,7 @@ def test_a_loss_out_of_a_generator_that_has_moved_on_is_not_guessed_at(tmp_path:
 def test_a_fault_of_gradkits_own_is_told_and_not_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = _failed(PROGRAMS["a flat script"], tmp_path)
     monkeypatch.setattr(attempts, "LOUD", False)
-    monkeypatch.setattr(explain, "step_of", lambda *_: 1 / 0)
+    monkeypatch.setattr(explain, "Trial", lambda *_, **__: 1 / 0)
     found = failed.explained()
     assert found.report is None
     assert found.fault == "ZeroDivisionError: division by zero"
@@ -674,7 +674,7 @@ def test_a_report_says_which_lines_were_run_again(tmp_path: Path) -> None:
     assert said in report.text("zh")
     assert report.data()["origin"] == {
         "file": str(file), "function": "<module>", "kind": "loop", "loop_line": 7, "first": 8, "last": 10,
-        "reproduced": True, "silent": False, "caveats": (),
+        "reproduced": True, "silent": False, "caveats": (), "before": (),
     }  # fmt: skip
 
 
@@ -688,7 +688,7 @@ def test_a_headline_is_place_cause_and_cure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("language", i18n.LANGUAGES)
 def test_every_reason_has_its_sentence(language: str) -> None:
-    facts = dict.fromkeys(("name", "detail", "error", "line", "names", "what", "seconds"), "x")
+    facts = dict.fromkeys(("name", "detail", "error", "line", "names", "what", "seconds", "n"), "x")
     for key in i18n.catalogue("en"):
         if key.startswith(f"{explain.REASONS}."):
             one = explain.Tried("train.py", "fit", "loop", 1, 2, key.removeprefix(f"{explain.REASONS}."), facts)

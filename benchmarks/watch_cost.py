@@ -2,10 +2,11 @@
 
     python benchmarks/watch_cost.py [--device cuda] [--rounds 40] [--models gpt resnet tiny]
 
-Blocks of five steps, the fastest of each block, in the order plain, watched, plain again or the other way round; what
-is told are medians over the rounds, and the quartiles of the pairs. "Plain again" over plain is what the measurement
-itself varies by. On a CPU, the seconds of this thread; on a GPU, of the clock, with the device waited for. The looks of
-steps 1, 2 and 3 are measured by themselves, and so is what ``step()`` and ``backward()`` take on top between the looks.
+The fastest of five steps, after three that are not timed, in the order plain, watched, plain again or the other way
+round; what is told are medians over the rounds, and the quartiles of the pairs. "Plain again" over plain is what the
+measurement itself varies by. On a CPU, the seconds of this thread; on a GPU, of the clock, with the device waited for.
+The looks of steps 1, 2 and 3 are measured by themselves, and so is what ``step()`` and ``backward()`` take on top
+between the looks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import gradkit
 from gradkit.live import watch as watching
 from gradkit.live.suspects import Suspect
 
-BLOCK = 5
+WARM, BLOCK = 3, 5
 MODELS = {"tiny": "mlp", "gpt": "gpt2", "resnet": "resnet"}
 
 
@@ -65,8 +66,10 @@ def watched() -> Iterator[None]:
 
 
 def block(step: Callable[[], None], device: str) -> float:
-    """Seconds of the fastest of some steps."""
+    """Seconds of the fastest of some steps, after a few that are not: a watch that opens listens more closely."""
     took = []
+    for _ in range(WARM):
+        step()
     for _ in range(BLOCK):
         begin = clock(device)
         step()
@@ -104,21 +107,24 @@ def looks(step: Callable[[], None], device: str) -> list[float]:
     return took
 
 
-def bare(calls: int = 3000) -> dict[str, float]:
-    """Seconds of a call of ``step()`` and ``backward()`` that have next to nothing to do."""
+def bare(calls: int = 2000, rounds: int = 15) -> dict[str, float]:
+    """Seconds that a call of ``step()`` and of ``backward()`` takes on top, where there is next to nothing to do."""
     weight = nn.Parameter(torch.ones(1))
     weight.grad = torch.ones(1)
-    optimizer = torch.optim.SGD([weight], lr=0.0)
     leaf = torch.ones(1, requires_grad=True)
     found = {}
-    for name, call in (("step", optimizer.step), ("backward", leaf.backward)):
-        best = float("inf")
-        for _ in range(15):
-            begin = time.thread_time()
-            for _ in range(calls):
-                call()
-            best = min(best, (time.thread_time() - begin) / calls)
-        found[name] = best
+    for name, call in (("step", torch.optim.SGD([weight], lr=0.0).step), ("backward", leaf.backward)):
+        best = {True: float("inf"), False: float("inf")}
+        for number in range(2 * rounds):
+            with watched() if number % 2 else contextlib.nullcontext():
+                for _ in range(100):
+                    call()
+                begin = time.thread_time()
+                for _ in range(calls):
+                    call()
+                took = (time.thread_time() - begin) / calls
+                best[bool(number % 2)] = min(best[bool(number % 2)], took)
+        found[name] = best[True] - best[False]
     return found
 
 
@@ -154,10 +160,7 @@ def main() -> None:
     print("|---|---|---|---|---|")
     for name in options.models:
         print(row(name, options.device, options.rounds), flush=True)
-    before = bare()
-    with watched():
-        during = bare()
-    more = ", ".join(f"{name}() {1e6 * (during[name] - before[name]):+.2f} µs" for name in before)
+    more = ", ".join(f"{name}() {1e6 * took:+.2f} µs" for name, took in bare().items())
     print(f"by itself, between the looks: {more}")
 
 

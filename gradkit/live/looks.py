@@ -53,7 +53,7 @@ class Looks:
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = weakref.ref(optimizer)
-        self.steps, self.due, self.lasted, self._before = 0, 1, 0, 0
+        self.steps, self.due, self.lasted, self._before, self._made = 0, 1, 0, 0, 0
         self.suspicions: frozenset[str] = frozenset()
         self.missing: set[int] = set()
         self._zero: dict[int, int] = {}
@@ -74,6 +74,7 @@ class Looks:
         optimizer = self.optimizer
         if optimizer is None or _is_capturing():
             return frozenset()
+        self._made += 1
         held = [one for one in held_by(optimizer) if one.numel()]
         open_ones = [one for one in held if one.requires_grad]
         found = {FROZEN} if held and not open_ones else set[str]()
@@ -109,7 +110,7 @@ class Looks:
         """Ids of the parameters that had no gradient in any look, and that no step has trained meanwhile."""
         if (optimizer := self.optimizer) is not None:
             self._strike_off(held_by(optimizer))
-            self.missing -= _trained(optimizer)
+            self.missing -= _trained(optimizer, seen=self._made == self.steps)
         return set(self.missing)
 
     def _numbers(self, parameters: Sequence[torch.Tensor], scaled: bool) -> set[str]:
@@ -130,13 +131,14 @@ def versions(parameters: Iterable[torch.Tensor]) -> dict[int, int]:
     return {id(one): one._version for one in parameters if not one.is_inference()}  # noqa: SLF001
 
 
-def _trained(optimizer: Optimizer) -> set[int]:
+def _trained(optimizer: Optimizer, *, seen: bool) -> set[int]:
     """Ids of what an optimizer has made a state for, which it does at the first gradient.
 
-    Fused kernels write without torch's counting it; where one keeps no state either, nothing is known of its group.
+    Fused kernels write without torch's counting it; where one keeps no state either, nothing is known of its group
+    unless every step was looked at.
     """
     trained = {id(one) for one in held_by(optimizer) if optimizer.state.get(one)}
-    for group in optimizer.param_groups:
+    for group in [] if seen else optimizer.param_groups:
         if group.get("fused") and not trained.intersection(map(id, group["params"])):
             trained |= set(map(id, group["params"]))
     return trained

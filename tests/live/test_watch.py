@@ -6,7 +6,7 @@ import os
 import random
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -79,28 +79,38 @@ def test_an_error_is_raised_by_its_own_way_with_one_frame_of_the_watch(watch: Wa
 
 
 def test_an_error_keeps_the_error_that_it_was_raised_beside(watch: Watch) -> None:
-    with pytest.raises(RuntimeError, match="does not require grad") as caught:
+    def fail() -> None:
         try:
             raise KeyError("first")
         except KeyError:
             failing(nn.Linear(2, 1))
+
+    with pytest.raises(RuntimeError, match="does not require grad") as caught:
+        fail()
     assert isinstance(caught.value.__context__, KeyError)
     assert caught.value.__cause__ is None
 
 
 def test_grad_is_explained_as_backward_is(watch: Watch) -> None:
-    net = nn.Linear(2, 1)
-    with pytest.raises(RuntimeError) as caught:
+    def fail() -> None:
+        net = nn.Linear(2, 1)
         for x in torch.ones(2, 1, 2):
             torch.autograd.grad(net(x).detach().sum(), net.weight)
+
+    with pytest.raises(RuntimeError) as caught:
+        fail()
     assert caught.value.gradkit_report.findings[0].cause == "detach"
 
 
 def test_an_error_of_a_forward_pass_is_explained_when_it_leaves_the_block() -> None:
-    weight = nn.Parameter(torch.ones(2))
-    with pytest.raises(RuntimeError, match="leaf") as caught, gradkit.watch():
-        for x in torch.ones(2, 2):
-            weight.mul_(x).sum().backward()
+    def fail() -> None:
+        weight = nn.Parameter(torch.ones(2))
+        with gradkit.watch():
+            for x in torch.ones(2, 2):
+                weight.mul_(x).sum().backward()
+
+    with pytest.raises(RuntimeError, match="leaf") as caught:
+        fail()
     assert caught.value.gradkit_report.findings
 
 
@@ -286,17 +296,22 @@ def test_everything_is_put_back_when_the_last_watch_is_closed() -> None:
     assert len(optim_module._global_optimizer_pre_hooks) == before
 
 
-def test_what_somebody_else_wraps_meanwhile_stays_and_hands_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_somebody_else_wraps_meanwhile_stays_and_hands_on() -> None:
     w = gradkit.watch()
     ours = torch.autograd.backward
-    monkeypatch.setattr(torch.autograd, "backward", lambda *args, **kwargs: ours(*args, **kwargs))
-    theirs = torch.autograd.backward
-    w.close()
-    assert torch.autograd.backward is theirs
-    x = torch.ones(1, requires_grad=True)
-    x.sum().backward()
-    assert x.grad is not None
-    monkeypatch.setattr(torch.autograd, "backward", BACKWARD)
+
+    def theirs(*args: Any, **kwargs: Any) -> None:
+        ours(*args, **kwargs)
+
+    torch.autograd.backward = theirs
+    try:
+        w.close()
+        assert torch.autograd.backward is theirs
+        x = torch.ones(1, requires_grad=True)
+        x.sum().backward()
+        assert x.grad is not None
+    finally:
+        torch.autograd.backward = BACKWARD
 
 
 def test_a_watch_in_a_watch_is_told_and_nothing_is_told_twice(
@@ -326,22 +341,31 @@ def test_a_diagnosis_of_ones_own_is_not_watched(watch: Watch, told: list[Explana
     assert watch.reports == ()
 
 
-@pytest.mark.parametrize("program", [silent, lambda: failing(nn.Linear(2, 1))])
-def test_a_fault_of_gradkits_is_told_in_one_line_and_the_program_goes_on(
-    program: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def broken(*_: object, **__: object) -> None:
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gradkit as it would be if nothing in it could explain anything."""
+
+    def fail(*_: object, **__: object) -> None:
         raise ValueError("broken")
 
     monkeypatch.setattr("gradkit.core.attempts.LOUD", False)
-    monkeypatch.setattr(explain, "of_running", broken)
-    monkeypatch.setattr(explain, "of_error", broken)
+    monkeypatch.setattr(explain, "of_running", fail)
+    monkeypatch.setattr(explain, "of_error", fail)
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_fault_of_gradkits_leaves_a_silent_program_running(capfd: pytest.CaptureFixture[str]) -> None:
     with gradkit.watch() as w:
-        try:
-            program()
-        except RuntimeError as error:
-            assert "does not require grad" in str(error)
-    assert w.reports == ()
+        silent(7)
+    assert (w.steps, w.reports) == (7, ())
+    assert "ValueError: broken" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_fault_of_gradkits_leaves_an_error_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeError, match="does not require grad") as caught, gradkit.watch():
+        failing(nn.Linear(2, 1))
+    assert not hasattr(caught.value, "__notes__")
     assert "ValueError: broken" in capfd.readouterr().err
 
 

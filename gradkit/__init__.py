@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gradkit.live.watch import Watch
     from gradkit.notebook.panel import Panel
     from gradkit.notebook.quiz import Quiz
+    from gradkit.report.report import Report
     from gradkit.teaching.claim import claim as claim
     from gradkit.teaching.claim import claims as claims
     from gradkit.teaching.experiment import judge as judge
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 __all__ = [
-    "GradkitError", "__version__", "causes", "claim", "claims", "diagnose", "explain", "guide", "judge", "language", "panel",
-    "quiz", "scan", "verify", "watch",
+    "GradkitError", "__version__", "callback", "causes", "claim", "claims", "diagnose", "explain", "guide", "judge",
+    "language", "panel", "quiz", "scan", "verify", "watch",
 ]  # fmt: skip
 _HOMES = {
     "GradkitError": "core.errors", "claim": "teaching.claim", "claims": "teaching.claim", "diagnose": "api.diagnose",
@@ -43,6 +44,22 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES})
+
+
+def callback(library: str) -> Any:
+    """A callback for a trainer, which watches while it trains: ``Trainer(..., callbacks=[gradkit.callback(...)])``.
+
+    Args:
+        library: ``"transformers"`` (for Trainer, and trl's trainers) or ``"lightning"``.
+
+    Example:
+        >>> try: callback("keras")
+        ... except GradkitError as error: error.key
+        'no_callback'
+    """
+    from gradkit.live.callbacks import callback
+
+    return callback(library)
 
 
 def causes() -> tuple[str, ...]:

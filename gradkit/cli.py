@@ -412,7 +412,7 @@ def _diagnose_training(options: argparse.Namespace) -> int:
     found = until_found(options.step, options.program, wishes)
     told, status = found.pop("told", None), found.pop("status")
     if found.get("healthy") is None:
-        if told is not None and status == 0:
+        if told is not None and status == 0 and not found["steps"]:
             file = options.step.rpartition(":")[0] or options.step
             raise GradkitError("no_training", file=options.step, names=training_loops.steps_of(file))
         if told is not None and told["text"]:

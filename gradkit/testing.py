@@ -7,20 +7,27 @@ In a test::
     def test_the_adapter_learns():
         model, optimizer = build()
         assert_learns(model, lambda: loss_of(model, batch), should_train=["*lora_*"], optimizer=optimizer)
+
+With ``pytest_plugins = ["gradkit.testing"]`` in ``conftest.py``, a test that trains may take a fixture::
+
+    def test_training_runs(gradkit_watch):
+        train(epochs=1)  # fails if a parameter silently gets no gradient, and names the line
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from gradkit.api.diagnose import diagnose
+from gradkit.api.verify import verify
 from gradkit.core import attempts, i18n
 from gradkit.core.errors import GradkitError, letting_go
 from gradkit.diagnosis.facts import inventory
+from gradkit.live.watch import Watch
 from gradkit.report.report import Report
 from gradkit.state.preserve import Preserved, grad_of
 from gradkit.teaching.check import Progress, check, judged, progress
@@ -40,6 +47,8 @@ def assert_learns(
     optimizer: torch.optim.Optimizer | None = None,
 ) -> Report:
     """Assert that every parameter that should train gets a gradient, and that the optimizer moves it.
+
+    It is :func:`gradkit.verify`, and beyond that a step of the optimizer.
 
     Args:
         model: the model.
@@ -64,7 +73,8 @@ def assert_learns(
         ... except AssertionError as error: print(str(error).splitlines()[0])
         error[detach]: detach() takes the value out of the graph of 2 parameters
     """
-    report = diagnose(step, model=model, should_train=should_train, optimizer=optimizer)
+    done = verify(step, model=model, should_train=should_train, optimizer=optimizer)
+    report = done.report
     if not report.healthy:
         raise AssertionError(report.text())
     names = tuple(name for name, _ in model.named_parameters())
@@ -74,6 +84,8 @@ def assert_learns(
     open_ones = tuple(n for n, p in model.named_parameters() if p.requires_grad and inventory.matches(n, tuple(frozen)))
     if open_ones:
         raise AssertionError(i18n.words("learns.unfrozen", names=", ".join(open_ones)))
+    if not done.passed:
+        raise AssertionError(done.text())
     if optimizer is not None:
         wanted = [row.name for row in report.parameters if row.should_train and not row.same_as]
         if still := _unmoved(model, step, wanted, optimizer):
@@ -102,3 +114,33 @@ def _unmoved(
 
 def _same(preserved: Preserved, before: dict[str, torch.Tensor]) -> list[str]:
     return [name for name, old in before.items() if torch.equal(preserved.parameters[name].detach(), old)]
+
+
+def watched() -> Iterator[Watch]:
+    """The fixture ``gradkit_watch``: a watch that is open while a test runs.
+
+    Raises:
+        AssertionError: at the end, if something was found that raised nothing; the message is the report. What raises
+            by itself fails the test by itself, and carries its note.
+
+    Example:
+        >>> test = watched()
+        >>> next(test)
+        <gradkit.Watch: open, steps: 0, reports: 0>
+        >>> next(test, "passed")
+        'passed'
+    """
+    silent: list[str] = []
+    watch = Watch(tell=lambda found: silent.append(found.text())).open()
+    try:
+        yield watch
+    finally:
+        watch.close()
+    if silent:
+        raise AssertionError("\n".join(silent))
+
+
+if "pytest" in sys.modules:  # a fixture is of use to it alone
+    import pytest
+
+    gradkit_watch = pytest.fixture(watched)

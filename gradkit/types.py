@@ -12,6 +12,8 @@ from gradkit.api.scanning.sites import Site
 from gradkit.api.scanning.verdicts import Judgement
 from gradkit.api.verify import Verification
 from gradkit.core.records import Finding, Harmless, Location, Note, Parameter, Untried
+from gradkit.live.explain import Explanation
+from gradkit.live.watch import Watch
 from gradkit.report.breakdown import Share
 from gradkit.report.checklist import Check
 from gradkit.report.report import Report
@@ -21,6 +23,6 @@ from gradkit.teaching.experiment import Trial
 from gradkit.teaching.guide import Guide, GuideStep
 
 __all__ = [
-    "Check", "Claim", "Finding", "Guide", "GuideStep", "Harmless", "Judgement", "Location", "Note", "Parameter",
-    "Report", "Scan", "Share", "Site", "Skipped", "Trial", "Untried", "Verification",
+    "Check", "Claim", "Explanation", "Finding", "Guide", "GuideStep", "Harmless", "Judgement", "Location", "Note",
+    "Parameter", "Report", "Scan", "Share", "Site", "Skipped", "Trial", "Untried", "Verification", "Watch",
 ]  # fmt: skip

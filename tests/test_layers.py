@@ -34,7 +34,7 @@ LIBRARIES = {
     "ipywidgets": {"notebook"}, "anywidget": {"notebook"}, "traitlets": {"notebook"},
     "IPython": {"notebook", "teaching"}, "pygraphviz": {"report"},
     "graphviz": {"report", "notebook"},  # the type of the drawing that a GraphView is handed by report
-    "jupytext": {"teaching"}, "nbformat": {"teaching"}, "transformers": {"load"}, "safetensors": {"load"},
+    "jupytext": {"teaching"}, "nbformat": {"teaching"}, "transformers": {"load", "live"}, "safetensors": {"load"},
     "peft": {"load", "diagnosis"},  # which of a model's layers are adapters, only their class tells
     "executing": {"source"}, "platformdirs": {"core"},
 }  # fmt: skip

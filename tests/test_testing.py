@@ -8,10 +8,12 @@ from torch import nn
 
 from gradkit.core import i18n
 from gradkit.core.errors import GradkitError
-from gradkit.testing import assert_learns
+from gradkit.live.watch import Watch
+from gradkit.testing import assert_learns, gradkit_watch, watched
 from tests import snapshots
 
 X = torch.ones(4, 3)
+__all__ = ["gradkit_watch"]  # pytest takes it from here, as from a conftest that names gradkit.testing
 
 
 @pytest.fixture
@@ -102,3 +104,31 @@ def test_it_leaves_no_trace_whether_it_passes_or_fails(net: nn.Sequential, rate:
         assert rate == 0.0
     assert snapshots.differences(before, snapshots.take(net)) == []
     assert repr(optimizer.state_dict()) == state
+
+
+def test_a_finite_loss_is_asked_for_as_verify_asks_for_it(net: nn.Sequential) -> None:
+    with pytest.raises(AssertionError, match="✗"):
+        assert_learns(net, lambda: net(X).mean() + float("inf"))
+
+
+def test_the_fixture_lets_a_test_pass_that_trains(gradkit_watch: Watch, net: nn.Sequential) -> None:
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        net(X).mean().backward()
+        optimizer.step()
+    assert gradkit_watch.steps == 4
+    assert gradkit_watch.report is None
+
+
+def test_the_fixture_fails_a_test_that_silently_does_not(net: nn.Sequential) -> None:
+    test = watched()
+    next(test)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in (X, X, X):
+        hidden = net[:2](x).detach()
+        optimizer.zero_grad()
+        net[2](hidden).mean().backward()
+        optimizer.step()
+    with pytest.raises(AssertionError, match=r"error\[detach\]"):
+        next(test)

@@ -41,7 +41,7 @@ def diagnose(
 
     Args:
         model_or_step: a model (with ``batch``), a callable of no arguments that runs ONE forward pass and returns the
-            loss, or a ``load.Step``.
+            loss, a ``load.Step``, or a ``transformers.Trainer`` (trl's too), whose own batch and loss are taken.
         batch: what the model is called with: a dict, a tuple or list, or a single tensor.
         model: the model whose parameters are of interest, with a step.
         loss: ``loss(output, batch)``; None takes ``output.loss``, or the output itself if it is a scalar.
@@ -55,7 +55,7 @@ def diagnose(
         if the step raises; ``docs/no_trace.md`` says what cannot be.
 
     Raises:
-        GradkitError: the step cannot be run, or returns no tensor.
+        GradkitError: the step cannot be run, or what it returns is nothing that a loss may have become.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))

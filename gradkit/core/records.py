@@ -155,8 +155,9 @@ class Untried:
 
     Attributes:
         what: names its sentence, ``untried.<what>``: ``"graph"``, ``"picture"``, ``"replay"``, ``"mend"``, ``"stale"``,
-            ``"strays"``, ``"hooks"``, ``"questions"``, ``"harmless"``; or ``"warning"``: one that is an error here, and
-            that backward was let pass.
+            ``"strays"``, ``"returns"``, ``"hooks"``, ``"questions"``, ``"harmless"``; ``"warning"``: one that is an
+            error here, and that backward was let pass; ``"earlier"``: the lines that computed the loss were not seen,
+            for it was computed before the step.
         error: what was raised.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import opcode
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import CodeType
@@ -14,9 +15,20 @@ Chain = tuple[Point, ...]
 Key = tuple[object, ...]
 
 
+_PRECALL = opcode.opmap.get("PRECALL", -1)
+
+
 def spot(chain: Chain) -> Key:
-    """Equal for the same innermost place in the code. Code that reads alike is equal whatever file it stands in."""
-    return (chain[0][0].co_filename, chain[0]) if chain else ()
+    """Equal for the same innermost place in the code. Code that reads alike is equal whatever file it stands in.
+
+    Python 3.11 calls in two instructions, and once it has run them often enough in the first of the two.
+    """
+    if not chain:
+        return ()
+    code, at = chain[0]
+    if _PRECALL >= 0 and 0 <= at < len(code.co_code) and code.co_code[at] == _PRECALL:
+        at += 4  # the instruction and its cache
+    return (code.co_filename, (code, at))
 
 
 BLOCK, DECORATOR, SWITCH, PRESET = "block", "decorator", "switch", "preset"

@@ -21,7 +21,7 @@ from gradkit.diagnosis import pipeline
 from gradkit.diagnosis.experiments import plan
 from gradkit.diagnosis.facts import cuts, inventory
 from gradkit.diagnosis.pipeline import Diagnosis, Options
-from gradkit.source import locations
+from gradkit.source import locations, returns
 
 MOST, MOST_NAMES = 20, 3
 """How many entries of a list, and how many names in a line, are printed without ``--all``."""
@@ -176,6 +176,7 @@ def _showed(shown: plan.Shown, trace: Trace) -> dict[str, list[str]]:
     return {
         "mended": sorted(shown.mended.revived or ()),
         "rerun": sorted(shown.rerun.revived or ()),
+        "returns": [_place(returns.place(point)) for point in shown.returns.chain],
         "caches": [one.name for one in shown.caches.kept],
         **{name: [p for one in answer.silencers for p in one.parameters] for name, answer in hooks.items()},
         "gradients": [*(one.name for one in answer.dropped), *map(_step, ends)],

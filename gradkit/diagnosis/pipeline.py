@@ -18,9 +18,9 @@ from gradkit.core.trace import Chain
 from gradkit.diagnosis import preconditions, rule_order
 from gradkit.diagnosis.experiments import plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
-from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers
+from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers, seen
 from gradkit.diagnosis.facts.first_run import FirstRun
-from gradkit.diagnosis.rules import harmless
+from gradkit.diagnosis.rules import harmless, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.load.step import Step
 from gradkit.source import attributes, faults, imported
@@ -29,8 +29,10 @@ from gradkit.state.preserve import Preserved
 from gradkit.tracing import ranks
 from gradkit.tracing.interventions import Intervention
 from gradkit.tracing.ledger import Ledger
+from gradkit.tracing.no_loss import EARLIER
 from gradkit.tracing.run import Session
 from gradkit.tracing.tracer import Tracer
+from gradkit.witness import listening
 
 Told = TypeVar("Told")
 
@@ -108,7 +110,7 @@ def run(
         What ``then`` made of it, and what was raised where something could not be put back.
 
     Raises:
-        GradkitError: the step cannot be run, or returns no tensor.
+        GradkitError: the step cannot be run, or what it returns is nothing that a loss may have become.
     """
     outer = [step.model, *reachable.modules_of(introspection.ask(step.run, "step", step.run))]
     used = [module for one in outer for module in registered.each(one)]
@@ -116,7 +118,8 @@ def run(
     preserved = Preserved(step.model, step.run, waits)
     together = [] if options.alone else used
     work = partial(_found, step, together, preserved, options, then, tell)  # a frame keeps what a lambda closes over
-    with faults.apart_from(sys.exc_info()[1]):
+    # What the runs do to the model is none of the program's deeds.
+    with faults.apart_from(sys.exc_info()[1]), listening.paused():
         made = preserved.during(work)
     return made, tuple(map(attempts.words, preserved.left))
 
@@ -160,22 +163,31 @@ def _conclude(
     ledger: Ledger,
 ) -> Diagnosis:
     tries = Attempts(preserved.rewind)
+    witnessed = seen.read(step.model)
     chains = (options.callers, *(call.chain for call in first.trace.calls))
-    imported.codes_ran(
-        (code for chain in chains for code, _ in chain), attributes.codes(map(type, registered.each(step.model)))
-    )
+    ran = dict.fromkeys((*witnessed.codes(), *(code for chain in chains for code, _ in chain)))
+    imported.codes_ran(ran, attributes.codes(map(type, registered.each(step.model))))
     facts, want = model_facts.read(step, first, want, options.should_train, options.callers, ledger, tries)
     tell("cuts")
     verdict = cuts.find(first.trace, [name for name in want if name not in first.reached.norms])
     known = Known(first=first, facts=facts, verdict=verdict, replay=options.replay)
     known = plan.make(known, Lab(Session(step.run, step.model, preserved, options.always), ledger), tries, tell)
     tell("causes")
-    evidence = Evidence(first=first, facts=facts, verdict=verdict, shown=known.shown, open=known.open)
+    evidence = Evidence(
+        first=known.first, facts=facts, verdict=known.verdict, shown=known.shown, open=known.open, seen=witnessed
+    )
     findings = rule_order.findings(evidence)
     nothing: tuple[Harmless, ...] = ()
     asides = tries.make("harmless", partial(harmless.harmless_stops, evidence, findings), nothing)
+    untried = (*_unread(evidence, findings), *tries.untried)
+    return Diagnosis(label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=untried)
+
+
+def _unread(evidence: Evidence, findings: Sequence[Finding]) -> list[Untried]:
+    """What the first run left unread: a graph, warnings, and the lines of a loss that was computed before it."""
+    first = evidence.first
     unread = [Untried("graph", first.graph.error)] if first.graph.error else []
     unread += [Untried("warning", one) for one in dict.fromkeys(first.reached.warned)]
-    return Diagnosis(
-        label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=(*unread, *tries.untried)
-    )
+    if no_loss.is_earlier(evidence) and not any(one.variant == no_loss.LOSS for one in findings):
+        unread.append(Untried(EARLIER, ""))
+    return unread

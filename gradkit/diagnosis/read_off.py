@@ -1,6 +1,15 @@
 """What an error of autograd's says by itself, where the step that raised it cannot be run again.
 
-Only errors that are raised at the line to change, or name what is to be changed, are told; nothing of it is proven.
+Only errors that are raised at the line to change, or that name what is to be changed, are told, and nothing is proven:
+
+- a leaf or a view that is written, ``numpy()`` of what requires grad, a flag set on an integer or on no leaf: these
+  raise at the very line;
+- a custom Function or a hook raises, or returns what is no gradient: the line stands in it, or the class is named;
+- a gradient scaler that is used out of order raises where it is used;
+- ``DistributedDataParallel`` names the parameters that took no part.
+
+A backward that finds no history, a graph that is freed or a value that was overwritten was led there by other lines; to
+tell which takes a run.
 """
 
 from __future__ import annotations
@@ -20,7 +29,6 @@ from gradkit.tracing.autograd_errors import AutogradError
 from gradkit.tracing.autograd_graph import AutogradGraph
 from gradkit.tracing.backward import Reached
 
-# A backward that finds a graph freed, a value overwritten or no history was led there by other lines.
 _AT_THE_LINE = frozenset({
     autograd_errors.LEAF_WRITTEN, autograd_errors.VIEW_WRITTEN, autograd_errors.NUMPY_REFUSED,
     autograd_errors.NOT_A_LEAF, autograd_errors.INTEGER_FLAG, autograd_errors.HOOK_REFUSED, autograd_errors.INFERENCE,

@@ -12,7 +12,7 @@ from typing import Any
 
 from gradkit.core import causes
 from gradkit.core.records import LIKELY, READ, Finding
-from gradkit.diagnosis.rules import cut_lines, errors, gradients, loss, setup, unconnected
+from gradkit.diagnosis.rules import cut_lines, errors, gradients, loss, no_loss, setup, unconnected
 from gradkit.diagnosis.rules.evidence import Evidence
 
 
@@ -35,6 +35,8 @@ def _of_error(evidence: Evidence) -> list[Finding] | None:
 
 def _of_run(evidence: Evidence) -> list[Finding]:
     found = sorted([*_by(setup.findings, evidence), *_by(cut_lines.findings, evidence)], key=_rank)
+    first = _by(no_loss.findings, evidence, {p for f in found for p in f.parameters})
+    found = [*first, *no_loss.noted(evidence, found)]
     found += _by(unconnected.findings, evidence, {p for f in found for p in f.parameters})
     for rule in (
         gradients.dropped_findings, errors.scaler_findings, gradients.hook_findings, gradients.zero_findings

@@ -1,11 +1,10 @@
-"""Which units of which frames may be the step that failed, the likeliest first; and where recording was switched off."""
+"""Which units of which frames may be the failing step, the likeliest first; and where recording was switched off."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import CodeType
 
 import torch
@@ -21,10 +20,10 @@ from gradkit.source.units import Unit
 
 MOST = 8
 """Units that are looked at for one explanation."""
-_STEP_OF: frozenset[CodeType] = frozenset({
-    nn.Module._call_impl.__code__, nn.Module._wrapped_call_impl.__code__, function.Function.apply.__func__.__code__,  # type: ignore[attr-defined]
-    torch.Tensor.backward.__code__, torch.autograd.backward.__code__, torch.autograd.grad.__code__,
-})  # fmt: skip
+_CALLS = (nn.Module._call_impl, nn.Module._wrapped_call_impl, function.BackwardCFunction.apply)  # noqa: SLF001
+_BACKWARDS = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+_APPLY: CodeType = function.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+_STEP_OF = frozenset({_APPLY, *(one.__code__ for one in (*_CALLS, *_BACKWARDS))})
 _TOOLS = tuple(f"{os.sep}{name}{os.sep}" for name in ("IPython", "ipykernel", "_pytest", "pluggy", "torch"))
 INSIDE, OUTSIDE = "inside", "outside"
 
@@ -143,7 +142,7 @@ def runs_without(candidate: Candidate) -> bool:
 
 
 def _enters(point: Point) -> bool:
-    if point.code in _STEP_OF and Path(point.code.co_filename) == Path(function.__file__):
+    if point.code is _APPLY:
         return True
     return _is_decorator(point) or (_is_users(point) and locations.around((point.code, point.lasti)) is not None)
 

@@ -18,7 +18,7 @@ from gradkit.live import guard
 from gradkit.live.candidates import Candidate
 from gradkit.state import registered
 
-_DROPS = (nn.modules.dropout._DropoutNd,)
+_DROPS = nn.modules.dropout._DropoutNd  # noqa: SLF001  what all kinds of dropout are
 _FEW = 64
 
 
@@ -73,14 +73,14 @@ def tensors_in(value: Any, depth: int = 2) -> Iterator[torch.Tensor]:
 
 def _drops(module: nn.Module) -> bool:
     if introspection.is_a(module, _DROPS):
-        return module.training and module.p > 0
+        return bool(module.training and module.p > 0)
     inner = getattr(module, "dropout", 0.0)
     return module.training and isinstance(inner, float) and inner > 0
 
 
 def _stepped_within(candidate: Candidate) -> bool:
-    """Whether the step was run by an optimizer's own ``step(closure)``, which may have moved the weights before."""
-    for point in candidate.stack:
+    """Whether the unit calls an optimizer's ``step(closure)``, which may have moved the weights before it failed."""
+    for point in candidate.stack[candidate.at + 1 :]:
         own = point.frame.f_locals.get("self") if point.code.co_name == "step" else None
         if introspection.is_a(own, Optimizer):
             return True

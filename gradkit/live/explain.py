@@ -1,4 +1,4 @@
-"""Why training failed just now: the failing step is run once more from the frames that the error, or the program, holds.
+"""Why training failed just now: the failing step is run again from the frames that the error, or the program, holds.
 
 ``of_error`` takes an exception, ``of_running`` the frames that lead to an optimizer's step. Nothing in the program has
 to be changed for that, and afterwards the program is as it was.
@@ -165,8 +165,9 @@ def of_error(
         ...     for x in torch.ones(3, 1, 2):
         ...         net(x).detach().sum().backward()
         >>> try: train(nn.Linear(2, 1))
-        ... except RuntimeError as error: of_error(error).report is None  # a doctest's lines are nowhere to be read
-        True
+        ... except RuntimeError as error: report = of_error(error).report
+        >>> report.findings[0].cause, report.findings[0].proof, report.origin.kind
+        ('detach', 'proven', 'loop')
     """
     found = _failure(error)
     if found is None:
@@ -230,7 +231,7 @@ def _searched(
     found: Iterator[Candidate], fault: Fault, points: Sequence[Point], tried: list[Tried],
     *, live: bool, after_step: bool = False,
 ) -> Report | None:  # fmt: skip
-    """The first unit that is the step, diagnosed. One whose recording is switched off further out is kept in reserve."""
+    """The first unit that is the step, diagnosed; one whose recording is switched off further out only if need be."""
     reserve: Report | None = None
     few = itertools.islice(found, MOST)
     for candidate in itertools.chain.from_iterable(map(earlier_cells.ways, few)):
@@ -271,8 +272,8 @@ def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> 
     if together.unlike:
         raise NotTheStep("made_otherwise", name=together.unlike[0])
     differs = (*caveats.of(candidate, trial.whole, after_step=after_step), *together.caveats)
-    if trial.not_proven:
-        differs = (*differs, Note("not_proven", None, {"reason": trial.not_proven}))
+    if trial.not_proven is not None:
+        differs = (*differs, Note("not_proven", None, {**trial.not_proven.facts, "reason": trial.not_proven.reason}))
     unit = candidate.unit
     origin = Origin(
         candidate.point.code.co_filename, candidate.function, unit.kind, unit.loop_line, unit.first, unit.last,

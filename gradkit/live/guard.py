@@ -9,7 +9,6 @@ Source: https://docs.python.org/3/library/audit_events.html
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import signal
@@ -19,7 +18,7 @@ import threading
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -93,25 +92,35 @@ class Guard:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.refused: list[NotAgain] = []
-        self._pid, self._rings = os.getpid(), False
-        self._stack = contextlib.ExitStack()
+        self._pid, self._rings, self._mark = os.getpid(), False, -1
 
     def __enter__(self) -> Guard:
         turns.take(self)
-        self._stack.callback(turns.give, self)
-        self._stack.enter_context(patches.undone())
-        _install()
-        thread = threading.get_ident()
-        patches.later(functools.partial(_restore, thread, _again.get(thread)))
-        _again[thread] = self
-        _hear_the_unheard()
-        self._rings = _limit(self)
+        self._mark = patches.depth()
+        try:
+            _install()
+            thread = threading.get_ident()
+            patches.later(functools.partial(_restore, thread, _again.get(thread)))
+            _again[thread] = self
+            _hear_the_unheard()
+            self._rings = _limit(self)
+        except BaseException:
+            self._close()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stack.close()
+        try:
+            patches.insist(self._close)
+        except NotAgain:  # the alarm rang in this very moment
+            patches.insist(self._close)
 
-    def refuse(self, reason: str, what: object) -> None:
+    def _close(self) -> None:
+        """Put back what was replaced; may be called more than once."""
+        patches.undo(self._mark)
+        turns.give(self)
+
+    def refuse(self, reason: str, what: object) -> NoReturn:
         """Raise, and remember it.
 
         Raises:
@@ -197,7 +206,7 @@ def _is_nothing(path: object) -> bool:
     if not isinstance(path, (str, bytes, os.PathLike)):
         return True
     name = os.fsdecode(path)
-    return name in (os.devnull, "") or "__pycache__" in name or name.startswith(("/dev/shm", "/dev/nvidia"))
+    return name in (os.devnull, "") or "__pycache__" in name or name.startswith(("/dev/shm", "/dev/nvidia"))  # noqa: S108  no file is made
 
 
 def _starts_workers(frame: FrameType | None) -> bool:
@@ -238,7 +247,7 @@ def _replace(owner: Any, name: str, reason: str, unless: Callable[..., bool] = l
         guard = _guard()
         if guard is None or unless(*args, *kwargs.values()):
             return original(*args, **kwargs)
-        guard.refuse(reason, next((one for one in args if isinstance(one, (str, os.PathLike))), name))
+        return guard.refuse(reason, next((one for one in args if isinstance(one, (str, os.PathLike))), name))
 
     patches.replace(owner, name, refusing)
 

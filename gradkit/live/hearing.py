@@ -21,9 +21,11 @@ from gradkit.core import turns
 from gradkit.live.looks import next_after
 from gradkit.live.suspects import Suspect
 from gradkit.source import faults
+from gradkit.witness.listening import Listening
 
 _PASSES = ("backward", "grad")
 _MOST_OPTIMIZERS = 10
+_SET_UP = 2  # steps, after which a program is taken to be set up
 
 
 class Listener(Protocol):
@@ -55,6 +57,7 @@ class Hearing:
         self._met = self._steps = 0
         self._replaced: dict[str, tuple[Any, Any]] = {}
         self._hooks: list[Any] = []
+        self._witness = Listening(until_steps=_SET_UP)
 
     @property
     def steps(self) -> int:
@@ -72,6 +75,7 @@ class Hearing:
         self._hooks = [
             register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)
         ]  # fmt: skip
+        self._witness = Listening(until_steps=_SET_UP).open()
 
     def close(self) -> None:
         """Put everything back. What somebody has wrapped meanwhile stays, and only hands on."""
@@ -81,6 +85,7 @@ class Hearing:
             if getattr(torch.autograd, name) is ours:
                 setattr(torch.autograd, name, original)
         self._hooks, self._replaced = [], {}
+        self._witness.close()
         self.forget()
 
     def forget(self) -> None:

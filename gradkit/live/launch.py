@@ -33,7 +33,7 @@ VARIABLE = "GRADKIT_RUN"
 
 _ROOT = str(Path(__file__).parents[2])
 _NO_PYTHONPATH = "EIS"  # options of python that leave PYTHONPATH, or what it leads to, aside
-_NOTHING_SEEN = {"healthy": None, "findings": [], "steps": 0}
+_NOTHING_SEEN: dict[str, Any] = {"healthy": None, "findings": [], "steps": 0}
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Wishes:
     def absolute(self) -> Wishes:
         """The same with paths that hold wherever the program goes."""
         paths = {name: os.path.abspath(path) for name in ("json", "report", "outcome") if (path := getattr(self, name))}
-        return dataclasses.replace(self, **paths)  # type: ignore[arg-type]
+        return dataclasses.replace(self, **paths)
 
 
 _TAKES_ONE = ("--json", "--report", "--language")

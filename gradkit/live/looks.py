@@ -45,7 +45,8 @@ class Looks:
 
     Example:
         >>> layer = nn.Linear(2, 1)
-        >>> looks = Looks(torch.optim.SGD(layer.parameters()))
+        >>> optimizer = torch.optim.SGD(layer.parameters())
+        >>> looks = Looks(optimizer)
         >>> sorted(looks.look()), looks.missing == {id(layer.weight), id(layer.bias)}
         (['missing'], True)
     """

@@ -39,6 +39,11 @@ class Outcome:
         """Whether this explanation has been told."""
         return explanation is self.first
 
+    def verdict(self) -> str:
+        """The first finding's report in one sentence; ``""`` if there is none."""
+        report = self.first.report if self.first is not None else None
+        return report.verdict() if report is not None else ""
+
     def keep(self, explanation: Explanation, steps: int) -> None:
         """Write the first explanation that has a report; one that has none, as long as there is nothing better.
 
@@ -57,17 +62,18 @@ class Outcome:
                 self._try(path, lambda: report.save(path))
         self._write({**explanation.data(), "steps": steps}, told)
 
-    def nothing(self, steps: int, error: str) -> None:
+    def nothing(self, steps: int, error: str, unknown: str = "") -> None:
         """Nothing was found.
 
         Args:
             steps: how many steps the optimizers took.
             error: what ended the program, ``""`` if it came to its end; nothing is said of its health then, nor of one
                 that took no step.
+            unknown: why it is not known whether all is sound; ``""`` if that is known.
         """
-        healthy = True if steps and not error else None
-        said = words("cli.error", message=words("run.healthy", n=steps)) + "\n" if healthy else ""
-        data = {"healthy": healthy, "findings": [], "steps": steps, "error": error}
+        healthy = True if steps and not error and not unknown else None
+        said = words("cli.error", message=unknown or words("run.healthy", n=steps)) + "\n" if healthy or unknown else ""
+        data: dict[str, Any] = {"healthy": healthy, "findings": [], "steps": steps, "error": error}
         self._write(data, {"text": said, "breakdown": ""})
 
     def _write(self, data: dict[str, Any], told: dict[str, str]) -> None:
@@ -102,4 +108,4 @@ def _read(path: str) -> dict[str, Any]:
 
 def _weight(data: dict[str, Any]) -> int:
     """How much is said: nothing at all, that a process has ended, that it is sound, a finding."""
-    return 3 if data.get("findings") else 2 if data.get("healthy") else 1 if "error" in data else 0
+    return 3 if data.get("findings") else 2 if data.get("healthy") else 1 if {"error", "tried"} & set(data) else 0

@@ -14,7 +14,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -22,12 +22,13 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from gradkit.core import console, i18n
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
-from gradkit.live import explain
-from gradkit.live.explain import Explanation
-from gradkit.live.launch import Wishes
+from gradkit.live.launch import SOUND_STEPS, Wishes
 from gradkit.live.outcome import Outcome
 from gradkit.live.watch import watch
 from gradkit.source import faults
+
+if TYPE_CHECKING:
+    from gradkit.live.explain import Explanation
 
 MOST_SWALLOWED = 3
 MOST_STEPS = 30
@@ -58,7 +59,7 @@ class Program:
         self._is_main = not told["depth"] and not told["everywhere"]
         self._home = os.getpid()
         self._failed: BaseException | None = None
-        self._ending = self._busy = self._is_autograds = False
+        self._ending = self._busy = self._is_autograds = self._asked = False
         self._stops = self._raised = 0
         self._steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         i18n.language(self.wishes.language)
@@ -94,6 +95,8 @@ class Program:
             _with_care(lambda: self._explain(error))
 
     def _explain(self, error: BaseException) -> None:
+        from gradkit.live import explain
+
         explanation = self.watch.explanation_of(error) or explain.of_error(error)
         self._is_autograds = explanation is not None
         if explanation is not None and not self.outcome.is_of(explanation):
@@ -114,24 +117,28 @@ class Program:
         self.watch.close()
         caught = self.watch.caught
         if caught is not None and self._failed is None and not self.outcome.is_of(caught.explanation):
-            _tell(words("cli.error", message=words("run.caught", error=caught.error)))
+            _say("caught", error=caught.error)
             self.found(caught.explanation)
         steps = self.watch.steps
         if self.outcome.first is None:
             if not self._is_autograds:
-                self.outcome.nothing(steps, _shown(self._failed))
-                self._say_nothing_found(steps)
+                self._nothing_found(steps)
         elif self._failed is None and steps and not self.wishes.outcome:
-            headline = self.outcome.first.headline().partition("\n")[0]
-            _tell(words("cli.error", message=words("run.found", n=steps, headline=headline)))
+            _say("found", n=steps, verdict=self.outcome.verdict())
 
-    def _say_nothing_found(self, steps: int) -> None:
-        if self.wishes.quiet or self.wishes.outcome or self._is_another_rank():
-            return
-        if steps:
-            _tell(words("cli.error", message=words("run.healthy" if self._failed is None else "run.error", n=steps)))
+    def _nothing_found(self, steps: int) -> None:
+        names = ", ".join(self.wishes.should_train)
+        is_unknown = names and steps and not self._asked and self._failed is None
+        unknown = words("run.not_asked", names=names) if is_unknown else ""
+        self.outcome.nothing(steps, _shown(self._failed), unknown)
+        if unknown and not self.wishes.outcome:
+            _tell(words("cli.error", message=unknown))
+        elif self.wishes.quiet or self.wishes.outcome or self._is_another_rank():
+            pass
+        elif steps:
+            _say("healthy" if self._failed is None else "error", n=steps)
         elif self._is_main and self._failed is None and _LAUNCHER not in sys.modules:
-            _tell(words("cli.error", message=words("run.no_step")))
+            _say("no_step")
 
     @staticmethod
     def _is_another_rank() -> bool:
@@ -164,18 +171,20 @@ class Program:
             self._busy = False
 
     def _keep_a_look(self, optimizer: Any, frame: Any) -> None:
+        from gradkit.live import explain
+
         names = self.wishes.should_train or None
         explanation = explain.of_running(frame, optimizer, after_step=True, should_train=names)
-        report = explanation.report if explanation is not None else None
-        if explanation is not None and report is not None and self.wishes.outcome:
+        if explanation is None or explanation.report is None:
+            return
+        self._asked = True
+        if self.wishes.outcome:
             self.outcome.keep(explanation, self.watch.steps)
-        elif self.wishes.outcome:
-            self.outcome.nothing(self.watch.steps, "")
-        elif explanation is not None and report is not None and not report.healthy and self.outcome.first is None:
+        elif not explanation.report.healthy and self.outcome.first is None:
             self.found(explanation)
 
     def _counted(self, backward: Callable[..., Any]) -> Callable[..., Any]:
-        """A ``torch.autograd.backward`` that ends a program which only goes from one error of autograd's to the next."""
+        """One that ends a program which only goes from one error of autograd's to the next, and never takes a step."""
 
         @faults.on_behalf
         @functools.wraps(backward)
@@ -199,7 +208,7 @@ class Program:
         """
         self._stops += 1
         if self.wishes.stop and self._stops == 1:
-            _tell(words("cli.error", message=words("run.stopped")))
+            _say("stopped")
         if self._stops > MOST_SWALLOWED:
             sys.stdout.flush()
             os._exit(1)
@@ -242,6 +251,10 @@ def _tell(text: str) -> None:
     console.tell(text.rstrip("\n"))
 
 
+def _say(key: str, **facts: object) -> None:
+    _tell(words("cli.error", message=words(f"run.{key}", **facts)))
+
+
 def _with_care(task: Callable[[], None]) -> None:
     """Do it; what goes wrong is told in one line, and nothing of it reaches the program."""
     try:
@@ -249,4 +262,4 @@ def _with_care(task: Callable[[], None]) -> None:
     except Stopped:
         raise
     except BaseException as error:  # noqa: BLE001  # also Ctrl-C: the program has ended, and with its own status
-        _tell(words("cli.error", message=words("run.own_fault", error=_shown(error))))
+        _say("own_fault", error=_shown(error))

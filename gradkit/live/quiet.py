@@ -94,7 +94,7 @@ def _named(owner: Any, patterns: list[str]) -> list[str]:
 
 
 def _silence(owner: Any, name: str, instead: Callable[..., Any] = lambda *_, **__: None) -> None:
-    """Replace a function or method by one that does something else in the thread of the rerun, and nothing as a rule."""
+    """Replace a function or method by one that does something else in the thread of the rerun: as a rule nothing."""
     original = getattr(owner, name, None)
     if not callable(original) or not hasattr(owner, "__dict__"):
         return

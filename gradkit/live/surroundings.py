@@ -37,19 +37,17 @@ def look(
     """
     held = {id(one) for one in held_by(optimizer)}
     models = [model] if model is not None else models_of(frame, held)
-    found, about = set[str](), list[torch.Tensor]()
-    if left := [one for one in models for one in _in_the_midst(one, held)]:
+    about = {
+        LEFT_OUT: [out for one in models for out in _in_the_midst(one, held)],
+        STRAY: [stray for one in models for stray in _strays(one)],
+    }
+    if any(about.values()):
         trained = _trained_by_anyone()
-        about += [one for one in left if id(one) not in trained]
-        found |= {LEFT_OUT} if about else set()
-    if strays := [stray for one in models for stray in _strays(one)]:
-        trained = _trained_by_anyone()
-        strays = [one for one in strays if id(one) not in trained]
-        about += strays
-        found |= {STRAY} if strays else set()
+        about = {kind: [one for one in found if id(one) not in trained] for kind, found in about.items()}
+    found = {kind for kind, some in about.items() if some}
     if any(_has_frozen_adapter(one) for one in models):
         found.add(ADAPTER)
-    return frozenset(found), tuple(about)
+    return frozenset(found), tuple(one for some in about.values() for one in some)
 
 
 def models_of(frame: FrameType | None, held: Collection[int]) -> list[nn.Module]:

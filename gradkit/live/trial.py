@@ -1,7 +1,7 @@
 """One unit run again: is it the step that failed? If so it is diagnosed, and that run is the diagnosis's first.
 
-The same kind of error has to come from the same line, of a loss that was made in this run; or, where nothing was raised,
-there has to be a forward pass and a backward. All of it happens inside of a ``Guard``, and all is put back.
+The same kind of error has to come from the same line, of a loss that was made in this run; or, where nothing was
+raised, there has to be a forward pass and a backward. All of it happens inside of a ``Guard``, and all is put back.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -44,6 +45,7 @@ _OF_STEPS = frozenset({
     autograd_errors.SCALER,
 })  # fmt: skip
 _WITHOUT_HISTORY = (autograd_errors.NO_HISTORY, autograd_errors.MANY_ELEMENTS)
+UNEXPLAINED = "unexplained"
 _NO_LOSS = ("nothing_returned", "no_tensor")
 
 
@@ -105,7 +107,7 @@ class Trial:
 
     Attributes:
         reproduced: whether the same came of it as in the program; known after ``report``.
-        not_proven: why no further run was made, ``""`` if they were.
+        not_proven: why no further run was made; None if they were.
         whole: the model that was diagnosed.
     """
 
@@ -113,7 +115,7 @@ class Trial:
     step: Callable[[], object]
     fault: Fault
     reproduced: bool = False
-    not_proven: str = ""
+    not_proven: NotTheStep | None = None
     whole: nn.Module | None = None
     _parts: Mapping[str, nn.Module] = field(default_factory=dict)
     _is_step: bool = False
@@ -143,17 +145,24 @@ class Trial:
 
     def _tried(self, way: _Way) -> Report:
         """One diagnosis; where its further runs are refused, one that rests on the first run alone."""
-        self._is_step, self.not_proven = False, ""
+        self._is_step, self.not_proven = False, None
         try:
             return self._diagnosed(way, replay=True)
         except NotTheStep as refused:
-            if not self._is_step:
+            if not self._is_step or refused.reason == UNEXPLAINED:
                 raise
-            self.not_proven = refused.reason
+            self.not_proven = refused
         return self._diagnosed(way, replay=False)
 
     def _diagnosed(self, way: _Way, *, replay: bool) -> Report:
-        model, options = self._options(way, replay)
+        try:
+            return self._guarded(way, replay)
+        except NotAgain as refused:  # the alarm rang as the run had ended
+            raise _not_again(refused) from None
+
+    def _guarded(self, way: _Way, replay: bool) -> Report:
+        stop = StopAtBackward(way.count, skip=way.skip) if way.count else None
+        model, options = self._options(stop, replay)
         label = self.candidate.function
         step = Step(StepCall(self.step, label), model, label, files(self.candidate.stack))
         with contextlib.ExitStack() as stack:
@@ -161,14 +170,13 @@ class Trial:
             stack.enter_context(quiet.muted())
             if self.fault.mishap is None or self.fault.mishap.kind not in _OF_STEPS:
                 stack.enter_context(quiet.without_steps(self.step))
-            look = options.look
-            options = replace(options, look=lambda first, tracer: (look(first, tracer), guarded.allow(LONGER)))
+            options = replace(options, look=partial(self._look, guarded, way, stop))
             report = _refusing(guarded, lambda: pipeline.run(step, options, report_of)[0])
         if self.fault.mishap is not None and not report.findings:
-            raise NotTheStep("unexplained")
+            raise NotTheStep(UNEXPLAINED)
         return report if self.reproduced else _unproven(report)
 
-    def _options(self, way: _Way, replay: bool) -> tuple[nn.Module, Options]:
+    def _options(self, stop: StopAtBackward | None, replay: bool) -> tuple[nn.Module, Options]:
         fault, candidate = self.fault, self.candidate
         first = whose.model_of(self._parts, {})
         optimizer = fault.optimizer or whose.next_optimizer(candidate, self.step, first)
@@ -181,21 +189,24 @@ class Trial:
         missing = {id(one) for one in fault.missing}
         left = [n for n, one in registered.parameters(model) if id(one) in missing and n not in held]
         names = (*held, *left)
-        stop = StopAtBackward(way.count, skip=way.skip) if way.count else None
         options = Options(
             optimizer=optimizer if fault.mishap is None and (left or not held) else None,
             replay=replay,
             should_train=_should_train(fault.should_train, model, names),
             callers=candidate.callers,
             always=(stop,) if stop is not None else (),
-            look=lambda first, tracer: self._look(first, tracer, way, stop),
             alone=True,
         )
         return model, options
 
     # -- is it the step ---------------------------------------------------------------------------------------------
 
-    def _look(self, first: FirstRun, tracer: Tracer, way: _Way, stop: StopAtBackward | None) -> None:
+    def _look(self, guarded: Guard, way: _Way, stop: StopAtBackward | None, first: FirstRun, tracer: Tracer) -> None:
+        """Look at the first run.
+
+        Raises:
+            NotTheStep: it is not what failed.
+        """
         if self.fault.mishap is None:
             self._look_silent(first, tracer, way)
         else:
@@ -206,6 +217,7 @@ class Trial:
         if not self._narrowed and took.keys() != self._parts.keys():
             raise _Narrower(took)
         self._is_step = True
+        guarded.allow(LONGER)
 
     def _look_for(
         self, mishap: AutogradError, first: FirstRun, tracer: Tracer, way: _Way, stop: StopAtBackward | None

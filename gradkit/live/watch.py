@@ -13,6 +13,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,7 @@ def watch(model: nn.Module | None = None, optimizer: Optimizer | None = None, *,
         The watch, which is open.
 
     Example:
+        >>> import torch
         >>> layer = nn.Linear(2, 1)
         >>> optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
         >>> with watch() as w:
@@ -157,7 +159,7 @@ class Watch:
             return
         for suspect in [*_hearing.gone, *_hearing.suspects.values()]:
             if self.takes(suspect.looks.optimizer):
-                _safely(lambda one=suspect: _tell_all(one.ended(), one.looks.optimizer, one.looks.steps))
+                _safely(partial(_tell_end, suspect))
         self._took = _hearing.steps
         _open.remove(self)
         self._optimizer = None
@@ -285,6 +287,10 @@ def _place(error: Exception) -> tuple[object, ...]:
     lines = [one for one in lines if not frames.is_torch_file(one[0])]
     lines += [(frame.f_code.co_filename, frame.f_lineno)] if frame is not None else []
     return (type(error), re.sub(r"\d+", "", introspection.text(error)), *lines)
+
+
+def _tell_end(suspect: Suspect) -> None:
+    _tell_all(suspect.ended(), suspect.looks.optimizer, suspect.looks.steps)
 
 
 def _tell_all(explanations: list[Explanation], optimizer: Optimizer | None, steps: int) -> None:

@@ -98,7 +98,7 @@ def _outermost(found: Iterable[nn.Module]) -> list[nn.Module]:
 
 
 def _variables(candidate: Candidate) -> Iterator[tuple[str, Any]]:
-    """What the variables of the frames hold, the unit's own frame first, then those further out, then the next inner one.
+    """What the variables of frames hold: of the unit's own frame, then those further out, then the next inner one.
 
     Small lists and dictionaries are opened, and so are the attributes of ``self``.
     """

@@ -22,6 +22,7 @@ from gradkit.load import adapters, specs
 from gradkit.load.batches import load_batch
 from gradkit.load.signatures import accepts
 from gradkit.state.reachable import model_of, modules_of
+from gradkit.witness.listening import listening
 
 FILE = "loss expression"
 """Under this name the lines of an expression are found in a report."""
@@ -123,7 +124,8 @@ def build_model(
             raise GradkitError("weights_without_model", path=weights)
         adapters.load_weights(built.value, Path(weights))
     if adapter is not None:
-        model = adapters.load_adapter(built.value if built else None, Path(adapter), is_trainable=is_trainable)
+        with listening():
+            model = adapters.load_adapter(built.value if built else None, Path(adapter), is_trainable=is_trainable)
         built = Built(model, *((built.label, built.file, built.folder) if built else (Path(adapter).name,)))
     return built
 
@@ -165,7 +167,7 @@ def build_step(spec: object, model: nn.Module | None, batch: object) -> tuple[Bu
     if isinstance(step, tuple) and len(step) == 2:
         model, step = step if isinstance(step[0], nn.Module) else (step[1], step[0])
     if isinstance(step, torch.Tensor):
-        raise GradkitError("no_model_in_step", name=found.label)
+        step, model = found.value, model_of(found.value, found.label)
     if not callable(step) or isinstance(step, nn.Module) or not isinstance(model, (nn.Module, type(None))):
         raise GradkitError("no_step", name=found.label, got=one_line(step))
     if model is None:
@@ -179,7 +181,8 @@ def _bare_model(spec: object) -> Built | None:
     if spec is None:
         return None
     if isinstance(spec, (str, os.PathLike)) and os.path.isdir(spec):
-        return Built(adapters.load_pretrained(Path(spec)), Path(spec).name)
+        with listening():
+            return Built(adapters.load_pretrained(Path(spec)), Path(spec).name)
     found = _found(spec)
     value = specs.call_spec(found) if specs.is_function(found.value) else found.value
     if not isinstance(value, nn.Module):

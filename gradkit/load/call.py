@@ -18,6 +18,9 @@ the targets in place of the batch: the last item of a tuple, the key of a dict t
 called ``labels``, ``target`` ...), and otherwise the batch itself (an autoencoder). A loss of one parameter gets the
 output alone.
 Without a loss it is ``output.loss``, ``output["loss"]``, or the output itself if it has one element.
+
+A loss function or a step may hand back what is no tensor: a number, an array, nothing. That is passed on as it is, for
+it is what a diagnosis is to find (``numbers_in``).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
@@ -41,7 +45,7 @@ _TARGETS = ("labels", "label", "targets", "target", "y", "y_true", "ground_truth
 
 
 class ModelCall:
-    """One forward pass of a model on a batch, then the loss. Calling it returns the loss tensor.
+    """One forward pass of a model on a batch, then the loss. Calling it returns the loss.
 
     Args:
         model: any module.
@@ -67,18 +71,20 @@ class ModelCall:
         self._arguments, self._keywords, self._target = _plan(model, batch, loss is not None, self._targets)
 
     @on_behalf
-    def __call__(self) -> torch.Tensor:
-        """The loss of one forward pass."""
+    def __call__(self) -> object:
+        """The loss of one forward pass: a tensor, or the numbers or None that the loss function returned."""
         with as_script(self.folder):
             return self._run()
 
     @on_behalf
-    def _run(self) -> torch.Tensor:
+    def _run(self) -> object:
         output = self.model(*self._arguments, **self._keywords)
         if self.loss is None:
             return own_loss(output, self.model)
         second = self._target if self._targets else self.batch
-        value = self.loss(output) if self._alone else self.loss(output, second)
+        value = loss_in(self.loss(output) if self._alone else self.loss(output, second))
+        if value is None or numbers_in(value) is not None:
+            return value
         return as_loss(value, introspection.ask(self.loss, "__name__", type(self.loss).__name__))
 
 
@@ -95,8 +101,52 @@ class StepCall:
         """Run the step once."""
         with as_script(self.folder):
             value = self.step()
-        loss = None if introspection.is_a(value, torch.Tensor) else _inside(value)
-        return value if loss is None else loss
+        return loss_in(value)
+
+
+def loss_in(value: object) -> object:
+    """What of a step's return value is its loss; the value itself if that cannot be told.
+
+    It is the tensor or the number that an output holds as ``loss``, and the one scalar in a tuple: of several, the one
+    that requires grad.
+
+    Example:
+        >>> loss_in((torch.tensor(2.0), torch.ones(3))), loss_in({"loss": 0.5}), loss_in("none")
+        (tensor(2.), 0.5, 'none')
+    """
+    if introspection.is_a(value, torch.Tensor):
+        return value
+    held = _held(value)
+    if introspection.is_a(held, torch.Tensor) or numbers_in(held) is not None:
+        return held
+    scalars = _scalars(value)
+    live = [one for one in scalars if one.requires_grad]
+    return next((found[0] for found in (live, scalars) if len(found) == 1), value)
+
+
+def _scalars(value: object) -> list[torch.Tensor]:
+    parts = introspection.entries(value) if introspection.is_a(value, tuple) else []
+    tensors = (one for one in parts if introspection.is_a(one, torch.Tensor))
+    return [one for one in tensors if one.numel() == 1 and one.is_floating_point()]
+
+
+def numbers_in(value: object, depth: int = 8) -> list[Any] | None:
+    """The numbers and arrays that something consists of; None if it consists of anything else, or of nothing.
+
+    Args:
+        depth: how many lists may lie in each other.
+
+    Example:
+        >>> numbers_in(0.5), numbers_in([1, [2.0]]), numbers_in(True), numbers_in(["a"]), numbers_in([])
+        ([0.5], [1, 2.0], None, None, None)
+    """
+    if introspection.is_a(value, (list, tuple)):
+        parts = [numbers_in(one, depth - 1) for one in introspection.entries(value)] if depth else []
+        return [one for part in parts if part for one in part] if parts and all(parts) else None
+    if introspection.is_a(value, np.ndarray):
+        return [value] if value.dtype.kind in "iuf" and value.size else None
+    number = introspection.is_a(value, (int, float, np.integer, np.floating)) and not introspection.is_a(value, bool)
+    return [value] if number else None
 
 
 def own_loss(output: object, model: nn.Module) -> torch.Tensor:
@@ -130,11 +180,15 @@ def as_loss(value: object, name: str) -> torch.Tensor:
 
 
 def _inside(output: object) -> torch.Tensor | None:
-    if introspection.is_a(output, dict):
-        loss = dict(introspection.items(output)).get("loss")
-    else:
-        loss = output.get("loss") if introspection.is_mapping(output) else introspection.ask(output, "loss")
+    loss = _held(output)
     return loss if introspection.is_a(loss, torch.Tensor) else None
+
+
+def _held(output: object) -> object:
+    """What an output holds under ``loss``, None if nothing."""
+    if introspection.is_a(output, dict):
+        return dict(introspection.items(output)).get("loss")
+    return output.get("loss") if introspection.is_mapping(output) else introspection.ask(output, "loss")
 
 
 _Plan = tuple[tuple[Any, ...], dict[str, Any], Any]

@@ -27,6 +27,7 @@ from gradkit.load.failures import cause_of, where
 from gradkit.load.signatures import accepts
 from gradkit.source import imported, training_loops
 from gradkit.source.frames import is_user_file
+from gradkit.witness.listening import listening
 
 
 @contextlib.contextmanager
@@ -119,7 +120,7 @@ def _importing(folder: str, source: Path) -> Iterator[None]:
     """Remember the user's modules that an import brings in; forget them all if it fails."""
     before = dict(sys.modules)
     try:
-        with as_script(folder):
+        with as_script(folder), listening():
             yield
     except BaseException as error:
         for name in _local(folder, before):
@@ -263,7 +264,7 @@ def call_spec(found: Found) -> object:
     assert callable(function)
     if accepts(function).required:
         raise GradkitError("needs_arguments", name=found.label, signature=_signature(function))
-    with as_script(found.folder):
+    with as_script(found.folder), listening():
         try:
             return function()
         except GradkitError:

@@ -14,11 +14,12 @@ from torch.utils.data import DataLoader
 from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
 from gradkit.core.introspection import one_line
-from gradkit.load import failures
+from gradkit.load import failures, trainers
 from gradkit.load.batches import load_batch
 from gradkit.load.build import build_loss, build_model, build_step
 from gradkit.load.call import ModelCall, StepCall
 from gradkit.load.signatures import accepts, expectation
+from gradkit.load.trainers import TrainerCall
 from gradkit.state.reachable import files_of, model_of
 
 
@@ -26,12 +27,14 @@ def step_of(given: Any, batch: Any, model: nn.Module | None, loss: Callable[...,
     """What ``diagnose`` was given, as a step.
 
     Raises:
-        GradkitError: it is neither a model nor a step.
+        GradkitError: it is neither a model nor a step nor a Trainer.
     """
     if introspection.is_a(given, Step):
         return given
     if introspection.is_a(given, nn.Module):
         return from_objects(given, batch, loss)
+    if trainers.is_trainer(given):
+        return Step(TrainerCall(given), trainers.model_of(given), type(given).__name__, trainers.files(given))
     if not callable(given):
         raise GradkitError("not_a_model_or_step", kind=type(given).__name__)
     return from_step(given, model)
@@ -42,7 +45,7 @@ class Step:
     """One forward pass that can be run again and again.
 
     Attributes:
-        run: takes nothing, returns the loss, a tensor of any shape.
+        run: takes nothing, returns the loss, a tensor of any shape; or what took its place, which is to be found.
         model: the module whose parameters are to be trained.
         label: what to call it on screen, for example ``"train.py:step"``.
         files: the user's source files that are known to take part.
@@ -94,8 +97,8 @@ def from_step(step: Callable[[], object], model: nn.Module | None = None, *, lab
         label: what to call it on screen; the function's name by default.
 
     Raises:
-        GradkitError: not a function of no arguments, or the model cannot be told. A step that returns no tensor
-            raises when it is run.
+        GradkitError: not a function of no arguments, or the model cannot be told. What it returns is looked at when it
+            is diagnosed.
 
     Example:
         >>> net = nn.Linear(3, 1)

@@ -129,9 +129,9 @@ def show(found: Explanation) -> None:
     from IPython import display
 
     assert found.report is not None
-    display.display(found.report)
+    display.display(found.report)  # type: ignore[no-untyped-call]
     if _has_page():
-        display.display(OpenPanel(found.report))
+        display.display(OpenPanel(found.report))  # type: ignore[no-untyped-call]
 
 
 def _has_page() -> bool:

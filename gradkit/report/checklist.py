@@ -52,7 +52,7 @@ def checks(
         [('value', 'passed'), ('history', 'passed'), ('backward', 'passed')]
     """
     return (
-        _value(loss),
+        _value(loss, missing=not backward and not error),
         Check("history", PASSED if backward else FAILED, {"grad_fn": grad_fn}),
         _backward(error, backward=backward),
         _reached(rows, seen=backward and not error),
@@ -63,9 +63,9 @@ def checks(
     )
 
 
-def _value(loss: str) -> Check:
+def _value(loss: str, *, missing: bool) -> Check:
     if not loss:
-        return Check("value", OPEN)
+        return Check("value", FAILED, {"value": None}) if missing else Check("value", OPEN)
     wrong = loss.strip().lower().lstrip("+-") in ("nan", "inf")
     return Check("value", FAILED if wrong else PASSED, {"value": loss})
 

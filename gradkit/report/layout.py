@@ -190,7 +190,15 @@ def origin(of: Origin) -> tuple[str, ...]:
     key = f"origin.{of.kind}" if of.kind else "origin.nothing"
     result = words(f"origin.{'silent' if of.silent else 'raised'}_{came}")
     said = words(key, lines=lines, result=result, **facts)
-    return (said, *(words(f"origin.caveat.{one.kind}", **_shown(one.facts)) for one in of.caveats))
+    return (said, *map(_caveat, of.caveats))
+
+
+def _caveat(note: Note) -> str:
+    """How a rerun differs; where a further run was refused, with the reason."""
+    facts = _shown(note.facts)
+    if "reason" in facts:
+        facts["reason"] = words(f"origin.refused.{facts['reason']}", **facts)
+    return words(f"origin.caveat.{note.kind}", **facts)
 
 
 def _stretch(of: Stretch) -> str:

@@ -64,6 +64,16 @@ def is_given_names(chain: Chain, function: str) -> bool:
     return any(isinstance(x, ast.Name) for argument in node.args for x in ast.walk(argument))
 
 
+def is_used_in(made: Chain, used: Chain) -> bool:
+    """Whether what is computed at some frames is used by the statement of the innermost function that others share."""
+    points = dict(reversed(made))
+    code, at = next((point for point in used if point[0] in points), (None, -1))
+    if code is None:
+        return False
+    start, end, body = locations.line_of((code, points[code])), locations.line_of((code, at)), statements(code)
+    return _at(body, start) is _at(body, end) or flows_into(code, start, end)
+
+
 def defined_at(point: Point) -> int | None:
     """Of a call ``torch.autograd.grad(y, x)`` or ``y.backward()``, the last line before it that makes ``y``."""
     code, node = point[0], locations.node_at(point)

@@ -261,6 +261,20 @@ def optimizer_line(
     return locations.place(file, picked if picked is not None else call, function_of(around))
 
 
+def optimizer_line_at(point: Point, *, filtered: bool = False) -> Location:
+    """The call that was running when an optimizer was built; with ``filtered``, as for ``optimizer_line``."""
+    spot, call = locations.locate(point), locations.node_at(point)
+    for node, around in statements(spot.file) if filtered and isinstance(call, ast.Call) else ():
+        if isinstance(node, ast.Call) and ast.dump(node, include_attributes=True) == _dumped(call):
+            picked = _picking(node, around)
+            return locations.place(spot.file, picked, spot.function) if picked is not None else spot
+    return spot
+
+
+def _dumped(node: ast.AST | None) -> str:
+    return ast.dump(node, include_attributes=True) if node is not None else ""
+
+
 def _building(file: str, kind: str, settings: Mapping[str, str]) -> Iterator[tuple[float, ast.Call, Sequence[ast.AST]]]:
     for node, around in statements(file):
         if not isinstance(node, ast.Call):

@@ -82,6 +82,8 @@ def by_class(ask: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
 def model_of(step: object, name: str) -> nn.Module:
     """The model that a step trains: ``step.model``, else the one module that it uses and that holds all others.
 
+    Of a step that uses none, but a tensor that was computed before, it is the global that the tensor's graph leads to.
+
     Args:
         step: any callable.
         name: what to call it in errors.
@@ -97,7 +99,7 @@ def model_of(step: object, name: str) -> nn.Module:
     said = introspection.ask(step, "model")
     if introspection.is_a(said, nn.Module):
         return said
-    found = modules_of(step)
+    found = modules_of(step) or registered.behind(_tensors_used(step), introspection.ask(step, "__globals__", {}))
     if not found:
         raise GradkitError("no_model_in_step", name=name)
     if len(found) > 1:
@@ -107,10 +109,13 @@ def model_of(step: object, name: str) -> nn.Module:
 
 def modules_of(step: object) -> tuple[nn.Module, ...]:
     """The outermost modules that a callable uses; those without parameters (a loss) only if there are no others."""
-    found = {id(one): one for one in _things_used(step, set()) if introspection.is_a(one, nn.Module)}
-    inner = {id(child) for one in found.values() for child in registered.each(one) if child is not one}
-    outer = [one for key, one in found.items() if key not in inner]
+    outer = registered.outermost(one for one in _things_used(step, set()) if introspection.is_a(one, nn.Module))
     return tuple([one for one in outer if registered.parameters(one)] or outer)
+
+
+def _tensors_used(step: object) -> list[torch.Tensor]:
+    held = (one for thing in _things_used(step, set()) for one in _members(thing, _named(thing)))
+    return [one for one in held if introspection.is_a(one, torch.Tensor)]
 
 
 def optimizers_of(step: object, model: nn.Module) -> tuple[Optimizer, ...]:

@@ -6,9 +6,10 @@ module, and call themselves for each level.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from gradkit.core import introspection
@@ -93,3 +94,38 @@ def _entries(model: nn.Module, table: str, twice: bool) -> Iterator[tuple[str, A
             if held is not None and (twice or id(held) not in seen):
                 seen.add(id(held))
                 yield (f"{path}.{name}" if path else str(name)), held
+
+
+def outermost(found: Iterable[nn.Module]) -> list[nn.Module]:
+    """Of some modules, those that are no part of another, each once.
+
+    Example:
+        >>> part = nn.Linear(1, 1)
+        >>> whole = nn.Sequential(part)
+        >>> outermost([part, whole, whole]) == [whole]
+        True
+    """
+    known = {id(one): one for one in found}
+    inner = {id(child) for one in known.values() for child in each(one) if child is not one}
+    return [one for key, one in known.items() if key not in inner]
+
+
+def behind(tensors: Iterable[torch.Tensor], scope: Mapping[str, Any]) -> list[nn.Module]:
+    """The outermost modules among the values of ``scope`` with a parameter that the graph of some tensors leads to.
+
+    Example:
+        >>> net, other = nn.Linear(2, 1), nn.Linear(2, 1)
+        >>> behind([net(torch.ones(2))], {"net": net, "other": other}) == [net]
+        True
+    """
+    nodes: list[Any] = [one.grad_fn for one in tensors if one.grad_fn is not None]
+    seen = {id(node) for node in nodes}
+    leaves: set[int] = set()
+    for node in nodes:  # it grows on the way
+        if type(node).__name__ == "AccumulateGrad":
+            leaves.add(id(node.variable))
+        parents = [parent for parent, _ in node.next_functions if parent is not None and id(parent) not in seen]
+        seen.update(map(id, parents))
+        nodes += parents
+    held = [one for one in list(scope.values()) if introspection.is_a(one, nn.Module)] if leaves else []
+    return outermost(one for one in held if any(id(parameter) in leaves for _, parameter in parameters(one)))

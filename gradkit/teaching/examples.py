@@ -10,6 +10,7 @@ from gradkit.core.errors import GradkitError
 from gradkit.load import adapters
 from gradkit.load.pretrained import offline
 from gradkit.load.step import Step, from_step
+from gradkit.witness.listening import listening
 
 _EXAMPLES = {
     "resume_lora": ("resume_lora", "make"),
@@ -35,6 +36,6 @@ def from_builtin(name: str) -> Step:
         raise GradkitError("no_such_builtin", name=name, names=", ".join(BUILTINS))
     module, function = _EXAMPLES[name]
     program = importlib.import_module(f"gradkit.cases.{module}")
-    with adapters.quiet(), offline(), torch.random.fork_rng(devices=[]):
+    with adapters.quiet(), offline(), torch.random.fork_rng(devices=[]), listening():
         model, step = getattr(program, function)()
     return from_step(step, model, label=name)

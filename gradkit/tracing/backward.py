@@ -308,6 +308,7 @@ class OwnBackwards:
     Attributes:
         reached: the norm of every gradient that any of them handed to a parameter.
         passes: every walk back through the graph, in order.
+        taken: numbers of the values whose gradient ``autograd.grad`` handed out without a graph of its own.
         threads: those that are heard; its user adds those that the step starts.
         heard: told of each before it runs.
         begins: asked before each whether it is to be carried out, unless it is handed gradients to start from.
@@ -322,7 +323,9 @@ class OwnBackwards:
         self._ledger, self._parameters, self._preserved = ledger, parameters, preserved
         self._found: dict[int, OwnBackward] = {}
         self._asked: Asked | None = None
+        self._by_name: OwnBackward | None = None
         self.passes: list[Pass] = []
+        self.taken: set[int] = set()
         self.heard: Callable[[list[torch.Tensor], FrameType], None] = lambda losses, frame: None
         self.begins: Callable[[list[torch.Tensor], FrameType], bool] = lambda losses, frame: True
         self.begun = 0
@@ -344,14 +347,17 @@ class OwnBackwards:
         """The step's own backward of a value, or the last one that walked over the node ``sequence``.
 
         Args:
-            number: of the value that the step returned; None takes the last backward of all.
+            number: of the value that the step returned; None takes the last backward of all, and if there is none, the
+                last ``autograd.grad`` that handed out gradients of parameters.
         """
         if number is None:
-            own = next(reversed(self._found.values()), None)
+            own = next(reversed(self._found.values()), self._by_name)
         else:
             over = (one.number for one in reversed(self.passes) if sequence in one.sequences and one.number >= 0)
             own = self._found.get(number) or self._found.get(next(over, -1))
-        return None if own is None else replace(own, reached=replace(own.reached, norms=dict(self.reached)))
+        if own is None:
+            return None
+        return replace(own, reached=replace(own.reached, norms={**own.reached.norms, **self.reached}))
 
     def freeing(self, index_at: Callable[[int], int]) -> tuple[tuple[Chain, frozenset[int]], ...]:
         """Each backward that freed its graph: the user's frames, and the calls that it freed.
@@ -376,13 +382,27 @@ class OwnBackwards:
         behind = _sequences(outputs) if few else frozenset()
         inputs = tuple(map(self._ledger.use, _tensors(args[1] if len(args) > 1 else kwargs.get("inputs", ()))))
         walked = Pass(-1, behind, not _keeps(args[3:5], kwargs), frames.chain(sys._getframe(1), self._stop), inputs)
+        final = few and not kwargs.get("create_graph") and args[4:5] != (True,)
+        asked = self._asked_by_name(outputs, inputs) if final else None
         try:
             result = func(*args, **kwargs)
         except Exception as error:
             self._asked = Asked(error, outputs[0] if outputs else None, inputs)
             raise
         self.passes.append(walked)
+        self._by_name = asked or self._by_name
+        self.taken.update(inputs if final else ())
         return result
+
+    def _asked_by_name(self, outputs: list[torch.Tensor], inputs: tuple[int, ...]) -> OwnBackward | None:
+        """A step may train by ``autograd.grad`` of its parameters, without any backward."""
+        mine = {self._ledger.known(parameter) for parameter in self._parameters.values()}
+        if not outputs or mine.isdisjoint(inputs):
+            return None
+        drawn = graph_behind(outputs, self._parameters)
+        found = dict(self._by_name.reached.norms) if self._by_name is not None else {}
+        found.update({node.label: None for node in drawn.nodes if node.label in self._parameters})
+        return OwnBackward(self._ledger.use(outputs[0]), drawn, Reached(found, True, "", outputs[0].numel()))
 
     @on_behalf
     def _backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:

@@ -122,7 +122,7 @@ def backward_of(tracer: Tracer, loss: Any, preserved: Preserved) -> tuple[Autogr
     """The step's own backward of ``loss`` if it made one, else one that is run now; all that the step reached counts.
 
     Args:
-        loss: what the step returned: a tensor, or anything else after a backward of its own.
+        loss: what the step returned: a tensor, or anything else after a backward of its own; None if there is no loss.
 
     Example:
         >>> import torch
@@ -136,6 +136,8 @@ def backward_of(tracer: Tracer, loss: Any, preserved: Preserved) -> tuple[Autogr
     inner = tracer.own(loss)
     if inner is not None:
         return inner.graph, inner.reached
+    if loss is None:
+        return AutogradGraph(), Reached(dict(tracer.backwards.reached))
     graph = graph_of([loss], preserved)
     reached = backward.backward(loss, preserved, tracer.begin)
     return graph, replace(reached, norms={**tracer.backwards.reached, **reached.norms})

@@ -31,13 +31,14 @@ from gradkit.source import frames
 from gradkit.source.faults import on_behalf
 from gradkit.state import process
 from gradkit.state.preserve import Preserved
-from gradkit.tracing import context, listeners, ranks, tagged_values
+from gradkit.tracing import context, listeners, no_loss, ranks, tagged_values
 from gradkit.tracing.backward import Asked, OwnBackward, OwnBackwards
 from gradkit.tracing.call_log import CallLog
 from gradkit.tracing.context import Running, TracedModel
 from gradkit.tracing.grad_mode import Switches
 from gradkit.tracing.interventions import EndOfStep, Intervention, Moment, Together
 from gradkit.tracing.ledger import Ledger, leaves
+from gradkit.tracing.no_loss import NoLoss
 from gradkit.tracing.scalers import Scalers
 
 _sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
@@ -85,6 +86,7 @@ class Tracer(TorchFunctionMode):
         self._over: list[bool] = []
         self._lock = threading.RLock()
         self.asked: Asked | None = None
+        self.no_loss: NoLoss | None = None
         self.hooked = False
         self._frame: FrameType | None = None
         self.backwards = OwnBackwards(self.ledger, self._model.held, Tracer.run.__code__, preserved)
@@ -101,8 +103,8 @@ class Tracer(TorchFunctionMode):
         """Call ``step()`` once and return what it returned; whatever it raises comes through.
 
         A ``backward()`` inside the step is carried out, and what it reached is kept in ``backwards``. Where it
-        would raise because nothing requires grad, the run ends there, and the tensor it was called on is returned;
-        so it is where an intervention ends the step.
+        would raise because nothing requires grad, or an intervention ends the step, that tensor is returned. A number
+        in the place of the loss is returned as a tensor, and ``no_loss`` tells so, unless a backward was made.
         """
         with self.interventions.during_step():
             return self._run(step)
@@ -148,7 +150,11 @@ class Tracer(TorchFunctionMode):
             self.switches,
             self,
         ):
-            return step()
+            result, stand_in = no_loss.run(step)
+            if stand_in is not None and (stand_in.asked or self.backwards.of(None) is None):
+                self.no_loss = stand_in
+                return no_loss.as_tensor(result) if stand_in.kind == no_loss.NUMBER else None
+            return result
 
     def _end(self) -> None:
         self._over.append(True)

@@ -218,11 +218,22 @@ def test_a_batch_may_hold(make: Callable[[], Any]) -> None:
     assert gradkit.diagnose(Pair(), batch, loss=lambda output, _: output.sum()).healthy
 
 
-@strangers
-def test_a_step_that_returns_no_loss_is_refused_in_a_sentence(make: Callable[[], Any]) -> None:
-    model, thing = Pair(), make()
+NUMBERS = ("a tuple without len", "a tuple of tensors without len", "a float without equality")
+
+
+@pytest.mark.parametrize("name", [name for name in STRANGERS if name not in NUMBERS])
+def test_a_step_that_returns_no_loss_is_refused_in_a_sentence(name: str) -> None:
+    model, thing = Pair(), STRANGERS[name]()
     with pytest.raises(GradkitError):
         gradkit.diagnose(lambda: (model(torch.ones(2, 3)), thing)[1], model=model)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_step_that_returns_numbers_in_the_place_of_a_loss_is_told_so(name: str) -> None:
+    model, thing = Pair(), STRANGERS[name]()
+    report = gradkit.diagnose(lambda: (model(torch.ones(2, 3)), thing)[1], model=model)
+    assert len(report.findings[0].parameters) == 4
+    assert not report.backward
 
 
 @strangers

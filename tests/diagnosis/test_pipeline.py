@@ -118,7 +118,7 @@ def test_a_further_experiment_is_a_further_line(monkeypatch: pytest.MonkeyPatch)
         asked.extend(known.shown.made)
         return Caches()
 
-    further = dataclasses.replace(plan.EXPERIMENTS[2], applies=lambda _: True, ask=ask)
-    monkeypatch.setattr(plan, "EXPERIMENTS", (*plan.EXPERIMENTS[:2], further))
+    further = dataclasses.replace(plan.EXPERIMENTS[3], applies=lambda _: True, ask=ask)
+    monkeypatch.setattr(plan, "EXPERIMENTS", (*plan.EXPERIMENTS[:3], further))
     _diagnosed(_step(Twice()))
     assert asked == ["rerun"]

@@ -72,6 +72,16 @@ CUTS = (
 
 
 PROVEN = (
+    "a_float_returned_in_the_place_of_the_loss",
+    "a_mean_of_python_floats_over_micro_batches",
+    "a_root_that_math_takes_of_a_tensor",
+    "a_root_by_a_function_that_was_imported_by_its_name",
+    "a_backward_that_is_asked_of_a_float",
+    "a_list_of_the_losses_of_the_samples",
+    "a_whole_number_of_hundredths",
+    "a_mean_that_numpy_takes_and_that_is_returned",
+    "a_backward_that_is_asked_of_an_array",
+    "an_array_of_no_dimensions_returned",
     "set_grad_enabled_as_a_block",
     "set_grad_enabled_as_a_decorator",
     "a_value_detached_in_place",

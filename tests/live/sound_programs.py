@@ -15,7 +15,7 @@ Program = Callable[[], Iterator[torch.Tensor]]
 
 
 class LowRank(nn.Module):
-    """A frozen layer with two small factors beside it. The second is zero at first, so the first gets a zero gradient."""
+    """A frozen layer with two small factors beside it. The second is zero at first: so is the first's gradient."""
 
     def __init__(self, base: nn.Linear) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""While statements run again nothing leaves the process, nothing waits for ever, and other threads go on as they did."""
+"""While statements run again nothing leaves the process or waits for ever, and other threads go on as they did."""
 
 from __future__ import annotations
 

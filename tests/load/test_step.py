@@ -185,9 +185,14 @@ def test_an_output_that_holds_no_loss_is_shown() -> None:
     explained(step, "no_loss", "{logits: float32 [2]}", "Net.forward(x)")
 
 
-def test_a_loss_that_returns_a_number_is_shown() -> None:
-    step = from_objects(Net(lambda x: x), X, lambda output, batch: output.sum().item())
-    explained(step, "no_tensor", "float 6.0", ".item()")
+def test_a_loss_that_returns_no_tensor_and_no_number_is_shown() -> None:
+    step = from_objects(Net(lambda x: x), X, lambda output, batch: "six")
+    explained(step, "no_tensor", "str six", "loss")
+
+
+@pytest.mark.parametrize("value", [6.0, None, [1.0, 2.0]])
+def test_a_number_or_nothing_that_a_loss_returns_is_passed_on(value: object) -> None:
+    assert from_objects(Net(lambda x: x), X, lambda output, batch: value).run() == value
 
 
 @pytest.mark.parametrize(
@@ -272,13 +277,44 @@ def test_a_step_may_return_an_output_that_holds_the_loss() -> None:
 @pytest.mark.parametrize(
     ("value", "key", "named"),
     [
-        (None, "nothing_returned", "return loss"),
-        (0.5, "no_tensor", "float 0.5"),
+        ("loss", "no_tensor", "str loss"),
+        (True, "no_tensor", "bool True"),
+        (NET, "no_tensor", "Linear"),
+        ({"ce": 0.5}, "no_tensor", "{ce: float 0.5}"),
         ((X, Y), "no_tensor", "(float32 [2], float32 [2])"),
+        ((X.sum(), Y.sum()), "no_tensor", "(float32 [], float32 [])"),
     ],
 )
-def test_a_step_that_returns_no_tensor_is_told_what_it_returned(value: object, key: str, named: str) -> None:
+def test_a_step_that_returns_no_loss_is_told_what_it_returned(value: object, key: str, named: str) -> None:
     raised(lambda: diagnose(from_step(lambda: value, NET)), key, "<lambda>", named)
+
+
+LIVE, LOGGED = torch.ones(1, requires_grad=True).sum(), torch.ones(())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        (LIVE, X), (X, LIVE), (LIVE, 0.5, "fine"), (LOGGED, LIVE, LOGGED), {"loss": LIVE, "logits": X},
+        CausalLMOutput(loss=LIVE, logits=X),
+    ],
+)  # fmt: skip
+def test_the_loss_in_what_a_step_returns_is_the_one_scalar_that_requires_grad(value: object) -> None:
+    assert from_step(lambda: value, NET).run() is LIVE
+
+
+def test_a_number_under_the_name_of_the_loss_is_what_a_step_returns() -> None:
+    assert from_step(lambda: {"loss": 0.5, "logits": X}, NET).run() == 0.5
+
+
+def test_the_model_of_a_loss_that_was_computed_before_is_the_global_that_its_graph_leads_to() -> None:
+    loss = NET(torch.ones(1)).sum()
+    assert from_step(lambda: loss).model is NET
+
+
+def test_the_model_of_a_loss_without_a_graph_cannot_be_told() -> None:
+    loss = NET(torch.ones(1)).sum().detach()
+    raised(lambda: from_step(lambda: loss), "no_model_in_step", "<lambda>", "step.model")
 
 
 def test_the_files_of_a_step_are_those_of_the_user() -> None:

@@ -23,7 +23,7 @@ import gradkit
 from gradkit.core.errors import GradkitError
 from gradkit.state.preserve import Preserved
 from tests import snapshots
-from tests.witness import told
+from tests.telling import told
 
 Program = Callable[[], tuple[nn.Module, Callable[[], Any], list[Any]]]
 ENDINGS = ("returns", "is_interrupted")

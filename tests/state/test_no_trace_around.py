@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 from transformers import DynamicCache
 
 import gradkit
-from tests.witness import told
+from tests.telling import told
 
 Kept = Callable[[], tuple[nn.Module, Callable[[], Any], Callable[[], Any]]]
 KEPT: dict[str, Kept] = {}

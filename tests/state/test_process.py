@@ -28,7 +28,7 @@ from gradkit.state import process
 from gradkit.state.iterators import ReplayedIterators
 from gradkit.state.preserve import Preserved
 from tests import snapshots
-from tests.witness import told
+from tests.telling import told
 
 
 class FunctionMode(TorchFunctionMode):

@@ -169,11 +169,13 @@ def test_what_is_sound_gets_a_clean_bill(make: Callable[[], Made]) -> None:
     assert (report.healthy, report.barren) == (True, False)
 
 
-def test_a_step_that_skips_has_no_loss_to_diagnose() -> None:
+def test_of_a_step_that_skips_a_diagnosis_says_that_there_is_no_loss() -> None:
     model, step = programs.program(attempts.skip)
     assert step() is None
-    with pytest.raises(gradkit.GradkitError, match="returned None"):
-        gradkit.diagnose(step, model=model)
+    (finding,) = gradkit.diagnose(step, model=model).findings
+    assert (finding.cause, finding.variant) == ("constant_loss", "nothing")
+    assert finding.location is not None
+    assert "None" in finding.location.text
 
 
 @pytest.mark.parametrize("name", [name for name in examples.BUILTINS if name.startswith("multitask")])

@@ -12,17 +12,20 @@ from typing import Any
 
 from gradkit.core.attempts import Attempts
 from gradkit.core.trace import Value
-from gradkit.diagnosis.experiments import lost_gradients, undo_cuts, undo_errors, without_hooks
+from gradkit.diagnosis.experiments import lost_gradients, returns, undo_cuts, undo_errors, without_hooks
 from gradkit.diagnosis.experiments.caches import CachedValue, CacheSearch
 from gradkit.diagnosis.experiments.lost_gradients import ZeroGradient
+from gradkit.diagnosis.experiments.returns import Returned
 from gradkit.diagnosis.experiments.undo_cuts import Rerun
 from gradkit.diagnosis.experiments.undo_errors import RerunWithout
 from gradkit.diagnosis.experiments.without_hooks import Unhooked
+from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.facts.cuts import Verdict
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.tracing import autograd_errors, backward
 from gradkit.tracing.ledger import Ledger
+from gradkit.tracing.no_loss import EARLIER, NOTHING, NUMBER
 from gradkit.tracing.run import Session
 
 
@@ -41,6 +44,7 @@ class Shown:
     Attributes:
         mended: the run without autograd's error.
         rerun: the run with the cuts undone.
+        returns: the run that watches where what took the place of the loss was returned.
         caches: the runs without what was kept from before.
         hooks: the runs with the user's hooks made transparent.
         refused: likewise, for hooks whose result torch refused.
@@ -50,6 +54,7 @@ class Shown:
 
     mended: RerunWithout = field(default_factory=RerunWithout)
     rerun: Rerun = field(default_factory=Rerun)
+    returns: Returned = field(default_factory=Returned)
     caches: Caches = field(default_factory=Caches)
     hooks: Unhooked = field(default_factory=Unhooked)
     refused: Unhooked = field(default_factory=Unhooked)
@@ -184,6 +189,7 @@ class Experiment:
         ask: make it.
         broken: its answer if it breaks off.
         stage: what is told of it to who waits, ``""`` for nothing.
+        learn: what is known once it is answered, beside the answer.
     """
 
     name: str
@@ -192,6 +198,7 @@ class Experiment:
     ask: Callable[[Known, Lab], Any]
     broken: Any
     stage: str = ""
+    learn: Callable[[Known], Known] = lambda known: known
 
 
 def make(known: Known, lab: Lab, tries: Attempts, tell: Callable[[str], None]) -> Known:
@@ -202,7 +209,7 @@ def make(known: Known, lab: Lab, tries: Attempts, tell: Callable[[str], None]) -
                 tell(one.stage)
             answer = tries.make(one.untried, partial(one.ask, known, lab), one.broken)
             made: dict[str, Any] = {one.name: answer, "made": (*known.shown.made, one.name)}
-            known = replace(known, shown=replace(known.shown, **made))
+            known = one.learn(replace(known, shown=replace(known.shown, **made)))
     return known
 
 
@@ -215,7 +222,39 @@ def _without_the_error(known: Known, lab: Lab) -> RerunWithout:
 
 
 def _without_the_cuts(known: Known, lab: Lab) -> Rerun:
-    return undo_cuts.rerun_without_cuts(lab.session, known.verdict.cuts)
+    left = (known.first.trace.calls[index].key for index in known.shown.returns.left)
+    return undo_cuts.rerun_without_cuts(lab.session, known.verdict.cuts, left)
+
+
+def _has_no_loss(known: Known) -> bool:
+    """Whether something took the place of the loss, and no call of the run tells where that comes from."""
+    first = known.first
+    if first.no_loss is None or (first.no_loss.kind == EARLIER and first.no_loss.asked):
+        return False
+    return first.no_loss.kind == NOTHING or bool(known.verdict.unconnected) or first.mishap is not None
+
+
+def _where_it_returns(known: Known, lab: Lab) -> Returned:
+    trace, no_loss = known.first.trace, known.first.no_loss
+    if no_loss is None:
+        return Returned()
+    tensor = lab.ledger.alive([trace.loss]).get(trace.loss)
+    if no_loss.kind == EARLIER and tensor is None and not any(value.past for value in trace.values):
+        return Returned()  # made by what nobody hears
+    found = returns.find(lab.session, no_loss, tensor) if known.replay else returns.read(lab.session.step, no_loss)
+    if no_loss.kind != NUMBER:
+        return found
+    end = (*found.chain, *no_loss.asked)
+    return replace(found, left=returns.departures(trace, end, known.verdict.unconnected))
+
+
+def _with_the_numbers_that_left(known: Known) -> Known:
+    """The loss is what the source says it is made of: where that left torch are cuts, to be undone like any other."""
+    if not known.shown.returns.left:
+        return known
+    trace = returns.joined(known.first.trace, known.shown.returns.left)
+    first, verdict = replace(known.first, trace=trace), cuts.find(trace, known.facts.starved)
+    return replace(known, first=first, verdict=verdict)
 
 
 def _without_what_was_kept(known: Known, lab: Lab) -> Caches:
@@ -262,6 +301,10 @@ EXPERIMENTS = (
     Experiment(
         name="mended", untried="mend", ask=_without_the_error, broken=RerunWithout(runs=1),
         applies=lambda known: known.replay and known.first.mishap is not None,
+    ),
+    Experiment(
+        name="returns", untried="returns", ask=_where_it_returns, broken=Returned(runs=1), applies=_has_no_loss,
+        learn=_with_the_numbers_that_left,
     ),
     Experiment(
         name="rerun", untried="replay", ask=_without_the_cuts, broken=Rerun(None, 1), stage="replay",

@@ -20,8 +20,8 @@ from torch.autograd import Function
 from torch.utils import checkpoint as checkpoints
 
 from gradkit.core import operations, patches
-from gradkit.core.operations import GRAD, UNSEEN
-from gradkit.core.trace import CHECKPOINT, FUNCTION, PRESET, Trace, spot
+from gradkit.core.operations import GRAD, MADE_TENSOR, UNSEEN
+from gradkit.core.trace import CHECKPOINT, FUNCTION, PRESET, Key, Trace, spot
 from gradkit.diagnosis.facts.cuts import DATA, DETACH, REGION, UNDECLARED, Cut
 from gradkit.source import frames
 from gradkit.source.faults import on_behalf
@@ -64,16 +64,22 @@ class _Lost(threading.local):
 
 
 class UndoCuts(Intervention):
-    """Undoes some cuts while the step runs."""
+    """Undoes some cuts while the step runs.
 
-    def __init__(self, cuts: Iterable[Cut]) -> None:
-        cuts = tuple(cuts)
+    Args:
+        left: keys of the calls by which numbers left torch that come to be the loss, though Python has made others of
+            them meanwhile.
+    """
+
+    def __init__(self, cuts: Iterable[Cut], left: Iterable[Key] = ()) -> None:
+        cuts, self._left = tuple(cuts), frozenset(left)
         self.skip = frozenset(
             cut.key if cut.kind == REGION else cut.key[1] for cut in cuts if cut.kind in (REGION, UNDECLARED)
         )
         self._undo = {cut.key[1:]: cut.kind for cut in cuts if cut.kind not in (REGION, UNDECLARED)}
         self._names = {str(key[0]) for key in self._undo}
         self._lost: dict[int, list[torch.Tensor]] = {}
+        self._in_the_loss: list[torch.Tensor] = []
         self._next = _Lost()
 
     @contextlib.contextmanager
@@ -111,6 +117,9 @@ class UndoCuts(Intervention):
         lost = [x for number in inputs for x in self._lost.get(number, ())]
         if kind:
             lost += [x for x in given if isinstance(x, torch.Tensor) and x.is_floating_point()]
+        if self._left:
+            self._in_the_loss += lost if kind and (name, *spot(moment.chain())) in self._left else []
+            lost += self._in_the_loss if name == MADE_TENSOR and not moment.chain() else []
         if not lost:
             return result
         if isinstance(result, torch.Tensor) and result.is_floating_point() and torch.is_grad_enabled():
@@ -210,9 +219,13 @@ def _without_function(applied: Any, skip: frozenset[Any]) -> Any:
     return classmethod(apply)
 
 
-def rerun_without_cuts(session: Session, cuts: Iterable[Cut]) -> Rerun:
-    """Run the step once more with ``cuts`` undone, and see which parameters backward reaches."""
-    run = session.run(UndoCuts(cuts))
+def rerun_without_cuts(session: Session, cuts: Iterable[Cut], left: Iterable[Key] = ()) -> Rerun:
+    """Run the step once more with ``cuts`` undone, and see which parameters backward reaches.
+
+    Args:
+        left: as ``UndoCuts`` takes it.
+    """
+    run = session.run(UndoCuts(cuts, left))
     if run.trace is None:
         return Rerun(None, 1, run.error)
     norms = run.reached.norms

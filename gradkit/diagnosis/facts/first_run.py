@@ -17,8 +17,9 @@ from gradkit.diagnosis.facts.optimizers import Gap
 from gradkit.load import call
 from gradkit.load.step import Step, explain_failure
 from gradkit.state.preserve import Preserved
-from gradkit.tracing import autograd_errors, autograd_graph, backward
+from gradkit.tracing import autograd_errors, autograd_graph, backward, listeners, no_loss
 from gradkit.tracing.autograd_errors import AutogradError
+from gradkit.tracing.no_loss import NoLoss
 from gradkit.tracing.run import backward_of, graph_of
 from gradkit.tracing.scalers import Misuse
 from gradkit.tracing.tracer import Tracer
@@ -37,6 +38,7 @@ class FirstRun:
         misuses: what the step did with a gradient scaler out of order.
         gap: parameters that the optimizers do not hold.
         hooks: what is known of the user's hooks; None if there are none.
+        no_loss: what stood in the place of the loss; None if the step returned a loss of its own, or went backward.
     """
 
     trace: Trace
@@ -47,6 +49,7 @@ class FirstRun:
     misuses: tuple[Misuse, ...] = ()
     gap: Gap = field(default_factory=Gap)
     hooks: HooksSeen | None = None
+    no_loss: NoLoss | None = None
 
     @cached_property
     def crossing(self) -> tuple[tuple[Call, int], ...]:
@@ -65,7 +68,7 @@ def make(step: Step, tracer: Tracer, preserved: Preserved, tell: Callable[[str],
     """Run a step for the first time, and the backward of its loss.
 
     Raises:
-        GradkitError: the step cannot be run, or returns no tensor.
+        GradkitError: the step cannot be run, or what it returns is nothing that a loss may have become.
     """
     preserved.clear_grads()
     try:
@@ -76,9 +79,11 @@ def make(step: Step, tracer: Tracer, preserved: Preserved, tell: Callable[[str],
         return _failed(error, tracer, step, preserved)
     tell("reach")
     own = tracer.own(result) is not None
-    if not own and not introspection.is_a(result, torch.Tensor):
+    if not own and not introspection.is_a(result, torch.Tensor) and tracer.no_loss is None:
         result = call.as_loss(result, step.label or "step")
     trace = tracer.trace(result)
+    if tracer.no_loss is not None and _trains_otherwise(tracer, trace):
+        raise GradkitError("no_tensor", name=step.label or "step", got=tracer.no_loss.shown)
     graph, reached = backward_of(tracer, result, preserved)
     mishap = reached.mishap
     if tracer.asked is not None and not own:
@@ -86,7 +91,26 @@ def make(step: Step, tracer: Tracer, preserved: Preserved, tell: Callable[[str],
             tracer.asked.error, in_step=True, asked=trace.loss, inputs=tracer.asked.inputs
         )
     value = _shown(result) if introspection.is_a(result, torch.Tensor) else ""
-    return FirstRun(trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found))
+    return FirstRun(
+        trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found),
+        no_loss=tracer.no_loss or _earlier(trace, tracer),
+    )  # fmt: skip
+
+
+def _trains_otherwise(tracer: Tracer, trace: Trace) -> bool:
+    """Whether the step takes gradients of what parameters flow into, without a graph: it may train by these.
+
+    ``torch.func.grad`` takes them of what it has wrapped.
+    """
+    wrapped = {number for one in trace.calls if one.name == listeners.NAME for number in one.inputs}
+    return any(trace.values[number].parameter for number in trace.sources(tracer.backwards.taken | wrapped))
+
+
+def _earlier(trace: Trace, tracer: Tracer) -> NoLoss | None:
+    if not no_loss.is_from_before(trace):
+        return None
+    passes = [one.chain for one in tracer.backwards.passes if one.number == trace.loss]
+    return NoLoss(no_loss.EARLIER, "", passes[-1] if passes else ())
 
 
 def _at_length(mishap: AutogradError | None, tracer: Tracer) -> AutogradError | None:
@@ -111,8 +135,10 @@ def _failed(error: Exception, tracer: Tracer, step: Step, preserved: Preserved) 
     norms = {**dict.fromkeys(names & set(preserved.parameters)), **tracer.backwards.reached}
     reached = backward.Reached(norms, False, mishap.message)
     value = _shown(tensor) if tensor is not None else ""
+    trace = tracer.trace(tensor)
+    earlier = NoLoss(no_loss.EARLIER, "", mishap.chain) if no_loss.is_from_before(trace) else None
     return FirstRun(
-        tracer.trace(tensor), graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found)
+        trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found), no_loss=earlier
     )
 
 

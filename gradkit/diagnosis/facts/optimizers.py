@@ -26,6 +26,8 @@ from gradkit.state.holders import Edge
 from gradkit.state.preserve import Preserved
 from gradkit.state.reachable import ATTRIBUTE, ELEMENT, ITEM, PART
 from gradkit.tracing.ledger import Ledger
+from gradkit.witness.deeds import Deed
+from gradkit.witness.histories import deeds_of
 
 NEW, STALE, LEFT_OUT = "new", "stale", "left_out"
 
@@ -39,12 +41,14 @@ class Gap:
         settings: its defaults, as source code, to tell its line from others.
         missing: parameters of the model that no optimizer holds.
         reason: ``"new"`` (made by the step), ``"stale"`` (it holds others in their place), ``"left_out"``.
+        built: what was seen of it being built, None if nobody saw.
     """
 
     kind: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     reason: str = ""
+    built: Deed | None = None
 
 
 def gap(
@@ -90,7 +94,7 @@ def _gap(optimizer: Optimizer, missing: tuple[str, ...], reason: str) -> Gap:
         for key, value in getattr(optimizer, "defaults", {}).items()
         if not isinstance(value, torch.Tensor)
     }
-    return Gap(type(optimizer).__name__, settings, missing, reason)
+    return Gap(type(optimizer).__name__, settings, missing, reason, next(iter(deeds_of(optimizer)), None))
 
 
 def holding(optimizers: Iterable[Optimizer]) -> set[int]:

@@ -197,6 +197,8 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     proof = PROVEN if all_alive and undo_cuts.can_undo(cut) else LIKELY
     if region is not None and region.kind == CHECKPOINT and spot not in [locations.locate(p) for p in region.chain[:1]]:
         proof = LIKELY
+    if region is not None and region.kind == PRESET and spot is not None and _seen_off(e) is None:
+        proof = LIKELY  # that it was off is proven, and the line was looked for in the source
     call = region.via if region is not None and region.via else first.name if first is not None else ""
     chain = region.chain if region is not None else first.chain if first is not None else ()
     inside = entered or first
@@ -257,8 +259,7 @@ def _location(cut: Cut, region: Region | None, call: Call | None, e: Evidence) -
     if region is None:
         return locations.innermost(call.chain) if call is not None else None
     if region.kind == PRESET:
-        outside = (locations.around(point) for point in e.facts.callers)
-        return next((spot for spot in outside if spot is not None), None) or setup.grad_off_line(e.files, e.near)
+        return _seen_off(e) or setup.grad_off_line(e.files, e.near)
     if region.kind == FUNCTION and call is not None:
         return locations.innermost(cuts.inside(e.trace, call, cut.region))
     if region.place is not None:
@@ -268,6 +269,15 @@ def _location(cut: Cut, region: Region | None, call: Call | None, e: Evidence) -
         if enabled is not None:
             return enabled
     return locations.innermost(region.chain)
+
+
+def _seen_off(e: Evidence) -> Location | None:
+    """What autograd was switched off by before the step: a block around the diagnosis, or a switch that was seen."""
+    outside = (locations.around(point) for point in e.facts.callers)
+    block = next((spot for spot in outside if spot is not None), None)
+    left = [deed for deed in e.seen.switches if deed.chain]
+    left = [deed for deed in left if deed.facts.get("left")] or left
+    return locations.locate(left[0].chain[0]) if block is None and left else block
 
 
 def _in_a_module(region: Region, e: Evidence) -> bool:

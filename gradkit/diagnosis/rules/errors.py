@@ -13,7 +13,7 @@ from dataclasses import replace
 from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
 from gradkit.core.trace import CHECKPOINT, INFERENCE, Call, Chain
-from gradkit.diagnosis.rules import gradients
+from gradkit.diagnosis.rules import gradients, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
 from gradkit.source import attributes, dataflow, locations, return_lines, setup
 from gradkit.source.locations import innermost
@@ -62,6 +62,8 @@ def _finding(
 
 def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """The graph of an earlier backward is used again: the line that should have let it go, or that uses it."""
+    if e.first.no_loss is not None:
+        return [no_loss.from_before(e, _finding("double_backward", e, mishap, None, chain=()))]
     freeing = next((chain for chain, calls in reversed(mishap.freeing) if _frees(e, calls)), ())
     if mishap.in_step and freeing and not mishap.trained:
         found = _finding("double_backward", e, mishap, innermost(freeing), call="backward", chain=freeing)
@@ -227,6 +229,9 @@ def _refused(e: Evidence, mishap: AutogradError, spot: Location | None) -> Findi
 
 
 def _scaler(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    deed = e.seen.halved_by() if "FP16" in mishap.message else None
+    if deed is not None and deed.chain:
+        return [_finding("amp_misuse", e, mishap, innermost(deed.chain), chain=deed.chain, proof=OBSERVED)]
     halved = setup.half_precision_line(e.files, e.near) if "FP16" in mishap.message else None
     out_of_order = scaler_findings(e)
     if out_of_order and halved is None:

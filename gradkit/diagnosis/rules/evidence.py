@@ -13,6 +13,7 @@ from gradkit.diagnosis.experiments.plan import Open, Shown
 from gradkit.diagnosis.facts.cuts import Verdict
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
+from gradkit.diagnosis.facts.seen import Seen
 from gradkit.source import locations
 from gradkit.source.callgraph import FunctionsRan
 from gradkit.source.constructors import Built
@@ -30,6 +31,7 @@ class Evidence:
         verdict: what cuts.
         shown: what the experiments showed.
         open: what neither cuts nor hooks explain.
+        seen: what a witness saw while the program was set up.
     """
 
     first: FirstRun
@@ -37,6 +39,7 @@ class Evidence:
     verdict: Verdict
     shown: Shown = field(default_factory=Shown)
     open: Open = field(default_factory=Open)
+    seen: Seen = field(default_factory=Seen)
 
     @property
     def trace(self) -> Trace:

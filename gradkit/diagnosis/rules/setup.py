@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from gradkit.core.records import LIKELY, OBSERVED, SEVERAL, Finding, Location, Note
 from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
 from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
-from gradkit.diagnosis.rules.evidence import Evidence
+from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import attributes, freezing, locations, setup
+from gradkit.witness.deeds import Deed
 
 
 def findings(e: Evidence) -> list[Finding]:
@@ -23,9 +25,19 @@ def findings(e: Evidence) -> list[Finding]:
 def _inactive(e: Evidence, adapter: Adapter) -> Finding:
     mine = tuple(n for n in e.starved if n in adapter.parameters)
     facts = {"adapter": adapter.name, "active": ", ".join(a.name for a in e.facts.adapters if a.active) or "–"}
-    return Finding(
-        "adapter_inactive", setup.adapter_line(e.files, adapter.name), proof=OBSERVED, parameters=mine, facts=facts
-    )
+    deed = e.seen.first(mine)
+    if deed is not None and deed.chain:
+        return Finding(
+            "adapter_inactive", locations.locate(deed.chain[0]), tuple(called_by(deed.chain)), proof=OBSERVED,
+            parameters=mine, facts=facts,
+        )  # fmt: skip
+    spot = setup.adapter_line(e.files, adapter.name)
+    return Finding("adapter_inactive", spot, proof=_searched(spot), parameters=mine, facts=facts)
+
+
+def _searched(spot: Location | None) -> str:
+    """How sure a finding is whose line was looked for in the source: only what names no line was observed."""
+    return OBSERVED if spot is None else LIKELY
 
 
 _DISABLES = re.compile(r"\bdisable_adapters?\b")
@@ -41,9 +53,11 @@ def _disabled(e: Evidence) -> list[Finding]:
     inside = tuple(f"{path}." for path in e.trace.disabled)
     chains = [c.chain for c in e.trace.calls if c.module >= 0 and f"{e.trace.modules[c.module]}.".startswith(inside)]
     blocks = (locations.around(point, _DISABLES) for point in dict.fromkeys(p for chain in chains for p in chain))
-    spot = next((block for block in blocks if block is not None), None) or setup.adapters_off_line(e.files, e.near)
+    block = next((block for block in blocks if block is not None), None)
+    spot = block or setup.adapters_off_line(e.files, e.near)
     facts = {"adapter": adapter.name, "active": "–"}
-    return [Finding("adapter_inactive", spot, proof=OBSERVED, parameters=mine, facts=facts, variant="disabled")]
+    proof = OBSERVED if block is not None else _searched(spot)
+    return [Finding("adapter_inactive", spot, proof=proof, parameters=mine, facts=facts, variant="disabled")]
 
 
 def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
@@ -52,36 +66,94 @@ def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
     for adapter in e.facts.adapters:
         mine = [n for n in left if n in adapter.parameters]
         if mine and adapter.inference_mode and not (told and adapter.active):
-            facts = {"adapter": adapter.name, "kind": adapter.kind}
-            lines = setup.adapter_loading_lines(e.files, e.near)
-            loaded, others = next(iter(lines), None), lines[1:]
-            notes = tuple(Note("or_here", spot) for spot in others[:3])
-            spot, proof = loaded or _freezer(e, mine), LIKELY if others else OBSERVED
-            doubt = SEVERAL if others else ""
-            found.append(
-                Finding(
-                    "adapter_inference_mode", spot, notes, proof=proof, parameters=tuple(mine), facts=facts, doubt=doubt
-                )
-            )
-            again = freezing.freezing_after(loaded) if loaded is not None else None
-            if again is not None:
-                found.append(Finding("frozen_all", again, proof=LIKELY, parameters=tuple(mine)))
+            found += _for_inference(e, adapter, mine)
         if adapter.inference_mode:
             left = [n for n in left if n not in mine]
-    if left and not told:
-        flag = freezing.flag_on_module(e.files) if e.facts.no_op_flags else None
-        variant = "module_flag" if flag is not None else ""
-        found.append(
-            Finding("frozen_all", flag or _freezer(e, left), proof=OBSERVED, parameters=tuple(left), variant=variant)
-        )
+    return [*found, *(_by_a_flag(e, left) if left and not told else ())]
 
+
+def _for_inference(e: Evidence, adapter: Adapter, names: Sequence[str]) -> list[Finding]:
+    """An adapter that was loaded for inference; and what would keep it frozen if it had been loaded for training."""
+    facts = {"adapter": adapter.name, "kind": adapter.kind}
+    found, unseen = _by_deed(e, names, Finding("adapter_inference_mode", None, facts=facts))
+    told = [one.location for one in found]
+    found += [
+        Finding("frozen_all", spot, proof=OBSERVED, parameters=tuple(names))
+        for spot in _frozen_again(e, names)
+        if spot not in told
+    ]
+    if not unseen:
+        return found
+    lines = setup.adapter_loading_lines(e.files, e.near)
+    loaded, others = next(iter(lines), None), lines[1:]
+    notes = tuple(Note("or_here", spot) for spot in others[:3])
+    spot, doubt = loaded or _freezer(e, unseen), SEVERAL if others else ""
+    found.append(
+        Finding(
+            "adapter_inference_mode", spot, notes, proof=_searched(spot), parameters=tuple(unseen), facts=facts,
+            doubt=doubt,
+        )
+    )  # fmt: skip
+    after = freezing.freezing_after(loaded) if loaded is not None else None
+    return [*found, *([Finding("frozen_all", after, proof=LIKELY, parameters=tuple(unseen))] if after else ())]
+
+
+def _by_a_flag(e: Evidence, names: Sequence[str]) -> list[Finding]:
+    flag = freezing.flag_on_module(e.files) if e.facts.no_op_flags else None
+    if flag is not None:
+        return [Finding("frozen_all", flag, proof=LIKELY, parameters=tuple(names), variant="module_flag")]
+    found, unseen = _by_deed(e, names, Finding("frozen_all", None))
+    spot = _freezer(e, unseen) if unseen else None
+    if unseen:
+        found.append(Finding("frozen_all", spot, proof=_searched(spot), parameters=tuple(unseen)))
     return found
+
+
+def _by_deed(e: Evidence, names: Sequence[str], plain: Finding) -> tuple[list[Finding], list[str]]:
+    """A finding for each line that was seen to freeze any of these parameters, and the names of which nothing was."""
+    groups: dict[object, tuple[Location, Deed, list[str]]] = {}
+    unseen = []
+    for name in names:
+        deed = e.seen.frozen_by(name)
+        if deed is None or not deed.chain:
+            unseen.append(name)
+            continue
+        spot = locations.locate(deed.chain[0])
+        groups.setdefault((spot.file, spot.line), (spot, deed, []))[2].append(name)
+    found = [
+        replace(
+            plain, location=_choosing(e, spot), notes=_around(e, deed, mine), proof=OBSERVED, parameters=tuple(mine)
+        )
+        for spot, deed, mine in groups.values()
+    ]
+    return sorted(found, key=lambda one: -len(one.parameters)), unseen
+
+
+def _around(e: Evidence, deed: Deed, names: Sequence[str]) -> tuple[Note, ...]:
+    """Who called for it, which library did it for them, and what did it once more."""
+    notes = called_by(deed.chain)
+    if deed.library is not None and deed.by.partition(".")[0] not in ("torch", ""):
+        notes.append(Note("done_by", locations.locate(deed.library), {"via": deed.by}))
+    first = locations.locate(deed.chain[0])
+    notes += [Note("frozen_again", spot) for spot in _frozen_again(e, names)[:3] if spot != first]
+    return tuple(notes)
+
+
+def _frozen_again(e: Evidence, names: Sequence[str]) -> list[Location]:
+    """The lines that freeze any of these parameters once more."""
+    points = dict.fromkeys(deed.chain[0] for name in names for deed in e.seen.frozen_again(name) if deed.chain)
+    return list(dict.fromkeys(map(locations.locate, points)))
 
 
 def _freezer(e: Evidence, names: Sequence[str]) -> Location | None:
     adapted = {n for a in e.facts.adapters for n in a.parameters}
     spot = freezing.freezing(e.files, names, e.facts.classes.values(), wrapped=not adapted.intersection(names))
-    if spot is not None and spot.function and not any(row.requires_grad for row in e.rows):
+    return _choosing(e, spot) if spot is not None else None
+
+
+def _choosing(e: Evidence, spot: Location) -> Location:
+    """Where a function freezes what it is not to spare, the call that told it to spare what no name in the model is."""
+    if spot.function and not any(row.requires_grad for row in e.rows):
         told = [*e.facts.classes, *(row.name for row in e.rows)]
         return setup.matches_no_name(e.files, spot.function.rpartition(".")[2], told) or spot
     return spot
@@ -118,5 +190,16 @@ def _optimizer(e: Evidence) -> list[Finding]:
     names = gap.missing if gap.reason == NEW else tuple(n for n in gap.missing if n in wanted)
     if not names:
         return []
-    spot = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=gap.reason == LEFT_OUT)
-    return [Finding("optimizer_mismatch", spot, proof=OBSERVED, parameters=names, facts={"optimizer": gap.kind})]
+    facts, filtered = {"optimizer": gap.kind}, gap.reason == LEFT_OUT
+    if gap.built is not None and gap.built.chain:
+        spot = setup.optimizer_line_at(gap.built.chain[0], filtered=filtered)
+        notes = (*called_by(gap.built.chain), *_put_after(e, names, gap.built))
+        return [Finding("optimizer_mismatch", spot, notes, proof=OBSERVED, parameters=names, facts=facts)]
+    line = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=filtered)
+    return [Finding("optimizer_mismatch", line, proof=_searched(line), parameters=names, facts=facts)]
+
+
+def _put_after(e: Evidence, names: Sequence[str], built: Deed) -> list[Note]:
+    """Where what the optimizer lacks was put into the model once there was an optimizer."""
+    deed = e.seen.put_after(names, built.order)
+    return [Note("put_after", locations.locate(deed.chain[0]))] if deed is not None and deed.chain else []

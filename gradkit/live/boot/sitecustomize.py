@@ -124,7 +124,7 @@ class Boot:
         if name != "torch":
             return None
         others = (one.find_spec for one in list(sys.meta_path) if one is not self and hasattr(one, "find_spec"))
-        spec = next(filter(None, (find(name, path, target) for find in others)), None)
+        spec: Any = next(filter(None, (find(name, path, target) for find in others)), None)
         if getattr(spec, "loader", None) is not None and hasattr(spec.loader, "exec_module"):
             self._open_after(spec.loader)
         return spec
@@ -193,10 +193,11 @@ class Boot:
         """The program has come to its end, well or not; an error may have gone to a hook that replaced ours."""
         if os.getpid() != self.home:
             return
-        if self.program is None and "torch" in sys.modules:
+        error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        if self.program is None and error is not None and "torch" in sys.modules:
             self.open()
         if self.program is not None:
-            self.program.ended(getattr(sys, "last_exc", None) or getattr(sys, "last_value", None))
+            self.program.ended(error)
 
 
 class _Absent:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from types import CodeType
 
 from gradkit.core import causes
+from gradkit.core.operations import MADE_TENSOR
 from gradkit.core.records import Edge, Finding, Location, ModuleInfo, Node, Parameter, Picture
 from gradkit.core.trace import Call, Point, Trace
 from gradkit.diagnosis.experiments.undo_cuts import Rerun
 from gradkit.diagnosis.facts.cuts import REGION, Cut, Verdict
 from gradkit.source import locations
-from gradkit.tracing.autograd_graph import AutogradGraph
+from gradkit.tracing import no_loss
+from gradkit.tracing.autograd_graph import AutogradGraph, AutogradNode
 
 
 @dataclass
@@ -32,6 +34,8 @@ class Draft:
         inputs: numbers of the values that are tensors of the batch, drawn or not.
         places: lines that were looked up already.
         touching: the ends of all links that begin or end at a key, in the order in which they were made.
+        from_before: the loss was computed before the step.
+        leads_nowhere: there is no loss that anything of the model flows into: all that it computed is drawn.
     """
 
     trace: Trace
@@ -41,6 +45,8 @@ class Draft:
     inputs: set[int] = field(default_factory=set)
     places: dict[tuple[int, int], Location] = field(default_factory=dict)
     touching: dict[object, dict[tuple[object, object], None]] = field(default_factory=dict)
+    from_before: bool = False
+    leads_nowhere: bool = False
 
     def node(self, key: object, order: tuple[int, int], **facts: object) -> None:
         """Enter a node, unless it is there."""
@@ -235,6 +241,7 @@ def make_picture(  # noqa: PLR0913  it joins what all stages found
     canvas = Draft(trace)
     starved = {row.name for row in rows if row.should_train and not row.reached}
     left_out = graph.left_out + max(0, len(graph.nodes) - MOST_NODES)
+    _enter_loss(canvas, backward)
     _autograd(canvas, trace, graph, starved, "live", frozenset())
     if rerun.trace is not None:
         live = frozenset(canvas.of_call)
@@ -246,6 +253,7 @@ def make_picture(  # noqa: PLR0913  it joins what all stages found
     _inputs(canvas)
     _loss(canvas, backward)
     add_cuts(canvas, verdict, findings)
+    _put_plates_before_the_loss(canvas, findings)
     nodes, edges = _numbered(canvas)
     return Picture(nodes, edges, modules, findings, loss, backward, left_out, max(0, len(canvas.inputs) - MOST_INPUTS))
 
@@ -267,7 +275,11 @@ def _autograd(
                 )  # fmt: skip
             continue
         number = bisect.bisect_right(begins, node.sequence) - 1 if node.sequence >= 0 else -1
-        if number < 0 or node.label == "AccumulateGrad":
+        if node.label == "AccumulateGrad":
+            continue
+        if number < 0:
+            if canvas.from_before and status == "live":
+                keys[index] = _before_the_step(canvas, index, node)
             continue
         if status == "dead" and (number in taken or not _was_live(canvas.trace, number)):
             continue
@@ -276,6 +288,15 @@ def _autograd(
         canvas.node(keys[index], (number, node.sequence), label=node.label, kind="autograd", status=status, **facts)
         canvas.of_call.setdefault(number, []).append(keys[index])
     _autograd_edges(canvas, graph, keys, status)
+
+
+def _before_the_step(canvas: Draft, index: int, node: AutogradNode) -> object:
+    """Enter a node of a loss that was computed before the step: no call is known to have made it."""
+    key, trace = ("live", index), canvas.trace
+    canvas.node(key, (-1, node.sequence), label=node.label, kind="autograd", status="live", shape=node.shape)
+    if index == 0 and trace.values[trace.loss].past:
+        canvas.of_call[trace.values[trace.loss].maker] = [key]
+    return key
 
 
 def _was_live(trace: Trace, number: int) -> bool:
@@ -301,7 +322,9 @@ def _calls(canvas: Draft, verdict: Verdict, flowing: frozenset[int]) -> None:
     """
     learned = _learned(canvas.trace)
     for call in canvas.trace.calls:
-        if call.index in canvas.of_call or not verdict.reaching.intersection(call.outputs):
+        if call.index in canvas.of_call or not (canvas.leads_nowhere or verdict.reaching.intersection(call.outputs)):
+            continue
+        if _was_before(canvas, call):
             continue
         if call.index in learned or not learned:
             key = ("call", call.index)
@@ -310,13 +333,18 @@ def _calls(canvas: Draft, verdict: Verdict, flowing: frozenset[int]) -> None:
             canvas.of_call[call.index] = [key]
     for call in canvas.trace.calls:
         mine = canvas.of_call.get(call.index)
-        if mine is None:
+        if mine is None or _was_before(canvas, call):
             continue
         for number in call.inputs:
             source = canvas.key_of(number)
             if source is not None and not _is_told(canvas, source, mine):
                 live = number in flowing and canvas.is_live(source) and canvas.is_live(mine[0])
                 canvas.edge(source, mine[0], "live" if live else "dead")
+
+
+def _was_before(canvas: Draft, call: Call) -> bool:
+    """Whether a call stands for all that made a loss before the step; autograd's nodes of that are drawn instead."""
+    return canvas.from_before and any(canvas.trace.values[number].past for number in call.outputs)
 
 
 def _flowing(trace: Trace) -> frozenset[int]:
@@ -372,8 +400,49 @@ def _inputs(canvas: Draft) -> None:
             canvas.edge(("input", number), mine[0], "dead")
 
 
+def _enter_loss(canvas: Draft, backward: bool) -> None:
+    """The node of the loss; it stands for the call by which a number in its place was made a tensor."""
+    trace = canvas.trace
+    canvas.node("loss", (len(trace.calls), 0), label="loss", kind="loss", status="live" if backward else "dead")
+    canvas.from_before = no_loss.is_from_before(trace)
+    maker = trace.values[trace.loss].maker if trace.loss >= 0 else -1
+    number = maker >= 0 and trace.calls[maker].name == MADE_TENSOR and not trace.calls[maker].chain
+    if number:
+        canvas.of_call[maker] = ["loss"]
+    canvas.leads_nowhere = trace.loss < 0 or (number and maker not in _learned(trace))
+
+
+def _put_plates_before_the_loss(canvas: Draft, findings: Sequence[Finding]) -> None:
+    """Where there is no loss, or one from before the step, no call is cut: what starves ends at the plate in front."""
+    for index, finding in enumerate(findings):
+        told = canvas.leads_nowhere or (canvas.from_before and finding.parameters)
+        if not told or ("cut", index) in canvas.nodes or not causes.cause(finding.cause).drawn:
+            continue
+        ends = _ends(canvas, [("leaf", name) for name in finding.parameters])
+        canvas.node(
+            ("cut", index), (len(canvas.trace.calls), -1), label=finding.cause, kind="cut", status="cut",
+            location=finding.location, finding=index, module=finding.module,
+        )  # fmt: skip
+        for end in ends:
+            canvas.edge(end, ("cut", index), "cut")
+        canvas.edge(("cut", index), "loss", "cut")
+
+
+def _ends(canvas: Draft, starts: Iterable[object]) -> list[object]:
+    """The nodes at which what flows from some others goes no further."""
+    todo, seen, found = list(starts), set[object](), []
+    while todo:
+        key = todo.pop()
+        if key in seen or key not in canvas.nodes:
+            continue
+        seen.add(key)
+        after = [target for source, target in canvas.touching.get(key, ()) if source == key]
+        todo += after
+        found += [] if after else [key]
+    return found
+
+
 def _loss(canvas: Draft, backward: bool) -> None:
-    canvas.node("loss", (len(canvas.trace.calls), 0), label="loss", kind="loss", status="live" if backward else "dead")
     source = canvas.key_of(canvas.trace.loss) if canvas.trace.loss >= 0 else None
     if source is not None:
         canvas.edge(source, "loss", "live" if canvas.is_live(source) and backward else "dead")

@@ -454,3 +454,25 @@ def features_that_an_epoch_counter_keeps() -> Built:
     with torch.no_grad():
         trainer.loss()
     return trainer.model, trainer.loss
+
+
+# -- the loss itself, from before the step ----------------------------------------------------------------------------
+
+
+@cut("cached_tensor")
+def a_loss_computed_before_the_step() -> Built:
+    model, x = pair(), batch()
+    loss = model["outer"](model["inner"](x).detach()).pow(2).mean()
+    return model, lambda: loss  # CUT
+
+
+@cut("cached_tensor")
+def half_of_a_loss_computed_before_the_step_and_handed_on() -> Built:
+    model, x = pair(), batch()
+    losses = [model["outer"](x).mean()]
+
+    def step() -> torch.Tensor:
+        model["outer"](model["inner"](x))
+        return losses[-1] / 2  # CUT
+
+    return model, step

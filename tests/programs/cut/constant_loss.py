@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import nn
 
 from tests.programs.shared import Built, batch, cut, small
 
@@ -29,5 +32,76 @@ def a_total_to_which_nothing_was_added() -> Built:
         for row in x[:0]:
             total = total + model(row).sum()
         return total / 6
+
+    return model, step
+
+
+# -- nothing in the place of the loss ---------------------------------------------------------------------------------
+
+
+@cut("constant_loss")
+def a_function_of_the_loss_without_a_return() -> Built:
+    model, x = small(), batch()
+
+    def loss_of(out: torch.Tensor) -> None:  # CUT
+        (out - 1).pow(2).mean()
+
+    return model, lambda: loss_of(model(x))  # type: ignore[func-returns-value]
+
+
+@cut("constant_loss")
+def a_branch_that_returns_nothing() -> Built:
+    model, x = small(), batch()
+
+    def loss_of(out: torch.Tensor, weight: float) -> torch.Tensor | None:
+        if weight == 0:
+            return None  # CUT
+        return out.pow(2).mean() * weight
+
+    def step() -> torch.Tensor | None:
+        out = model(x)
+        return loss_of(out, 0.0)
+
+    return model, step
+
+
+@cut("constant_loss")
+def a_branch_that_is_not_taken_and_nothing_after_it() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = small()
+
+        def forward(self, x: torch.Tensor, target: torch.Tensor | None = None) -> Any:  # noqa: RET503
+            out = self.net(x)
+            if target is not None:  # CUT
+                return (out - target).pow(2).mean()
+
+    model, x = Model(), batch()
+    return model, lambda: model(x)
+
+
+@cut("constant_loss")
+def a_backward_that_is_asked_of_nothing() -> Built:
+    model, x = small(), batch()
+    losses: list[torch.Tensor] = []
+
+    def collect(out: torch.Tensor) -> None:  # CUT
+        losses.append(out.pow(2).mean())
+
+    def step() -> None:
+        loss: Any = collect(model(x))  # type: ignore[func-returns-value]
+        loss.backward()
+
+    return model, step
+
+
+@cut("constant_loss")
+def a_number_that_the_model_had_no_part_in() -> Built:
+    model, x = small(), batch()
+
+    def step() -> float:
+        model(x)
+        return 0.0  # CUT
 
     return model, step

@@ -154,3 +154,19 @@ def a_loss_list_that_is_never_emptied() -> Built:
     step().backward()
     model.zero_grad()
     return model, step
+
+
+# -- the loss itself, from before the step ----------------------------------------------------------------------------
+
+
+@cut("double_backward")
+def a_loss_that_went_backward_before_the_step() -> Built:
+    model, x = small(), batch()
+    loss = model(x).pow(2).mean()
+    loss.backward()
+    model.zero_grad()
+
+    def latest() -> torch.Tensor:
+        return loss  # CUT
+
+    return model, lambda: latest()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
-from tests.programs.shared import Built, batch, cut, pair
+from tests.programs.shared import Built, batch, cut, pair, small
 
 # -- out of torch and back --------------------------------------------------------------------------------------------
 
@@ -171,3 +173,35 @@ def a_way_through_numpy_beside_a_target_that_is_detached_on_purpose() -> Built:
         return (weight * model["outer"](x)).mean() + kept.pow(2).mean()
 
     return model, step
+
+
+# -- an array in the place of the loss --------------------------------------------------------------------------------
+
+
+@cut("numpy_roundtrip")
+def a_mean_that_numpy_takes_and_that_is_returned() -> Built:
+    model, x = small(), batch()
+
+    def step() -> Any:
+        errors = (model(x) - 1).pow(2)
+        return np.mean(errors.detach().numpy())  # CUT
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def a_backward_that_is_asked_of_an_array() -> Built:
+    model, x = small(), batch()
+
+    def step() -> None:
+        out = model(x).detach().numpy()  # CUT
+        loss: Any = np.square(out - 1).mean(axis=0)
+        loss.backward()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def an_array_of_no_dimensions_returned() -> Built:
+    model, x = small(), batch()
+    return model, lambda: model(x).pow(2).mean().detach().cpu().numpy()  # CUT

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from math import sqrt
+from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from tests.programs.shared import Built, batch, cut, pair, small
@@ -119,5 +122,85 @@ def a_leaf_made_of_a_list_of_equal_numbers() -> Built:
         nearest = palette[(code.detach()[..., None] - palette).abs().argmin(-1)]
         code = torch.Tensor(code.tolist()).requires_grad_(True)  # CUT
         return model["outer"](code).sum() + (code - nearest).abs().mean()
+
+    return model, step
+
+
+# -- a number in the place of the loss --------------------------------------------------------------------------------
+
+
+@cut("python_roundtrip")
+def a_float_returned_in_the_place_of_the_loss() -> Built:
+    model, x = small(), batch()
+
+    def step() -> float:
+        loss = F.mse_loss(model(x), torch.ones(6, 1))
+        return loss.item()  # CUT
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def a_mean_of_python_floats_over_micro_batches() -> Built:
+    model, x = small(), batch()
+
+    def step() -> float:
+        total = 0.0
+        for rows in x.split(2):
+            total += float(model(rows).pow(2).mean())  # CUT
+        return total / 3
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def a_root_that_math_takes_of_a_tensor() -> Built:
+    model, x = small(), batch()
+    return model, lambda: math.sqrt(model(x).pow(2).mean())  # CUT
+
+
+@cut("python_roundtrip")
+def a_backward_that_is_asked_of_a_float() -> Built:
+    model, x = small(), batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss: Any = F.mse_loss(model(x), torch.ones(6, 1)).item()  # CUT
+        loss.backward()
+        optimizer.step()
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def a_list_of_the_losses_of_the_samples() -> Built:
+    model, x = small(), batch()
+
+    def step() -> list[float]:
+        errors = (model(x) - 1).pow(2)
+        return errors.squeeze(1).tolist()  # CUT
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def a_whole_number_of_hundredths() -> Built:
+    model, x = small(), batch()
+
+    def step() -> float:
+        hundredths = int(100 * model(x).pow(2).mean())  # CUT
+        return hundredths / 100
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def a_root_by_a_function_that_was_imported_by_its_name() -> Built:
+    model, x = small(), batch()
+
+    def step() -> dict[str, float]:
+        error = model(x).pow(2).mean()
+        return {"loss": sqrt(error)}  # CUT
 
     return model, step

@@ -300,3 +300,46 @@ def an_output_of_the_kind_that_transformers_returns() -> Built:
 def a_function_that_is_compiled_in_the_step() -> Built:
     model, x = small(), batch()
     return model, lambda: torch.compile(model, backend="aot_eager")(x).sum()
+
+
+# -- what a step returns ----------------------------------------------------------------------------------------------
+
+
+@sound
+def a_loss_and_the_predictions_returned_as_a_pair() -> Built:
+    model, x = small(), batch()
+
+    def step() -> tuple[torch.Tensor, torch.Tensor]:
+        out = model(x)
+        return F.mse_loss(out, torch.ones(6, 1)), out
+
+    return model, step
+
+
+@sound
+def a_loss_beside_numbers_for_the_log() -> Built:
+    model, x = small(), batch()
+
+    def step() -> tuple[torch.Tensor, float, torch.Tensor]:
+        loss = model(x).pow(2).mean()
+        return loss, loss.item(), (model(x) > 0).float().mean()
+
+    return model, step
+
+
+@sound
+def a_dictionary_with_the_loss_and_its_parts() -> Built:
+    model, x = small(), batch()
+
+    def step() -> dict[str, object]:
+        out = model(x)
+        return {"loss": out.pow(2).mean(), "mean": out.mean().item(), "logits": out}
+
+    return model, step
+
+
+@sound
+def a_loss_that_was_computed_before_the_step_and_reaches_all() -> Built:
+    model, x = small(), batch()
+    loss = model(x).pow(2).mean()
+    return model, lambda: loss

@@ -66,3 +66,48 @@ def a_weight_of_a_loss_found_by_comparing_gradients() -> Built:
         return first + (one.norm() / (two.norm() + 1e-4)).clamp(0, 10) * second
 
     return model, step
+
+
+@sound
+def a_step_that_trains_and_returns_a_float_for_the_log() -> Built:
+    model, x = small(), batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train_one_step() -> float:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), torch.ones(6, 1))
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return model, train_one_step
+
+
+@sound
+def micro_batches_that_go_backward_and_a_mean_of_floats() -> Built:
+    model, x = small(), batch()
+
+    def train_one_step() -> dict[str, float]:
+        total = 0.0
+        for rows in x.split(2):
+            loss = model(rows).pow(2).mean() / 3
+            loss.backward()
+            total += loss.item()
+        return {"loss": total}
+
+    return model, train_one_step
+
+
+@sound
+def gradients_asked_for_by_name_and_a_float_returned() -> Built:
+    model, x = small(), batch()
+
+    def train_one_step() -> float:
+        loss = model(x).pow(2).mean()
+        slopes = torch.autograd.grad(loss, tuple(model.parameters()))
+        with torch.no_grad():
+            for parameter, slope in zip(model.parameters(), slopes, strict=True):
+                parameter.sub_(slope, alpha=0.1)
+        return loss.item()
+
+    return model, train_one_step

@@ -21,6 +21,7 @@ from gradkit.notebook.panel import Panel
 from gradkit.notebook.parts import Button, Column
 from gradkit.report.report import Report
 from gradkit.source import faults
+from gradkit.witness.listening import Listening
 
 MAGIC = "%%gradkit"
 
@@ -41,9 +42,11 @@ class Extension:
         self.last: Explanation | None = None
         self.watch: Watch | None = None
         self._asked = False
+        self._witness = Listening(until_steps=2)  # each cell is heard by its watch; this is for the one that loads us
 
     def load(self) -> None:
-        """Listen to the shell's cells from now on."""
+        """Listen to the shell's cells from now on, and to who makes, freezes and replaces parameters in them."""
+        self._witness.open()
         self.shell.events.register("pre_run_cell", self._before)
         self.shell.events.register("post_run_cell", self._after)
         self.shell.input_transformers_cleanup.append(without_magic)
@@ -60,6 +63,7 @@ class Extension:
         self.shell.magics_manager.magics["line"].pop("gradkit", None)
         self.shell.magics_manager.magics["cell"].pop("gradkit", None)
         self._close()
+        self._witness.close()
 
     def again(self, line: str, cell: str | None = None) -> None:
         """``%gradkit``: look at the last error once more. With a cell, run that, watched."""

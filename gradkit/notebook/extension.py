@@ -11,14 +11,18 @@ import sys
 from types import TracebackType
 from typing import Any
 
+import ipywidgets
+
 from gradkit.core import attempts, console, i18n
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
 from gradkit.live import explain, hearing
 from gradkit.live.explain import Explanation
 from gradkit.live.watch import Watch
+from gradkit.notebook.accessibility import style
 from gradkit.notebook.panel import Panel
 from gradkit.notebook.parts import Button, Column
+from gradkit.notebook.parts import show as show_widget
 from gradkit.report.report import Report
 from gradkit.source import faults
 from gradkit.witness.listening import Listening
@@ -156,13 +160,16 @@ class OpenPanel(Column):
     def __init__(self, report: Report) -> None:
         self._report = report
         self.button = Button("cell.open_panel", self._open, look="gkp-accent")
-        super().__init__(self.button, look="gkp")
+        look = ipywidgets.HTML(style())
+        show_widget(look, False)
+        super().__init__(look, self.button, look="gkp gkp-bare")
         self.speak(i18n.language())
 
     def _open(self) -> None:
         panel = Panel()
         panel.show_report(self._report)
         self.children = (panel,)
+        self._dom_classes = ()
 
 
 def _unlink(trace: TracebackType | None) -> None:

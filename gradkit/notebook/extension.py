@@ -11,16 +11,21 @@ import sys
 from types import TracebackType
 from typing import Any
 
+import ipywidgets
+
 from gradkit.core import attempts, console, i18n
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
 from gradkit.live import explain, hearing
 from gradkit.live.explain import Explanation
 from gradkit.live.watch import Watch
+from gradkit.notebook.accessibility import style
 from gradkit.notebook.panel import Panel
 from gradkit.notebook.parts import Button, Column
+from gradkit.notebook.parts import show as show_widget
 from gradkit.report.report import Report
 from gradkit.source import faults
+from gradkit.witness.listening import Listening
 
 MAGIC = "%%gradkit"
 
@@ -41,9 +46,11 @@ class Extension:
         self.last: Explanation | None = None
         self.watch: Watch | None = None
         self._asked = False
+        self._witness = Listening(until_steps=2)  # each cell is heard by its watch; this is for the one that loads us
 
     def load(self) -> None:
-        """Listen to the shell's cells from now on."""
+        """Listen to the shell's cells from now on, and to who makes, freezes and replaces parameters in them."""
+        self._witness.open()
         self.shell.events.register("pre_run_cell", self._before)
         self.shell.events.register("post_run_cell", self._after)
         self.shell.input_transformers_cleanup.append(without_magic)
@@ -60,6 +67,7 @@ class Extension:
         self.shell.magics_manager.magics["line"].pop("gradkit", None)
         self.shell.magics_manager.magics["cell"].pop("gradkit", None)
         self._close()
+        self._witness.close()
 
     def again(self, line: str, cell: str | None = None) -> None:
         """``%gradkit``: look at the last error once more. With a cell, run that, watched."""
@@ -152,13 +160,16 @@ class OpenPanel(Column):
     def __init__(self, report: Report) -> None:
         self._report = report
         self.button = Button("cell.open_panel", self._open, look="gkp-accent")
-        super().__init__(self.button, look="gkp")
+        look = ipywidgets.HTML(style())
+        show_widget(look, False)
+        super().__init__(look, self.button, look="gkp gkp-bare")
         self.speak(i18n.language())
 
     def _open(self) -> None:
         panel = Panel()
         panel.show_report(self._report)
         self.children = (panel,)
+        self._dom_classes = ()
 
 
 def _unlink(trace: TracebackType | None) -> None:

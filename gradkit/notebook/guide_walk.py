@@ -194,6 +194,7 @@ class GuideWalk(Column):
     def __init__(self, again: Callable[[], None]) -> None:
         self._report: Report | None = None
         self._stops: dict[Key, Stop] = {}
+        self._repeats = True
         self.stop: Stop | None = None
         self.stops = Row(look="gkp-causes")
         self.steps = tuple(
@@ -205,8 +206,9 @@ class GuideWalk(Column):
         self.back = Button("panel.guide.back", lambda: self.go(self.number - 1), look="gkp-guide-back")
         self.next = Button("panel.guide.next", lambda: self.go(self.number + 1), look="gkp-primary gkp-guide-next")
         self.again = Button("panel.guide.again", again, look="gkp-primary gkp-guide-again")
+        self.rerun = Label("panel.guide.rerun", look="gkp-note", tag="p")
         buttons = Row(self.back, self.next, self.again, look="gkp-buttons")
-        page = Column(self.head, self.mine, self.change, self.page, buttons, look="gkp-page")
+        page = Column(self.head, self.mine, self.change, self.page, self.rerun, buttons, look="gkp-page")
         walk = Row(Column(*self.steps, look="gkp-steps"), page, look="gkp-walk")
         super().__init__(self.stops, self.title, walk, look="gkp-guide")
 
@@ -220,15 +222,16 @@ class GuideWalk(Column):
         """The cause whose guide is open, ``""`` for none."""
         return self.stop.finding.cause if self.stop is not None else ""
 
-    def show(self, report: Report, *, same: bool = False, reloads: bool = True) -> None:
+    def show(self, report: Report, *, same: bool = False, reloads: bool = True, repeats: bool = True) -> None:
         """Offer the guides to what was found.
 
         Args:
             report: the newest report.
             same: whether it is on the same program as the last: how far one came stays, and what was cured is kept.
             reloads: see :class:`FileChange`.
+            repeats: whether ``again`` diagnoses the program that the report is on; if not, that is left to the person.
         """
-        before, self._report = self.stop, report
+        before, self._report, self._repeats = self.stop, report, repeats
         self._stops = carry_on(self._stops, report, same=same)
         self.change.reloads = reloads
         kept = [stop for stop in self._stops.values() if stop is before and same]
@@ -288,7 +291,8 @@ class GuideWalk(Column):
             (button.add_class if done else button.remove_class)("gkp-done")
         self.back.disabled = stop.at == 0
         show(self.next, stop.at < LAST)
-        show(self.again, stop.at == LAST)
+        show(self.again, stop.at == LAST and self._repeats)
+        show(self.rerun, stop.at == LAST and not self._repeats)
 
     def _own_line(self, stop: Stop) -> str:
         section = stop.report.sections(self.language)[stop.index]

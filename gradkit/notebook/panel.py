@@ -152,11 +152,16 @@ class Panel(Column):
             self.speak(i18n.choose(language))
 
     def show_report(self, report: Report) -> None:
-        """Show what was found elsewhere, of a program that the form does not name; nothing is run."""
+        """Show what was found elsewhere, of a program that the form does not name; nothing is run.
+
+        It stays until the form's own model is diagnosed.
+        """
         with self._lock:
             view = PictureView(report.picture, language=self.language, autograd=report.autograd, height=HEIGHT)
-            self.loaded, self._diagnosed = None, self.form.request()
-            self._take_up(report, view, reloads=False)
+            self.loaded = self._diagnosed = None
+            self._take_up(report, view, reloads=False, repeats=False)
+            self.short.tell(report)
+            self._ask_for_more(False)
             show(self.diagnose, False)
 
     # -- one run, in a thread of its own ------------------------------------------------------------------------
@@ -280,8 +285,8 @@ class Panel(Column):
         self._match()
 
     def _match(self) -> None:
-        """What was found is there to be seen as long as the form says what it was found for."""
-        show(self.results, self.report is not None and self.form.request() == self._diagnosed)
+        """What was found is there to be seen as long as the form says what it was found for, or if it never did."""
+        show(self.results, self.report is not None and self._diagnosed in (None, self.form.request()))
 
     def _ask_for_more(self, again: bool) -> None:
         self.diagnose.tell("panel.diagnose_again" if again else "panel.diagnose")

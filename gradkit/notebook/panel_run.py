@@ -21,7 +21,7 @@ MOST = 12
 
 
 class LoadedCard(Column):
-    """Says what was loaded, in words and a small table; empty before anything was.
+    """Says what was loaded, in words and a small table, or what a report is of; empty before there is anything.
 
     Args:
         short: leave the batch out.
@@ -33,14 +33,17 @@ class LoadedCard(Column):
         super().__init__(self.text)
         self.tell(None)
 
-    def tell(self, loaded: Loaded | None) -> None:
+    def tell(self, loaded: Loaded | Report | None) -> None:
         """Show something else, or nothing."""
         self._loaded = loaded
         show(self, loaded is not None)
         self._write()
 
     def _write(self) -> None:
-        if self._loaded is not None:
+        if isinstance(self._loaded, Report):
+            said = "".join(f"<p>{escape(one)}</p>" for one in self._loaded.origins(self.language))
+            self.text.value = f'<div class="gkp-short gkp-quiet">{said}</div>'
+        elif self._loaded is not None:
             batch = "" if self._short else self._batch(self._loaded)
             look = "gkp-short" if self._short else "gkp-loaded"
             self.text.value = f'<div class="{look}">{self._model(self._loaded)}{batch}</div>'

@@ -196,7 +196,9 @@ class Results(Column):
         self.tabs.observe(lambda _: self._turn(), "value")
         show(self, False)
 
-    def show(self, report: Report, view: PictureView, *, same: bool = False, reloads: bool = True) -> None:
+    def show(
+        self, report: Report, view: PictureView, *, same: bool = False, reloads: bool = True, repeats: bool = True
+    ) -> None:
         """Show a report, with its picture drawn already.
 
         Args:
@@ -204,6 +206,7 @@ class Results(Column):
             view: its picture.
             same: whether it is on the same program as the last, so that the two can be compared.
             reloads: whether another diagnosis would read the user's files anew.
+            repeats: whether ``again`` diagnoses the program that the report is on.
         """
         before = self.report if same else None
         self.report = report
@@ -212,7 +215,7 @@ class Results(Column):
         old.close()
         self.findings.show(report)
         self.parameters.show(report)
-        self.guide.show(report, same=same, reloads=reloads)
+        self.guide.show(report, same=same, reloads=reloads, repeats=repeats)
         self.compare.show(before, report)
         show(self.tabs.buttons[GUIDE], self.guide.stop is not None)
         show(self.tabs.buttons[COMPARE], self.compare.there)

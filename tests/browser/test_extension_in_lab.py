@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import nbformat
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.jupyter import REPO
 
@@ -53,20 +54,38 @@ def opened(notebook, tmp_path, request):
     return notebook, language
 
 
+OPEN = {"en": "Open this in the panel", "zh": "在面板中打开"}
 CASES = pytest.mark.parametrize(
     ("notebook", "opened"), [("light", "en"), ("dark", "zh"), ("dark", "en"), ("light", "zh")], indirect=True
 )
 
 
 @CASES
-def test_a_report_stands_beneath_the_cell_and_a_button_opens_the_panel(opened):
+def test_a_report_stands_beneath_the_cell_and_a_button_opens_the_panel_on_it(opened):
     notebook, language = opened
     page = notebook.page
+    page.set_viewport_size({"width": 1280, "height": 5000})
     notebook.run_all()
-    reports = page.locator(".jp-OutputArea .gkr")
-    print(page.locator(".jp-Notebook").inner_text())
-    page.wait_for_timeout(3000)
-    for at, cell in enumerate(page.locator(".jp-CodeCell").all()):
-        cell.scroll_into_view_if_needed()
-        page.wait_for_timeout(300)
-        notebook.shot(f"extension-{at}-{language}-{notebook.theme}")
+    silent, failed = page.locator(".jp-CodeCell").nth(2), page.locator(".jp-CodeCell").nth(4)
+    expect(silent.locator(".gk-hit").first).to_have_text(".detach()")
+    expect(failed.locator(".gk-hit").first).to_have_text(".no_grad()")
+    button = failed.get_by_role("button", name=OPEN[language])
+    assert button.evaluate("one => one.scrollWidth <= one.clientWidth"), "the words of the button do not fit into it"
+    notebook.shot(f"extension-{language}-{notebook.theme}")
+
+    button.click()
+    panel = failed.locator(".gkp")
+    expect(panel.locator(".gkp-verdict")).to_contain_text("no_grad_block")
+    expect(panel.locator(".gkp-summary")).to_contain_text("[5]")
+    expect(panel.locator(".gkp-diagnose:visible")).to_have_count(0)
+    panel.locator(".gk-paper svg, .gk-stage svg").first.wait_for()
+    notebook.shot(f"extension-panel-{language}-{notebook.theme}")
+
+    panel.locator(".gkp-finding .gkp-accent").first.click()
+    panel.locator(".gkp-step").last.click()
+    expect(panel.locator(".gkp-guide .gkp-note:visible")).to_have_count(1)
+    expect(panel.locator(".gkp-guide-again:visible")).to_have_count(0)
+    panel.locator(".gkp-change").click()
+    expect(panel.locator(".gkp-diagnose:visible")).to_have_count(1)
+    expect(panel.locator(".gkp-verdict")).to_be_visible()
+    notebook.shot(f"extension-form-{language}-{notebook.theme}")

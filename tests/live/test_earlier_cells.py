@@ -99,9 +99,9 @@ def test_features_that_were_computed_without_history_are_not_to_blame_for_anothe
 
 
 def test_the_last_pass_of_a_loop_made_the_loss(notebook: Notebook) -> None:
-    loop = "for batch, goal in [(x, y), (x, y)]:\n    out = head(backbone(batch)).detach()\n    loss = criterion(out, goal)\n"
+    loop = "for z, goal in [(x, y), (x, y)]:\n    out = head(backbone(z)).detach()\n    loss = criterion(out, goal)\n"
     found = notebook(loop, BACKWARD)
-    assert line(found) == "out = head(backbone(batch)).detach()"
+    assert line(found) == "out = head(backbone(z)).detach()"
 
 
 def test_losses_that_a_loop_appends_are_gathered_again(notebook: Notebook) -> None:

@@ -14,6 +14,8 @@ from gradkit.notebook import extension
 from gradkit.notebook.extension import Extension, OpenPanel, is_watched, without_magic
 from gradkit.report.report import Report
 from gradkit.source import frames
+from gradkit.witness.histories import deeds_of
+from gradkit.witness.listening import hears
 
 SETUP = """
 import torch
@@ -166,6 +168,26 @@ def test_an_unloaded_extension_leaves_nothing_in_the_shell(shown: Shown) -> None
     assert without_magic not in shell.input_transformers_cleanup
     assert shell.find_line_magic("gradkit") is None
     assert shell.find_cell_magic("gradkit") is None
+
+
+def test_what_a_cell_freezes_is_heard_from_the_cell_that_loads_the_extension_on(shown: Shown) -> None:
+    shown.run("model[0].requires_grad_(False)\n")
+    weight = shown.shell.user_ns["model"][0].weight
+    assert [deed.kind for deed in deeds_of(weight)][-1] == "frozen"
+    gradkit.unload_ipython_extension(shown.shell)
+    assert not hears()
+
+
+def test_a_cell_that_only_goes_backward_is_told_the_line_of_an_earlier_cell(shown: Shown) -> None:
+    shown.run("loss = model(x).detach().sum()\n")
+    shown.run("loss.backward()\n")
+    assert shown.lines() == ["loss = model(x).detach().sum()"]
+
+
+def test_a_watched_cell_that_only_goes_backward_is_told_what_an_earlier_cell_has_cut(shown: Shown) -> None:
+    shown.run("hidden = model[0](x).detach()\nloss = model[1](hidden).sum()\n")
+    assert shown.run("%%gradkit\nloss.backward()\noptimizer.step()\n").success
+    assert shown.lines()[:1] == ["hidden = model[0](x).detach()"]
 
 
 def test_loading_twice_listens_once(shown: Shown) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import linecache
 import math
 import re
+import runpy
 import threading
 from collections.abc import Iterator
 from html import unescape
@@ -18,6 +19,7 @@ import pytest
 import torch
 from torch import nn
 
+import gradkit
 from gradkit.core import i18n
 from gradkit.core.records import Parameter
 from gradkit.notebook import panel_run
@@ -27,6 +29,7 @@ from gradkit.notebook.graph_view import GraphView
 from gradkit.notebook.panel import Panel
 from gradkit.notebook.parameters import Table
 from gradkit.notebook.parts import Sheet, shown
+from gradkit.report.report import Report
 
 CJK = re.compile(r"[\u4e00-\u9fff]")
 PROSE = re.compile(r"\b[A-Za-z]{2,} [a-z]{2,} [a-z]{2,}\b")
@@ -977,6 +980,63 @@ def test_the_stages_are_told_while_it_runs(notebook: dict[str, Any]) -> None:
     panel.cancel.click()
     job.wait(20)
     assert not shown(panel.progress)
+
+
+@pytest.fixture
+def elsewhere(folder: Path) -> Report:
+    """A report on a loop that failed in a program of its own."""
+    loop = "for x in torch.ones(2, 3, 4):\n    model(x).data.sum().backward()\n"
+    (folder / "fails.py").write_text(TRAIN + loop, encoding="utf-8")
+    with pytest.raises(RuntimeError) as caught:
+        runpy.run_path(str(folder / "fails.py"))
+    report = gradkit.explain(caught.value)
+    assert report.findings
+    return report
+
+
+def opened_on(report: Report) -> Panel:
+    panel = Panel()
+    panel.show_report(report)
+    return panel
+
+
+def test_a_report_of_elsewhere_says_what_was_run_again_and_offers_no_diagnosis(elsewhere: Report) -> None:
+    panel = opened_on(elsewhere)
+    assert panel.report is elsewhere
+    assert "gradkit ran one pass of the loop in line" in panel.short.text.value
+    assert (shown(panel.results), shown(panel.change)) == (True, True)
+    assert (shown(panel.diagnose), shown(panel.form)) == (False, False)
+    assert not shown(panel.results.tabs.buttons["compare"])
+    panel.languages.buttons["zh"].click()
+    assert "重新运行了一轮" in panel.short.text.value
+
+
+def test_a_report_of_elsewhere_stays_while_the_form_is_filled_in(elsewhere: Report) -> None:
+    panel = opened_on(elsewhere)
+    panel.change.click()
+    assert (shown(panel.form), shown(panel.diagnose), panel.diagnose.description) == (True, True, "Diagnose")
+    by_file(panel, step="train.py:step")
+    assert shown(panel.results)
+
+
+def test_what_the_form_names_is_not_compared_with_a_report_of_elsewhere(elsewhere: Report) -> None:
+    panel = opened_on(elsewhere)
+    panel.change.click()
+    press(panel, panel.diagnose)
+    assert panel.report is not elsewhere
+    assert not panel.results.compare.there
+    assert panel.diagnose.description == "Diagnose again"
+
+
+def test_the_guide_to_a_report_of_elsewhere_ends_with_running_the_program_again(elsewhere: Report) -> None:
+    panel = opened_on(elsewhere)
+    guide = panel.results.guide
+    guide.go(99)
+    assert (shown(guide.again), shown(guide.rerun)) == (False, True)
+    panel.change.click()
+    press(panel, panel.diagnose)
+    guide.go(99)
+    assert (shown(guide.again), shown(guide.rerun)) == (True, False)
 
 
 def test_a_page_that_cannot_run_the_panel_says_how_to() -> None:

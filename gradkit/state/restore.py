@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from gradkit.core import introspection
+from gradkit.source import frames
 from gradkit.state import reachable, registered
 
 _NOT_THERE: Any = object()
@@ -172,9 +173,12 @@ def _layer(thing: nn.Module) -> Back:
 
 
 def _function(thing: FunctionType) -> Back:
-    """What its closure and the global names in its code stand for, and its attributes."""
+    """What its closure and the global names in its code stand for, and its attributes.
+
+    Names in torch's and Python's own modules are no part of a step: what a run changes there, it takes back itself.
+    """
     cells = [(cell, _content(cell)) for cell in thing.__closure__ or ()]
-    names = reachable.names_in(thing.__code__)
+    names = () if frames.is_torch_file(thing.__code__.co_filename) else reachable.names_in(thing.__code__)
     space = thing.__globals__
     values = {name: space.get(name, _GONE) for name in names}
     own = dict(vars(thing))

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -219,12 +220,40 @@ def hear_vmap(tell: Callable[[torch.Tensor, torch.Tensor, FrameType], None]) -> 
 
 @contextlib.contextmanager
 def eager() -> Iterator[None]:
-    """Run as it was written what ``torch.compile`` compiled: the user's lines are not in compiled code."""
-    compiler = sys.modules.get("torch._dynamo.eval_frame")
-    if compiler is None:
-        yield
-        return
+    """Run as it was written what ``torch.compile`` compiled: the user's lines are not in compiled code.
+
+    The stance is set as the value that it is: torch refuses to change it where a compilation broke off.
+    """
+    before: list[tuple[ModuleType, Any]] = []
     with patches.undone():
-        patches.later(partial(compiler._set_stance, compiler._stance))  # noqa: SLF001  set_stance() sets it as it is made
-        torch.compiler.set_stance("force_eager")
+        patches.later(partial(_take_back_stances, before))
+        if _COMPILER in sys.modules:
+            _force_eager(before)
+        else:
+            patches.replace(torch, "compile", _eager_first(torch.compile, before))
         yield
+
+
+_COMPILER = "torch._dynamo.eval_frame"  # torch imports it when something is compiled for the first time
+
+
+def _force_eager(before: list[tuple[ModuleType, Any]]) -> None:
+    compiler: Any = importlib.import_module(_COMPILER)
+    before.append((compiler, compiler._stance))
+    compiler._stance = compiler.DynamoStance("force_eager")
+
+
+def _take_back_stances(before: list[tuple[ModuleType, Any]]) -> None:
+    for compiler, stance in reversed(before):
+        compiler._stance = stance  # type: ignore[attr-defined]
+
+
+def _eager_first(compiles: Callable[..., Any], before: list[tuple[ModuleType, Any]]) -> Callable[..., Any]:
+    @on_behalf
+    @functools.wraps(compiles)
+    def compile_(*args: Any, **kwargs: Any) -> Any:
+        if not before:
+            _force_eager(before)
+        return compiles(*args, **kwargs)
+
+    return compile_

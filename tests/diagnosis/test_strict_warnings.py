@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import warnings
@@ -140,3 +141,26 @@ def test_the_filters_are_afterwards_as_before() -> None:
     before = list(warnings.filters)
     gradkit.diagnose(lambda: model["outer"](model["inner"](x)).sum(), model=model)
     assert list(warnings.filters) == before
+
+
+def test_a_step_that_compiles_leaves_the_compiler_as_it_was() -> None:
+    compiler = importlib.import_module("torch._dynamo.eval_frame")
+    model, before = nn.Linear(2, 1), compiler._stance
+    report = gradkit.diagnose(
+        lambda: torch.compile(model, backend="eager")(torch.ones(1, 2)).detach().sum(), model=model
+    )
+    assert causes(report) == ["detach"]
+    assert compiler._stance is before
+
+
+def test_what_a_step_is_the_first_in_the_process_to_compile_is_run_as_it_was_written() -> None:
+    program = """
+import sys, torch, gradkit
+model = torch.nn.Linear(2, 1)
+assert "torch._dynamo" not in sys.modules
+step = lambda: torch.compile(model, backend="eager")(torch.ones(1, 2)).detach().sum()
+print(gradkit.diagnose(step, model=model).findings[0].cause, torch._dynamo.eval_frame._stance.stance)
+print(len(torch._dynamo.utils.counters["frames"]))
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert run.stdout.split() == ["detach", "default", "0"], run.stderr

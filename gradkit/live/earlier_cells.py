@@ -191,7 +191,7 @@ class _History:
         return found
 
     def steps_since(self, number: int, given: Collection[str]) -> bool:
-        """Whether an optimizer has stepped since a cell ran, in cells that do not go backward through the same values."""
+        """Whether an optimizer has stepped since a cell ran, in cells that do not go backward from the same values."""
         later = [self._tree(at).body for at in range(number, len(self._cells))]
         trained = [body for body in later if not any(_goes_backward(one, given) for one in body)]
         calls = (node for body in trained for node in rebinding.own_nodes(body) if isinstance(node, ast.Call))

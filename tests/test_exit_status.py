@@ -255,7 +255,7 @@ def accumulated():
 """
 
 
-@pytest.mark.parametrize("command", ["diagnose", "verify", "scan . --step"])
+@pytest.mark.parametrize("command", ["verify", "scan . --step"])
 def test_a_whole_training_is_not_run_as_a_step(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     program(top=LOOP)
     assert main([*command.split(), "train.py:main"]) == COULD_NOT_RUN

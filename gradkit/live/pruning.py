@@ -192,7 +192,7 @@ def _changes_between(statement: ast.stmt, later: list[ast.stmt]) -> bool:
 
 
 def is_built(thing: Any, of_made: frozenset[str]) -> bool:
-    """Whether something is taken as it is now: a module, an optimizer, a loader, a leaf that trains, what holds them.
+    """Whether something is taken as it is now: a module, an optimizer, a loader, a leaf that trains, or their holder.
 
     Args:
         of_made: names that are made anew and that it was made of; a tensor is made anew then, too.

@@ -209,6 +209,7 @@ def test_a_script_that_raises_is_diagnosed() -> None:
 
 
 def test_a_function_that_trains_is_diagnosed_like_a_script() -> None:
+    assert diagnose(TRAIN, "train.py:main", "--", "100000").status == 0
     done = diagnose(DETACHED, "train.py:main", "--json", "--", "100000")
     assert done.status == 1
     assert of_json(done)["findings"][0]["cause"] == "detach"

@@ -17,10 +17,11 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
 from gradkit.core import introspection
 from gradkit.core.records import Note, Stretch
-from gradkit.live import caveats, pruning
+from gradkit.live import caveats, looks, pruning
 from gradkit.live.candidates import Candidate
 from gradkit.live.rebuild import CannotRebuild, step_of
 from gradkit.source import faults, frames, rebinding, syntax, units
@@ -29,24 +30,28 @@ from gradkit.state import reachable, registered
 
 MOST = 5
 """Earlier cells that are run again for one step."""
-ALONE, WITH_VALUES, WITH_BACKWARDS = "", "values", "backwards"
-"""How a cell is run again: by itself; after those that made what it reads; also after those that went backward."""
+WITH_VALUES, WITH_BACKWARDS, WITH_ALL = "values", "backwards", "all"
+"""How a cell is run again, if not by itself: after those that made what it reads, as far back as an error can come
+from; also after those that went backward; as far back as anything trains."""
 NONE = "no_earlier_cell"
 """The reason of a refusal that is not worth a word."""
 _FILLS = re.compile(r"append|extend|insert|update|add|setdefault|retain_grad|\w*[a-z0-9]_")
 _OPAQUE = ("run_cell_magic", "run_line_magic", "exec", "eval", "system")
 
 
-def ways(candidate: Candidate) -> Iterator[Candidate]:
+def ways(candidate: Candidate, *, silent: bool = False) -> Iterator[Candidate]:
     """A candidate in each of the ways in which it may be run again, the likeliest first.
 
     Anything but the top level of a notebook's cell is run by itself.
+
+    Args:
+        silent: nothing was raised.
     """
     frame = candidate.point.frame
     if frame.f_locals is not frame.f_globals or not frames.is_cell(candidate.point.code.co_filename):
         yield candidate
         return
-    later = [replace(candidate, cells=WITH_VALUES), replace(candidate, cells=WITH_BACKWARDS)]
+    later = [replace(candidate, cells=one) for one in ([WITH_ALL] if silent else [WITH_VALUES, WITH_BACKWARDS])]
     yield from [*later, candidate] if _rests_on_others(candidate.unit, frame.f_globals) else [candidate, *later]
 
 
@@ -63,7 +68,7 @@ class Part:
     """Statements of an earlier cell.
 
     Attributes:
-        number: the how manieth executed cell it was.
+        number: its place among the executed cells, counted from 0.
         code: the cell's.
         unit: the statements.
         gives: the names that they give a value, of those that were wanted.
@@ -76,7 +81,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Together:
+class Rebuilt:
     """A unit and what is run before it.
 
     Attributes:
@@ -92,7 +97,7 @@ class Together:
     unlike: Sequence[str] = ()
 
 
-def rebuilt(candidate: Candidate) -> Together:
+def rebuilt(candidate: Candidate) -> Rebuilt:
     """The step of a candidate, with the earlier cells that it is to be run after.
 
     Raises:
@@ -100,7 +105,7 @@ def rebuilt(candidate: Candidate) -> Together:
     """
     frame = candidate.point.frame
     if not candidate.cells:
-        return Together(step_of(candidate.unit, frame))
+        return Rebuilt(step_of(candidate.unit, frame))
     history = _History(candidate)
     parts = history.parts()
     given = frozenset[str]().union(*(one.gives for one in parts))
@@ -108,10 +113,13 @@ def rebuilt(candidate: Candidate) -> Together:
     last = step_of(candidate.unit, frame, made=given)
     unlike = list[str]()
     known = {name: _kind(frame.f_globals.get(name)) for name in given - candidate.unit.stored}
-    check = functools.partial(_compare, frame.f_globals, known, unlike)
+
+    def check() -> None:  # a function of ours: what it closes over is not taken for the step's
+        _compare(frame.f_globals, known, unlike)
+
     before = tuple(Stretch(one.code.co_filename, one.unit.first, one.unit.last) for one in parts)
-    stepped = (Note("weights", None, {}),) if history.steps_since(parts[0].number) else ()
-    return Together(functools.partial(_in_turn, *steps, check, last), before, stepped, unlike)
+    stepped = (Note("weights", None, {}),) if history.steps_since(parts[0].number, given) else ()
+    return Rebuilt(functools.partial(_in_turn, *steps, check, last), before, stepped, unlike)
 
 
 @faults.on_behalf
@@ -142,12 +150,14 @@ class _History:
 
     def __init__(self, candidate: Candidate) -> None:
         self._unit, self._space = candidate.unit, candidate.point.frame.f_globals
-        self._backwards = candidate.cells == WITH_BACKWARDS
+        self._backwards, self._all = candidate.cells == WITH_BACKWARDS, candidate.cells == WITH_ALL
         run = frames.cells_run()
         file = candidate.point.code.co_filename
         last = next((at for at in reversed(range(len(run))) if run[at] == file), 0)
         self._cells = [_cell(one) if one else None for one in run[:last]]
-        self._known: dict[tuple[str, int], bool] = {}
+        self._known: dict[tuple[str, int, bool], bool] = {}
+        optimizers = [one for one in self._space.values() if introspection.is_a(one, Optimizer)]
+        self._held = {id(one) for optimizer in optimizers for one in looks.held_by(optimizer)}
 
     def parts(self) -> list[Part]:
         """What is to be run first, in its order.
@@ -180,10 +190,11 @@ class _History:
             raise CannotRebuild(NONE)
         return found
 
-    def steps_since(self, number: int) -> bool:
-        """Whether an optimizer may have stepped since a cell ran."""
-        later = (node for at in range(number, len(self._cells)) for node in ast.walk(self._tree(at)))
-        calls = (node for node in later if isinstance(node, ast.Call))
+    def steps_since(self, number: int, given: Collection[str]) -> bool:
+        """Whether an optimizer has stepped since a cell ran, in cells that do not go backward from the same values."""
+        later = [self._tree(at).body for at in range(number, len(self._cells))]
+        trained = [body for body in later if not any(_goes_backward(one, given) for one in body)]
+        calls = (node for body in trained for node in rebinding.own_nodes(body) if isinstance(node, ast.Call))
         return any(syntax.call_name(call) == "step" for call in calls)
 
     def _tree(self, number: int) -> ast.Module:
@@ -219,16 +230,22 @@ class _History:
         return replace(unit, statements=tuple(kept), first=kept[0].lineno)
 
     def _wanted(self, names: Collection[str], number: int) -> frozenset[str]:
-        """Those of the names whose values have to be made again, as they were before a cell ran."""
-        return frozenset(name for name in names if self._is_wanted(name, number))
+        """Those of the names whose values have to be made again, as they were before a cell ran.
 
-    def _is_wanted(self, name: str, number: int) -> bool:
-        if (name, number) not in self._known:
-            self._known[name, number] = False  # a value does not hang on itself
-            self._known[name, number] = self._ask(name, number)
-        return self._known[name, number]
+        Where something trains in what reads them, values without a history count as data, such as features of a frozen
+        model, unless an optimizer holds what they come from.
+        """
+        far = self._all or not any(_trains(self._space.get(name)) for name in names)
+        return frozenset(name for name in names if self._is_wanted(name, number, far))
 
-    def _ask(self, name: str, number: int) -> bool:
+    def _is_wanted(self, name: str, number: int, far: bool) -> bool:
+        key = name, number, far
+        if key not in self._known:
+            self._known[key] = False  # a value does not hang on itself
+            self._known[key] = self._ask(name, number, far)
+        return self._known[key]
+
+    def _ask(self, name: str, number: int, far: bool) -> bool:
         value = self._space.get(name)
         if _has_history(value):
             return True
@@ -238,8 +255,9 @@ class _History:
             part = self._part(at, frozenset((name,)))
             if part is not None:
                 reads = rebinding.flow(part.unit.statements).read
-                trains = any(_trains(self._space.get(one)) for one in reads)
-                return trains or any(self._is_wanted(one, at) for one in reads)
+                found = [one for name in reads for one in _parameters(self._space.get(name))]
+                trains = bool(found) if far else any(id(one) in self._held for one in found)
+                return trains or any(self._is_wanted(one, at, far) for one in reads)
         return False
 
     def _lost(self, unit: Unit) -> frozenset[str]:
@@ -333,9 +351,13 @@ def _is_taken(value: Any) -> bool:
 
 def _trains(value: Any) -> bool:
     """Whether a value has parameters, or is a function or an object that can reach some."""
+    return bool(_parameters(value))
+
+
+def _parameters(value: Any) -> list[torch.Tensor]:
     if introspection.is_a(value, torch.Tensor):
-        return bool(value.is_leaf and value.requires_grad)
+        return [value] if value.is_leaf and value.requires_grad else []
     if value is None or isinstance(value, (ModuleType, int, float, str)):
-        return False
-    parts = reachable.members(value)
-    return any(registered.parameters(module) for one in parts for module in reachable.modules_of(one))
+        return []
+    modules = [module for one in reachable.members(value) for module in reachable.modules_of(one)]
+    return [parameter for module in modules for _, parameter in registered.parameters(module)]

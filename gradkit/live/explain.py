@@ -234,12 +234,13 @@ def _searched(
     """The first unit that is the step, diagnosed; one whose recording is switched off further out only if need be."""
     reserve: Report | None = None
     few = itertools.islice(found, MOST)
-    for candidate in itertools.chain.from_iterable(map(earlier_cells.ways, few)):
+    silent = fault.mishap is None
+    for candidate in (way for one in few for way in earlier_cells.ways(one, silent=silent)):
         try:
             report = _tried(candidate, fault, live, after_step)
         except (CannotRebuild, NotTheStep) as refused:
-            if refused.reason != earlier_cells.NONE:
-                tried.append(_as_tried(candidate, refused.reason, refused.facts))
+            known = _as_tried(candidate, refused.reason, refused.facts)
+            tried += [known] if refused.reason != earlier_cells.NONE and known not in tried else []
             continue
         if not _is_from_further_out(candidate, live):
             return report
@@ -261,23 +262,23 @@ def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> 
         CannotRebuild: it is no function by itself.
         NotTheStep: it is not what failed.
     """
-    together = earlier_cells.rebuilt(candidate)
+    rebuilt = earlier_cells.rebuilt(candidate)
     lost = caveats.written_over(candidate)
     if lost and _is_redrawn(candidate):
         raise NotTheStep("rebound", names=", ".join(lost))
     switched = live and recording_off(candidate) == INSIDE
     with _recording() if switched else contextlib.nullcontext():
-        trial = Trial(candidate, together.step, fault)
+        trial = Trial(candidate, rebuilt.step, fault)
         report = trial.report()
-    if together.unlike:
-        raise NotTheStep("made_otherwise", name=together.unlike[0])
-    differs = (*caveats.of(candidate, trial.whole, after_step=after_step), *together.caveats)
+    if rebuilt.unlike:
+        raise NotTheStep("made_otherwise", name=rebuilt.unlike[0])
+    differs = (*caveats.of(candidate, trial.whole, after_step=after_step), *rebuilt.caveats)
     if trial.not_proven is not None:
         differs = (*differs, Note("not_proven", None, {**trial.not_proven.facts, "reason": trial.not_proven.reason}))
     unit = candidate.unit
     origin = Origin(
         candidate.point.code.co_filename, candidate.function, unit.kind, unit.loop_line, unit.first, unit.last,
-        reproduced=trial.reproduced, silent=fault.mishap is None, caveats=differs, before=together.before,
+        reproduced=trial.reproduced, silent=fault.mishap is None, caveats=differs, before=rebuilt.before,
     )  # fmt: skip
     return replace(report, origin=origin)
 

@@ -98,6 +98,23 @@ def test_features_that_were_computed_without_history_are_not_to_blame_for_anothe
     assert found.report.origin.before == ()
 
 
+HEADS = "optimizer = torch.optim.SGD(head.parameters(), lr=0.1)\n"
+
+
+@pytest.mark.parametrize("optimizer", [HEADS, "del optimizer\n"], ids=["of the head", "unknown"])
+def test_features_of_a_frozen_model_are_data_also_behind_several_cells(notebook: Notebook, optimizer: str) -> None:
+    found = notebook(optimizer, FEATURES, "out = head(features)\n", "loss = criterion(out.detach(), y)\n", BACKWARD)
+    assert line(found) == "loss = criterion(out.detach(), y)"
+    assert found.report is not None
+    assert len(found.report.findings) == 1
+
+
+def test_features_of_a_model_that_the_optimizer_holds_are_made_again(notebook: Notebook) -> None:
+    found = notebook(FEATURES, "out = head(features)\n", "loss = criterion(out.detach(), y)\n", BACKWARD)
+    assert found.report is not None
+    assert [one.cause for one in found.report.findings] == ["no_grad_block", "detach"]
+
+
 def test_the_last_pass_of_a_loop_made_the_loss(notebook: Notebook) -> None:
     loop = "for z, goal in [(x, y), (x, y)]:\n    out = head(backbone(z)).detach()\n    loss = criterion(out, goal)\n"
     found = notebook(loop, BACKWARD)

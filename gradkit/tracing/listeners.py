@@ -239,13 +239,13 @@ _COMPILER = "torch._dynamo.eval_frame"  # torch imports it when something is com
 
 def _force_eager(before: list[tuple[ModuleType, Any]]) -> None:
     compiler: Any = importlib.import_module(_COMPILER)
-    before.append((compiler, compiler._stance))
-    compiler._stance = compiler.DynamoStance("force_eager")
+    before.append((compiler, compiler._stance))  # noqa: SLF001
+    compiler._stance = compiler.DynamoStance("force_eager")  # noqa: SLF001
 
 
 def _take_back_stances(before: list[tuple[ModuleType, Any]]) -> None:
     for compiler, stance in reversed(before):
-        compiler._stance = stance  # type: ignore[attr-defined]
+        compiler._stance = stance  # noqa: SLF001
 
 
 def _eager_first(compiles: Callable[..., Any], before: list[tuple[ModuleType, Any]]) -> Callable[..., Any]:

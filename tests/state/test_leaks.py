@@ -91,7 +91,7 @@ def test_an_error_that_the_caller_is_handling_keeps_its_variables() -> None:
         try:
             fails()
         except KeyError as error:
-            _kept(lambda: gradkit.diagnose(lambda: 3, model=nn.Linear(2, 1)))
+            _kept(lambda: gradkit.diagnose(lambda: "3", model=nn.Linear(2, 1)))
             return error
         raise AssertionError
 

@@ -36,7 +36,7 @@ class Cause:
         drawn: it can be drawn as a cut, at a call of the step. What is frozen before the step has no such call.
         explains: it names what is wrong; False if all that it can say is what was seen.
         check: the point of a verification that it fails, whatever the numbers are; ``""`` for none.
-        change: how its cure is derived from the user's own line, one of ``fix.RULES``; ``""`` if a person decides.
+        change: how its cure is derived from the user's own line, one of ``changes.RULES``; ``""`` if a person decides.
         word: for ``change="word"``, the word to take out of the line.
     """
 
@@ -90,7 +90,7 @@ _CAUSES = (
     Cause("ddp_unused", UNUSED),
     Cause("unused_input", UNUSED, variants=("asked", "branch")),
     Cause("non_scalar", BACKWARD),
-    Cause("double_backward", BACKWARD, variants=("frees",)),
+    Cause("double_backward", BACKWARD, variants=("frees", "anew"), change="kept"),
     Cause("inplace_modified", BACKWARD),
     Cause("create_graph_missing", BACKWARD),
     Cause("custom_function", MACHINERY),

@@ -15,7 +15,7 @@ from gradkit.core.attempts import Attempts
 from gradkit.core.records import Finding, Harmless, Untried
 from gradkit.core.trace import Chain
 from gradkit.diagnosis import preconditions, rule_order
-from gradkit.diagnosis.experiments import plan
+from gradkit.diagnosis.experiments import judge, plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers
 from gradkit.diagnosis.facts.first_run import FirstRun
@@ -60,6 +60,7 @@ class Diagnosis:
         evidence: what they rest on: the first run, the model, the cuts, and what the experiments showed.
         harmless: stop-gradients that were looked at and starve nobody.
         untried: parts that broke off.
+        judged: how many times the step was run to try changes.
 
     Example:
         >>> from gradkit.load import from_step
@@ -75,11 +76,12 @@ class Diagnosis:
     evidence: Evidence
     harmless: tuple[Harmless, ...] = ()
     untried: tuple[Untried, ...] = ()
+    judged: int = 0
 
     @property
     def runs(self) -> int:
         """How many times the step was run."""
-        return 1 + self.evidence.reruns
+        return 1 + self.evidence.reruns + self.judged
 
 
 def run(
@@ -156,14 +158,16 @@ def _conclude(
     tell("cuts")
     verdict = cuts.find(first.trace, [name for name in want if name not in first.reached.norms])
     known = Known(first=first, facts=facts, verdict=verdict, replay=options.replay)
-    known = plan.make(known, Lab(Session(step.run, step.model, preserved), ledger), tries, tell)
+    lab = Lab(Session(step.run, step.model, preserved), ledger)
+    known = plan.make(known, lab, tries, tell)
     tell("causes")
     evidence = Evidence(first=first, facts=facts, verdict=verdict, shown=known.shown, open=known.open)
-    findings = rule_order.findings(evidence)
+    findings, judged = judge.judged(rule_order.findings(evidence), known, lab, options.optimizer, tries, tell)
     nothing: tuple[Harmless, ...] = ()
     asides = tries.make("harmless", partial(harmless.harmless_stops, evidence, findings), nothing)
     unread = [Untried("graph", first.graph.error)] if first.graph.error else []
     unread += [Untried("warning", one) for one in dict.fromkeys(first.reached.warned)]
     return Diagnosis(
-        label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=(*unread, *tries.untried)
-    )
+        label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=(*unread, *tries.untried),
+        judged=judged,
+    )  # fmt: skip

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from gradkit.core import causes, printable
 from gradkit.core.i18n import has, words
-from gradkit.core.records import Finding, Harmless, Location, Note
-from gradkit.report import fix
+from gradkit.core.records import Change, Finding, Harmless, Location, Note
 from gradkit.source import frames, imported
 
 MOST_NAMES, MOST_LETTERS = 4, 150
@@ -65,8 +64,15 @@ def section(finding: Finding, total: int, trainable_numel: int) -> Section:
         facts=tuple(_facts(finding, trainable_numel)),
         notes=tuple(_note(note) for note in finding.notes if note.kind != "called_by"),
         help=words(_key(finding, "help"), **facts),
-        change=tuple(CodeLine(c.number, printable.line(c.text)[0], sign=c.sign) for c in fix.derive_change(finding)),
+        change=tuple(CodeLine(c.number, printable.line(c.text)[0], sign=c.sign) for c in offered(finding)),
     )
+
+
+def offered(finding: Finding) -> tuple[Change, ...]:
+    """The change that was tried and cures, as long as the file is what it was made from."""
+    tried, spot = finding.tried, finding.location
+    stands = tried is not None and spot is not None and imported.stands_as_imported(spot)
+    return tried.changes if tried is not None and stands else ()
 
 
 def _key(finding: Finding, part: str) -> str:

@@ -180,7 +180,7 @@ def handed_back_fixed() -> Judged:
 
 def _values() -> nn.ModuleDict:
     values = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    return nn.ModuleDict({"values": values, "target": copy.deepcopy(values)})
+    return nn.ModuleDict({"online": values, "target": copy.deepcopy(values)})
 
 
 def a_target_that_is_a_copy() -> Judged:
@@ -190,9 +190,9 @@ def a_target_that_is_a_copy() -> Judged:
     def step() -> torch.Tensor:
         with torch.no_grad():
             wanted = reward + 0.9 * model["target"](after).max(1).values
-        return F.smooth_l1_loss(model["values"](state).gather(1, action).squeeze(1), wanted)
+        return F.smooth_l1_loss(model["online"](state).gather(1, action).squeeze(1), wanted)
 
-    return Judged(model, step, torch.optim.Adam(model["values"].parameters()))
+    return Judged(model, step, torch.optim.Adam(model["online"].parameters()))
 
 
 a_target_that_is_a_copy_fixed = a_target_that_is_a_copy

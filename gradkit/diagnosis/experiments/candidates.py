@@ -1,0 +1,115 @@
+"""Which changes a finding suggests, with what the run tells beside the line: what may stay in a block, what came before.
+
+They are read off source and trace; whether one cures is for ``judge`` to find out.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import torch
+
+from gradkit.core.records import Change, Finding, Location
+from gradkit.core.trace import Call, Point
+from gradkit.diagnosis.experiments.plan import Known, Lab
+from gradkit.source import changes, dataflow, imported, locations
+from gradkit.source.changes import Candidate
+
+BLOCK, TWICE = "no_grad_block", "double_backward"
+
+
+def suggested(finding: Finding, known: Known) -> tuple[Candidate, ...]:
+    """The changes that may cure a finding, the one that leaves most as it is first; ``()`` where a person decides."""
+    spot = finding.location
+    if finding.cause == TWICE and spot is not None and imported.stands_as_imported(spot):
+        stored = changes.derive_changes(finding)
+        return stored or tuple(_of_history(known, spot))
+    stays = _stays(finding, known) if finding.cause == BLOCK and spot is not None else frozenset()
+    return changes.derive_changes(finding, stays)
+
+
+def stale(known: Known, lab: Lab) -> tuple[torch.Tensor, ...]:
+    """The values from before the step whose history is gone: a step that was always cured would have none."""
+    numbers = [n for _, n in known.first.crossing if known.first.trace.values[n].maker < 0]
+    return tuple(lab.ledger.alive(numbers).values())
+
+
+# -- what may stay in a block -----------------------------------------------------------------------------------------
+
+
+def _stays(finding: Finding, known: Known) -> frozenset[int]:
+    """The lines of those statements of a block that nothing flows through which is to learn.
+
+    None, if they use no parameter: there would be nothing to keep from recording.
+    """
+    spot, trace = finding.location, known.first.trace
+    if spot is None:
+        return frozenset()
+    spans = changes.block_statements(spot)
+    wanted = set(finding.parameters)
+    flow = {call.index for call in trace.ahead(n for n, v in enumerate(trace.values) if v.parameter in wanted)}
+    kept: set[int] = set()
+    uses = False
+    for span in spans:
+        inside = [call for call in trace.calls if _runs_on(call, spot, span)]
+        if inside and not any(call.index in flow for call in inside):
+            kept.update(range(span[0], span[1] + 1))
+            uses = uses or any(trace.values[n].parameter or trace.values[n].stray for c in inside for n in c.inputs)
+    return frozenset(kept) if uses else frozenset()
+
+
+def _runs_on(call: Call, spot: Location, span: tuple[int, int]) -> bool:
+    return any(
+        code.co_filename == spot.file and span[0] <= locations.line_of((code, at)) <= span[1] for code, at in call.chain
+    )
+
+
+# -- a history that is needed twice -----------------------------------------------------------------------------------
+
+
+def _of_history(known: Known, spot: Location) -> Iterator[Candidate]:
+    """Detach what two losses share where the earlier uses it; else where the later one does."""
+    trace, mishap = known.first.trace, known.first.mishap
+    freed = frozenset().union(*(calls for _, calls in mishap.freeing)) if mishap is not None else frozenset[int]()
+    for number in dict.fromkeys(number for _, number in known.first.crossing):
+        maker = trace.values[number].maker
+        made = trace.calls[maker].chain if maker >= 0 else ()
+        users = trace.using([number])
+        earlier = [one for one in users if one.index in freed]
+        later = [one for one in users if all(one.index > before.index for before in earlier)]
+        for kind, calls in (("earlier", earlier), ("later", later)):
+            found = {change for one in calls for change in _detached(one, made, spot)}
+            if found:
+                yield Candidate(kind, tuple(sorted(found, key=lambda one: (one.number, one.sign != "-"))))
+        return
+
+
+def _detached(call: Call, made: tuple[Point, ...], spot: Location) -> tuple[Change, ...]:
+    """``f(x)`` as ``f(x.detach())`` in the function that has made ``x``, or that knows it from before the step."""
+    frames = {id(code): (code, at) for code, at in made}
+    shared = [point for point in call.chain if id(point[0]) in frames] if made else list(call.chain[-1:])
+    if not shared or shared[0][0].co_filename != spot.file:
+        return ()
+    point = shared[0]
+    node = locations.node_at(point)
+    names = _assigned(frames[id(point[0])]) if made else None
+    arguments = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
+    found = [a for a in arguments if isinstance(a, ast.Name) and (names is None or a.id in names)]
+    source = imported.read(spot.file, point[0]).source
+    if len(found) != 1 or source is None:
+        return ()
+    name = found[0]
+    text = source.line(name.lineno)
+    end = name.end_col_offset or 0
+    new = (text.encode()[:end] + b".detach()" + text.encode()[end:]).decode()
+    return Change("-", name.lineno, text), Change("+", name.lineno, new)
+
+
+def _assigned(point: Point) -> set[str]:
+    """The variables that the statement at a point gives a value."""
+    line = locations.line_of(point)
+    holding = [s for s in dataflow.statements(point[0]) if s.lineno <= line <= (s.end_lineno or line)]
+    statement = min(holding, key=lambda s: (s.end_lineno or line) - s.lineno, default=None)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}

@@ -170,6 +170,23 @@ class Finding:
         return tuple(note.location for note in self.notes if note.location is not None)
 
 
+@dataclass(frozen=True)
+class Meant:
+    """By what is known which parameters are to learn.
+
+    Attributes:
+        source: ``"should_train"`` (they were named), ``"optimizer"`` (it holds some of those that the step uses, and
+            not these) or ``"flags"`` (they require grad).
+        optimizer: its class name, ``""`` if it told nothing.
+        apart: parameters that require grad, that no optimizer at hand holds and that no gradient reaches: nothing is
+            blamed for their sake.
+    """
+
+    source: str = "flags"
+    optimizer: str = ""
+    apart: tuple[str, ...] = ()
+
+
 BARREN = "barren"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from gradkit.core import attempts, introspection
 from gradkit.core.attempts import Attempts
-from gradkit.core.records import Finding, Harmless, Untried
+from gradkit.core.records import Finding, Harmless, Meant, Untried
 from gradkit.core.trace import Chain
 from gradkit.diagnosis import preconditions, rule_order
 from gradkit.diagnosis.experiments import judge, plan
@@ -61,6 +61,7 @@ class Diagnosis:
         harmless: stop-gradients that were looked at and starve nobody.
         untried: parts that broke off.
         judged: how many times the step was run to try changes.
+        meant: by what is known which parameters are to learn.
 
     Example:
         >>> from gradkit.load import from_step
@@ -77,6 +78,7 @@ class Diagnosis:
     harmless: tuple[Harmless, ...] = ()
     untried: tuple[Untried, ...] = ()
     judged: int = 0
+    meant: Meant = field(default_factory=Meant)
 
     @property
     def runs(self) -> int:
@@ -154,6 +156,8 @@ def _conclude(
     imported.codes_ran(
         (code for chain in chains for code, _ in chain), attributes.codes(map(type, registered.each(step.model)))
     )
+    named = options.should_train is not None
+    want, meant = optimizers.meant(want, first.gap, first.reached.norms, named=named)
     facts, want = model_facts.read(step, first, want, options.should_train, options.callers, ledger, tries)
     tell("cuts")
     verdict = cuts.find(first.trace, [name for name in want if name not in first.reached.norms])
@@ -169,5 +173,5 @@ def _conclude(
     unread += [Untried("warning", one) for one in dict.fromkeys(first.reached.warned)]
     return Diagnosis(
         label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=(*unread, *tries.untried),
-        judged=judged,
+        judged=judged, meant=meant,
     )  # fmt: skip

@@ -31,7 +31,8 @@ def suggested(finding: Finding, known: Known) -> tuple[Candidate, ...]:
 
 def stale(known: Known, lab: Lab) -> tuple[torch.Tensor, ...]:
     """The values from before the step whose history is gone: a step that was always cured would have none."""
-    numbers = [n for _, n in known.first.crossing if known.first.trace.values[n].maker < 0]
+    values = known.first.trace.values
+    numbers = [n for _, n in known.first.crossing if values[n].past or values[n].maker < 0]
     return tuple(lab.ledger.alive(numbers).values())
 
 
@@ -73,8 +74,8 @@ def _of_history(known: Known, spot: Location) -> Iterator[Candidate]:
     trace, mishap = known.first.trace, known.first.mishap
     freed = frozenset().union(*(calls for _, calls in mishap.freeing)) if mishap is not None else frozenset[int]()
     for number in dict.fromkeys(number for _, number in known.first.crossing):
-        maker = trace.values[number].maker
-        made = trace.calls[maker].chain if maker >= 0 else ()
+        value = trace.values[number]
+        made = trace.calls[value.maker].chain if value.maker >= 0 and not value.past else ()
         users = trace.using([number])
         earlier = [one for one in users if one.index in freed]
         later = [one for one in users if all(one.index > before.index for before in earlier)]

@@ -58,7 +58,14 @@ def judged(
         judge = Judge(known, lab, given)
         answers = tries.make("changes", partial(judge.all, findings, suggested), answers)
         steps = judge.steps
-    return tuple(replace(finding, tried=answer) for finding, answer in zip(findings, answers, strict=True)), steps
+    return tuple(_told(finding, answer) for finding, answer in zip(findings, answers, strict=True)), steps
+
+
+def _told(finding: Finding, answer: ChangeTried | None) -> Finding:
+    """A finding with its answer. Where a history that is gone cannot be let go of, it is to be made anew."""
+    starves = answer is not None and answer.outcome == WITHHELD and answer.why in (TERM, LOSES, ZERO)
+    anew = finding.cause == candidates.TWICE and starves and not finding.variant
+    return replace(finding, tried=answer, variant="anew" if anew else finding.variant)
 
 
 @dataclass(frozen=True)

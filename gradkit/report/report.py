@@ -14,7 +14,7 @@ import graphviz
 from gradkit.core import printable, regular_files, writing
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
-from gradkit.core.records import BARREN, Finding, Harmless, Parameter, Picture, Untried
+from gradkit.core.records import BARREN, Finding, Harmless, Meant, Parameter, Picture, Untried
 from gradkit.report import breakdown, html, layout, text
 from gradkit.report.checklist import Check, checks
 from gradkit.report.picture import dot, render, torchviz_view
@@ -40,6 +40,7 @@ class Report:
         grad_fn: autograd's name of the node that made the loss, ``""`` if none did.
         left: what was raised where something could not be put back as it was; ``()`` as a rule.
         untried: parts of the diagnosis that broke off, for example a rerun; what is said does not rest on them.
+        meant: by what it is known which parameters are to learn.
         autograd: the nodes that ``graph(view="torchviz")`` is drawn from.
     """
 
@@ -55,6 +56,7 @@ class Report:
     grad_fn: str = ""
     left: tuple[str, ...] = ()
     untried: tuple[Untried, ...] = ()
+    meant: Meant = field(default_factory=Meant)
     autograd: Kept = field(default_factory=Kept)
 
     @property
@@ -107,7 +109,7 @@ class Report:
         return (*(words(f"untried.{one.what}", language, error=one.error) for one in self.untried), *left)
 
     def _foot(self) -> str:
-        return "\n".join([self.summary(), *self.limits()])
+        return "\n".join(filter(None, [self.summary(), layout.meant(self.meant), *self.limits()]))
 
     def checklist(self) -> tuple[Check, ...]:
         """Point by point what was seen of the run; each says itself by ``text(language)``."""
@@ -220,7 +222,7 @@ class Report:
             "error": self.error, "runs": self.runs, "findings": [_found(f) for f in self.findings],
             "parameters": [_plain(dataclasses.asdict(p)) for p in self.parameters],
             "harmless": [dataclasses.asdict(one) for one in self.harmless], "left": list(self.left),
-            "untried": [dataclasses.asdict(one) for one in self.untried],
+            "untried": [dataclasses.asdict(one) for one in self.untried], "meant": dataclasses.asdict(self.meant),
         }  # fmt: skip
 
     def __str__(self) -> str:

@@ -116,8 +116,8 @@ class Judge:
         made = self._try(parts, {n for i in idle for n in findings[i].parameters})
         for i in idle:
             if made.outcome == CURES:
-                facts = {"others": str(len(parts) - 1)}
-                alone[i] = replace(made, changes=chosen[i].changes, kind=chosen[i].kind, facts=facts)
+                why = "together" if len(parts) > 1 else made.why
+                alone[i] = replace(made, changes=chosen[i].changes, kind=chosen[i].kind, why=why)
             elif len(findings) > 1 and made.why == NOTHING:
                 alone[i] = ChangeTried(WAITS, chosen[i].changes, chosen[i].kind, steps=made.steps)
         return alone
@@ -163,7 +163,7 @@ class Judge:
             )
         if not gained:
             return ChangeTried(WITHHELD, why=NOTHING, steps=after.steps)
-        return ChangeTried(CURES, steps=after.steps, gained=gained)
+        return ChangeTried(CURES, why="runs" if self._raised else "", steps=after.steps, gained=gained)
 
     def _parameters(self, names: Iterable[str]) -> list[torch.Tensor]:
         return [self._lab.session.preserved.parameters[name] for name in names]
@@ -245,9 +245,13 @@ class Judge:
         was, now = self._before.norms, after.norms
         parameters = self._lab.session.preserved.parameters
         names = {id(p): name for name, p in reversed(list(parameters.items()))}
-        raised = bool(self._before.error) and not self._before.steps
-        new = [n for k, n in names.items() if now.get(k, 0.0) > 0 and not (was.get(k) and not raised)]
-        return tuple(n for n in parameters if n in new) if raised or alive.intersection(new) else ()
+        new = {n for k, n in names.items() if now.get(k, 0.0) > 0 and (self._raised or not was.get(k))}
+        return tuple(n for n in parameters if n in new) if self._raised or alive & new else ()
+
+    @property
+    def _raised(self) -> bool:
+        """Whether the step raises as it is."""
+        return bool(self._before.error) and not self._before.steps
 
     def _names(self, leaves: Iterable[int]) -> tuple[str, ...]:
         preserved = self._lab.session.preserved

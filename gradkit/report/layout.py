@@ -12,6 +12,8 @@ from gradkit.core.records import CURES, UNTRIED, WITHHELD, Change, ChangeTried, 
 from gradkit.source import frames, imported
 
 MOST_NAMES, MOST_LETTERS = 4, 150
+TAKES = ("loses", "zero", "turns", "term", "reaches")
+"""Why a change is withheld that takes its gradient from one parameter to give it to another."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def section(finding: Finding, total: int, trainable_numel: int) -> Section:
         code=frame(spot, label) if spot is not None else (),
         facts=tuple(_facts(finding, trainable_numel)),
         notes=tuple(_note(note) for note in finding.notes if note.kind != "called_by"),
-        help=words(_key(finding, "help"), **facts),
+        help=words("tried.help" if _stays(finding) else _key(finding, "help"), **facts),
         change=tuple(CodeLine(c.number, printable.line(c.text)[0], sign=c.sign) for c in offered(finding)),
     )
 
@@ -174,6 +176,12 @@ def _tried(finding: Finding) -> list[tuple[str, str]]:
         why = words("tried.other_cures") if one.other.outcome == CURES else _why(one.other)
         told.append(words("tried.other", what=_way(one.other), why=why))
     return [(words("tried.name"), text) for text in told]
+
+
+def _stays(finding: Finding) -> bool:
+    """Whether to undo the line would take from others what it gives."""
+    one = finding.tried
+    return one is not None and one.outcome == WITHHELD and one.why in TAKES and not finding.variant
 
 
 def _way(one: ChangeTried) -> str:

@@ -18,6 +18,7 @@ import torch
 from gradkit.core import patches
 from gradkit.core.attempts import Attempts
 from gradkit.core.records import CURES, UNTRIED, WAITS, WITHHELD, ChangeTried, Finding
+from gradkit.core.tensors import has_no_numbers
 from gradkit.diagnosis.experiments import candidates
 from gradkit.diagnosis.experiments.changed_code import CannotTryError, Part, running_changed
 from gradkit.diagnosis.experiments.plan import Known, Lab
@@ -273,6 +274,6 @@ def _changed(parts: Sequence[Part], trainable: Sequence[torch.Tensor]) -> Iterat
 
 
 def _cosine(one: torch.Tensor, other: torch.Tensor) -> float:
-    if one.shape != other.shape or one.is_complex():
+    if one.shape != other.shape or one.is_complex() or one.is_nested or has_no_numbers(one):
         return 1.0
     return float(torch.cosine_similarity(one.flatten().double(), other.flatten().double(), 0))

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from gradkit.core import patches
+from gradkit.core.tensors import has_no_numbers
 from gradkit.tracing import backward
 
 MOST, LARGEST = 6, 5000
@@ -25,7 +26,7 @@ def reached_by(loss: torch.Tensor) -> tuple[frozenset[int], ...] | None:
         >>> [len(one) for one in reached_by((a * b).sum() + b.sum())]
         [2, 1]
     """
-    if loss.numel() != 1 or loss.grad_fn is None:
+    if loss.numel() != 1 or loss.grad_fn is None or has_no_numbers(loss):
         return None
     terms = _terms(loss.grad_fn)
     nodes = backward.nodes_of(loss)

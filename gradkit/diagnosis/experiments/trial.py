@@ -18,6 +18,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradkit.core import attempts, introspection, patches
+from gradkit.core.tensors import has_no_numbers
 from gradkit.diagnosis.experiments import loss_terms
 from gradkit.load import call
 from gradkit.source import faults
@@ -31,7 +32,7 @@ from gradkit.tracing.tracer import Tracer
 
 STEPS = 3
 _TINY = 1e-4  # learning rate where the program's optimizer is not known
-_TWICE = "Trying to backward through the graph a second time"
+_TWICE = "second backward"
 
 
 @dataclass
@@ -74,8 +75,12 @@ class Trial:
 
     @property
     def norms(self) -> dict[int, float]:
-        """The 2-norms of the gradients of the first step."""
-        return {key: float(torch.linalg.vector_norm(grad.double())) for key, grad in self.gradients.items()}
+        """The 2-norms of the gradients of the first step; 1 where a gradient has no numbers, as on the meta device."""
+        return {key: _norm(grad) for key, grad in self.gradients.items()}
+
+
+def _norm(grad: torch.Tensor) -> float:
+    return 1.0 if has_no_numbers(grad) or grad.is_nested else float(torch.linalg.vector_norm(grad.abs().double()))
 
 
 def trial(
@@ -222,7 +227,7 @@ class _Steps:
             grad = grad_of(leaf)
             if grad is not None and key not in self.trial.gradients:
                 plain = grad.detach()
-                self.trial.gradients[key] = (plain.to_dense() if plain.layout is not torch.strided else plain).clone()
+                self.trial.gradients[key] = plain.to_dense() if plain.layout is not torch.strided else plain.clone()
 
     def _after(self, first: bool) -> None:
         """Let the program's optimizers step, if it does not do that in the step."""

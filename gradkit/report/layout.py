@@ -191,7 +191,9 @@ def _way(one: ChangeTried) -> str:
 def _why(one: ChangeTried) -> str:
     if one.outcome not in (WITHHELD, UNTRIED):
         return ""
-    return words(f"tried.why.{one.why}", names=_names(one.harmed), error=printable.shortened(one.facts.get("error", "")))
+    return words(
+        f"tried.why.{one.why}", names=_names(one.harmed), error=printable.shortened(one.facts.get("error", ""))
+    )
 
 
 def _names(names: Sequence[str]) -> str:

@@ -137,7 +137,11 @@ def _stored(spot: Location, word: str) -> Changes:
     reads = _reads_after(function, statement, target)
     names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
     name = inner.id if isinstance(inner, ast.Name) else _name_for(target, names)
-    if not reads or not name or any(node.lineno != node.end_lineno for node in reads):
+    if (
+        not (reads or (isinstance(inner, ast.Name) and not word))
+        or not name
+        or any(node.lineno != node.end_lineno for node in reads)
+    ):
         return ()
     text_now = source.line(statement.lineno)
     indent = text_now[: statement.col_offset]
@@ -183,7 +187,7 @@ def _reads_after(function: ast.AST, statement: ast.stmt, target: ast.expr) -> li
 
 def _name_for(target: ast.expr, taken: Container[str]) -> str:
     """A variable to be called after an attribute; ``""`` if the function uses that name already."""
-    name = target.attr.strip("_") if isinstance(target, ast.Attribute) else ""
+    name = target.attr.strip("_") if isinstance(target, ast.Attribute) else "value"
     return name if name and name not in taken else ""
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from gradkit.core.errors import GradkitError
-from gradkit.core.records import Finding, Location
+from gradkit.core.records import Change, Finding, Location
 from gradkit.report import fix
 from gradkit.source import changes
-from gradkit.core.records import Change
 
 TEXT = "import torch\n\n\ndef f(x):\n    y = x.detach()\n    return y\n"
 

@@ -18,9 +18,8 @@ import gradkit
 from gradkit.core.errors import GradkitError
 from gradkit.core.records import Finding
 from gradkit.report import fix
-from gradkit.source import changes
 from gradkit.report.report import Report
-from gradkit.source import imported, locations, provenance
+from gradkit.source import changes, imported, locations, provenance
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"
 CLASS = """class {name}(nn.Module):

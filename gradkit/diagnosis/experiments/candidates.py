@@ -6,6 +6,7 @@ They are read off source and trace; whether one cures is for ``judge`` to find o
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 import torch
@@ -14,9 +15,10 @@ from gradkit.core.records import Change, Finding, Location
 from gradkit.core.trace import Call, Point
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.source import changes, dataflow, imported, locations
-from gradkit.source.changes import Candidate
+from gradkit.source.changes import Candidate, Changes
 
 BLOCK, TWICE = "no_grad_block", "double_backward"
+_MOST = 3
 
 
 def suggested(finding: Finding, known: Known) -> tuple[Candidate, ...]:
@@ -80,31 +82,32 @@ def _of_history(known: Known, spot: Location) -> Iterator[Candidate]:
         earlier = [one for one in users if one.index in freed]
         later = [one for one in users if all(one.index > before.index for before in earlier)]
         for kind, calls in (("earlier", earlier), ("later", later)):
-            found = {change for one in calls for change in _detached(one, made, spot)}
-            if found:
-                yield Candidate(kind, tuple(sorted(found, key=lambda one: (one.number, one.sign != "-"))))
+            for found in itertools.islice(
+                zip(*(list(_detached(one, made, spot)) for one in calls), strict=False), _MOST
+            ):
+                lines = {change for pair in found for change in pair}
+                yield Candidate(kind, tuple(sorted(lines, key=lambda one: (one.number, one.sign != "-"))))
         return
 
 
-def _detached(call: Call, made: tuple[Point, ...], spot: Location) -> tuple[Change, ...]:
-    """``f(x)`` as ``f(x.detach())`` in the function that has made ``x``, or that knows it from before the step."""
+def _detached(call: Call, made: tuple[Point, ...], spot: Location) -> Iterator[Changes]:
+    """``f(x)`` as ``f(x.detach())`` in the function that has made ``x``; of what is older than the step, in any.
+
+    Several, where ``f`` is handed several things of which one may be ``x``.
+    """
     frames = {id(code): (code, at) for code, at in made}
-    shared = [point for point in call.chain if id(point[0]) in frames] if made else list(call.chain[-1:])
-    if not shared or shared[0][0].co_filename != spot.file:
-        return ()
-    point = shared[0]
-    node = locations.node_at(point)
-    names = _assigned(frames[id(point[0])]) if made else None
-    arguments = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
-    found = [a for a in arguments if isinstance(a, ast.Name) and (names is None or a.id in names)]
-    source = imported.read(spot.file, point[0]).source
-    if len(found) != 1 or source is None:
-        return ()
-    name = found[0]
-    text = source.line(name.lineno)
-    end = name.end_col_offset or 0
-    new = (text.encode()[:end] + b".detach()" + text.encode()[end:]).decode()
-    return Change("-", name.lineno, text), Change("+", name.lineno, new)
+    shared = [point for point in call.chain if id(point[0]) in frames][:1] if made else call.chain
+    for point in shared:
+        node, source = locations.node_at(point), imported.read(spot.file, point[0]).source
+        if not isinstance(node, ast.Call) or source is None or point[0].co_filename != spot.file:
+            continue
+        names = _assigned(frames[id(point[0])]) if made else None
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+            named = argument.id in (names or (argument.id,)) if isinstance(argument, ast.Name) else not made
+            if named and isinstance(argument, (ast.Name, ast.Attribute, ast.Subscript)):
+                text, end = source.line(argument.end_lineno or argument.lineno), argument.end_col_offset or 0
+                new = (text.encode()[:end] + b".detach()" + text.encode()[end:]).decode()
+                yield Change("-", argument.lineno, text), Change("+", argument.lineno, new)
 
 
 def _assigned(point: Point) -> set[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
@@ -21,6 +21,7 @@ from gradkit.source import imported, provenance
 
 NO_SOURCE, SETUP, NOT_LIVE, CLOSURE, OVERLAP = "no_source", "setup", "not_live", "closure", "overlap"
 Part = tuple[Location, Sequence[Change]]
+_MOST_WRAPPERS = 8
 _NEW_LOCALS = 2  # set for functions, not for modules and bodies of classes
 
 
@@ -33,18 +34,19 @@ class CannotTryError(Exception):
 
 
 @contextlib.contextmanager
-def running_changed(parts: Sequence[Part]) -> Iterator[None]:
+def running_changed(parts: Sequence[Part], ran: Container[CodeType]) -> Iterator[None]:
     """While the block lasts, the functions of some files are those of their changed text.
 
     Args:
         parts: changes, each with a place in the file that they are made to.
+        ran: the code that the step ran.
 
     Raises:
-        CannotTryError: there is no text of what ran (``"no_source"``), the change is to lines outside of all functions
+        CannotTryError: there is no text of what ran (``"no_source"``), the change is to lines that the step does not run
             (``"setup"``), no function with that code is alive (``"not_live"``), or the changed function uses other
             variables from around it (``"closure"``); or two change one line (``"overlap"``).
     """
-    put = [one for spot, changes in _by_file(parts) for one in _functions(spot, changes)]
+    put = [one for spot, changes in _by_file(parts) for one in _functions(spot, changes, ran)]
     with patches.undone():
         for function, code in put:
             patches.later(partial(_put, function, function.__code__))
@@ -66,23 +68,31 @@ def _put(function: FunctionType, code: CodeType) -> None:
     function.__code__ = code
 
 
-def _functions(spot: Location, changes: Sequence[Change]) -> list[tuple[FunctionType, CodeType]]:
+def _functions(
+    spot: Location, changes: Sequence[Change], ran: Container[CodeType]
+) -> list[tuple[FunctionType, CodeType]]:
     source = imported.source_of(spot)
     if source is None:
         raise CannotTryError(NO_SOURCE)
     alive = _alive(spot.file)
     text = source_changes.applied(source.text, changes)
-    found, within = list(_unwrapped(source.text, spot, alive)) if _is_decorator(changes) else [], False
+    found = list(_unwrapped(source.text, spot, alive)) if _is_decorator(changes) else []
+    run = bool(found)
     for flags in dict.fromkeys((0, *(f.__code__.co_flags & provenance.FUTURES for f in alive))):
         pairs = _pairs(source.text, text, spot.file, flags)
-        within = within or bool(pairs)
         new = [(f, code) for f in alive for old, code in pairs if provenance.outline(f.__code__) == old]
+        run = run or any(f.__code__ in ran for f, _ in new)
         found += [(f, code) for f, code in new if all(f is not known for known, _ in found)]
-    if not found:
-        raise CannotTryError(NOT_LIVE if within else SETUP)
+    if not run:
+        raise CannotTryError(SETUP if found or not _within(spot, alive) else NOT_LIVE)
     if any(f.__code__.co_freevars != code.co_freevars for f, code in found):
         raise CannotTryError(CLOSURE)
     return found
+
+
+def _within(spot: Location, alive: Sequence[FunctionType]) -> bool:
+    """Whether a function is alive that begins before a line."""
+    return any(f.__code__.co_firstlineno <= spot.line for f in alive)
 
 
 def _alive(file: str) -> list[FunctionType]:
@@ -127,8 +137,17 @@ def _unwrapped(text: str, spot: Location, alive: Sequence[FunctionType]) -> Iter
     """Where a decorator of torch's is removed: its wrappers, made to call what they wrap and nothing else."""
     inner = {id(f) for f in alive if _is_decorated_at(f.__code__, text, spot.line)}
     for thing in gc.get_objects():
-        if type(thing) is FunctionType and id(vars(thing).get("__wrapped__")) in inner and _switches(thing):
+        if type(thing) is FunctionType and _switches(thing) and _wraps(thing, inner):
             yield thing, _PLAIN.__code__
+
+
+def _wraps(thing: Any, inner: Container[int]) -> bool:
+    """Whether a function wraps one of some others, by way of whatever number of wrappers."""
+    for _ in range(_MOST_WRAPPERS):
+        thing = vars(thing).get("__wrapped__") if type(thing) is FunctionType else None
+        if thing is None or id(thing) in inner:
+            break
+    return thing is not None and id(thing) in inner
 
 
 def _is_decorated_at(code: CodeType, text: str, line: int) -> bool:

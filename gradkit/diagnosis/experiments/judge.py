@@ -8,17 +8,17 @@ comes to learn that is not meant to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from types import CodeType
 
 import torch
 
 from gradkit.core import patches
 from gradkit.core.attempts import Attempts
 from gradkit.core.records import CURES, UNTRIED, WAITS, WITHHELD, ChangeTried, Finding
-from gradkit.core.tensors import has_no_numbers
 from gradkit.diagnosis.experiments import candidates
 from gradkit.diagnosis.experiments.changed_code import CannotTryError, Part, running_changed
 from gradkit.diagnosis.experiments.plan import Known, Lab
@@ -97,9 +97,7 @@ class Judge:
         """The steps as they are."""
         return self._run(())
 
-    def all(
-        self, findings: Sequence[Finding], suggested: Sequence[tuple[Candidate, ...]]
-    ) -> list[ChangeTried | None]:
+    def all(self, findings: Sequence[Finding], suggested: Sequence[tuple[Candidate, ...]]) -> list[ChangeTried | None]:
         """An answer for each finding; None where nothing was suggested."""
         alone = [self._best(finding, several) for finding, several in zip(findings, suggested, strict=True)]
         idle = [i for i, one in enumerate(alone) if one is not None and one.why == NOTHING]
@@ -153,7 +151,7 @@ class Judge:
         self, parts: Sequence[Part], alive: set[str], *, stale: Sequence[torch.Tensor] = (), flags: Sequence[str] = ()
     ) -> ChangeTried:
         try:
-            after = self._run(stale, partial(_changed, parts, self._parameters(flags)))
+            after = self._run(stale, partial(_changed, parts, self._ran, self._parameters(flags)))
         except CannotTryError as error:
             return ChangeTried(UNTRIED, why=error.why)
         harm = self._harm(after)
@@ -165,6 +163,12 @@ class Judge:
         if not gained:
             return ChangeTried(WITHHELD, why=NOTHING, steps=after.steps)
         return ChangeTried(CURES, why="runs" if self._raised else "", steps=after.steps, gained=gained)
+
+    @cached_property
+    def _ran(self) -> frozenset[CodeType]:
+        trace = self._known.first.trace
+        chains = (one.chain for one in (*trace.calls, *trace.regions))
+        return frozenset(code for chain in chains for code, _ in chain)
 
     def _parameters(self, names: Iterable[str]) -> list[torch.Tensor]:
         return [self._lab.session.preserved.parameters[name] for name in names]
@@ -191,8 +195,8 @@ class Judge:
         return Harm(LOSES, gone) if gone else Harm(ZERO, zero) if zero else None
 
     def _turned(self, before: Trial, after: Trial) -> Harm | None:
-        both = before.gradients.keys() & after.gradients.keys()
-        against = frozenset(k for k in both if _cosine(before.gradients[k], after.gradients[k]) < _AGAINST)
+        both = before.samples.keys() & after.samples.keys()
+        against = frozenset(k for k in both if _cosine(before.samples[k], after.samples[k]) < _AGAINST)
         return Harm(TURNS, against) if against else None
 
     def _terms(self, before: Trial, after: Trial) -> Harm | None:
@@ -264,9 +268,9 @@ class Judge:
 
 
 @contextmanager
-def _changed(parts: Sequence[Part], trainable: Sequence[torch.Tensor]) -> Iterator[None]:
+def _changed(parts: Sequence[Part], ran: Container[CodeType], trainable: Sequence[torch.Tensor]) -> Iterator[None]:
     """While the block lasts, source is changed, and some leaves require grad."""
-    with running_changed(parts) if parts else nullcontext(), patches.undone():
+    with running_changed(parts, ran) if parts else nullcontext(), patches.undone():
         for leaf in trainable:
             patches.later(partial(leaf.requires_grad_, leaf.requires_grad))
             leaf.requires_grad_(True)
@@ -274,6 +278,4 @@ def _changed(parts: Sequence[Part], trainable: Sequence[torch.Tensor]) -> Iterat
 
 
 def _cosine(one: torch.Tensor, other: torch.Tensor) -> float:
-    if one.shape != other.shape or one.is_complex() or one.is_nested or has_no_numbers(one):
-        return 1.0
-    return float(torch.cosine_similarity(one.flatten().double(), other.flatten().double(), 0))
+    return 1.0 if one.shape != other.shape else float(torch.cosine_similarity(one, other, 0))

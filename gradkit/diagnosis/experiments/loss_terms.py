@@ -51,7 +51,9 @@ def _reached(loss: torch.Tensor, term: Any, terms: list[Any], leaves: list[torch
         for other in {id(one): one for one in terms if one is not None and one is not term}.values():
             patches.later(other.register_prehook(_nothing).remove)
         grads = torch.autograd.grad(loss, leaves, retain_graph=True, allow_unused=True)
-    return frozenset(id(leaf) for leaf, grad in zip(leaves, grads, strict=True) if grad is not None and bool(grad.any()))
+    return frozenset(
+        id(leaf) for leaf, grad in zip(leaves, grads, strict=True) if grad is not None and bool(grad.any())
+    )
 
 
 def _nothing(grads: Any) -> Any:

@@ -31,6 +31,8 @@ from gradkit.tracing.run import Session
 from gradkit.tracing.tracer import Tracer
 
 STEPS = 3
+_SAMPLE = 4096
+_LARGEST = 2**28  # bytes: of larger models no copy is made, and so no optimizer steps
 _TINY = 1e-4  # learning rate where the program's optimizer is not known
 _TWICE = "second backward"
 
@@ -55,7 +57,9 @@ class Trial:
     Attributes:
         steps: how many came to their end.
         error: what the next one raised, ``""`` if nothing.
-        gradients: of every leaf in the first step, by id: what an optimizer took, else what was left in ``.grad``.
+        norms: 2-norm of the gradient of every leaf in the first step, by id: of what an optimizer took, else of what
+            was left in ``.grad``; 1 where it has no numbers, as on the meta device.
+        samples: some numbers of each of these gradients, always from the same places.
         leaves: the leaves themselves, so that their ids stay theirs.
         backwards: those of the first step, in order.
         terms: for each summand of its loss, the ids of the leaves that it gives a gradient to; None if that is not
@@ -66,21 +70,13 @@ class Trial:
 
     steps: int = 0
     error: str = ""
-    gradients: dict[int, torch.Tensor] = field(default_factory=dict)
+    norms: dict[int, float] = field(default_factory=dict)
+    samples: dict[int, torch.Tensor] = field(default_factory=dict)
     leaves: dict[int, torch.Tensor] = field(default_factory=dict)
     backwards: list[OneBackward] = field(default_factory=list)
     terms: tuple[frozenset[int], ...] | None = None
     nodes: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
-
-    @property
-    def norms(self) -> dict[int, float]:
-        """The 2-norms of the gradients of the first step; 1 where a gradient has no numbers, as on the meta device."""
-        return {key: _norm(grad) for key, grad in self.gradients.items()}
-
-
-def _norm(grad: torch.Tensor) -> float:
-    return 1.0 if has_no_numbers(grad) or grad.is_nested else float(torch.linalg.vector_norm(grad.abs().double()))
 
 
 def trial(
@@ -225,9 +221,13 @@ class _Steps:
         self.trial.leaves.update(leaves)
         for key, leaf in leaves.items():
             grad = grad_of(leaf)
-            if grad is not None and key not in self.trial.gradients:
-                plain = grad.detach()
-                self.trial.gradients[key] = plain.to_dense() if plain.layout is not torch.strided else plain.clone()
+            if grad is None or key in self.trial.norms:
+                continue
+            norm = next(iter(backward.norms({"": leaf}).values()))
+            self.trial.norms[key] = 1.0 if norm is None else norm
+            if backward.is_strided(grad) and not has_no_numbers(grad):
+                flat = torch.view_as_real(grad).flatten() if grad.is_complex() else grad.flatten()
+                self.trial.samples[key] = flat[:: max(1, flat.numel() // _SAMPLE)].detach().double().clone()
 
     def _after(self, first: bool) -> None:
         """Let the program's optimizers step, if it does not do that in the step."""
@@ -237,7 +237,10 @@ class _Steps:
         if self._steps_itself:
             return
         held = {id(p): p for one in self._optimizers for group in one.param_groups for p in group["params"]}
-        for parameter in (held or self.trial.leaves).values():
+        written = (held or self.trial.leaves).values()
+        if sum(parameter.nbytes for parameter in written) > _LARGEST:
+            return
+        for parameter in written:
             self._session.preserved.leaf(parameter)
             self._session.preserved.before_write(parameter)
         if held:

@@ -11,7 +11,7 @@ import ipywidgets
 
 from gradkit.core.errors import GradkitError
 from gradkit.core.printable import entities as escape
-from gradkit.core.records import Finding
+from gradkit.core.records import Change, Finding
 from gradkit.notebook.markup import markdown, phrase
 from gradkit.notebook.parts import Button, Column, Label, Problem, Row, show, shown
 from gradkit.report import fix, html, layout

@@ -131,9 +131,10 @@ def _stored(spot: Location, word: str) -> Changes:
     target, value = statement.targets[0], statement.value
     inner = value
     if word:
-        inner = _without(value, word)  # type: ignore[assignment]
-        if inner is None:
+        bare = _without(value, word)
+        if bare is None:
             return ()
+        inner = bare
     reads = _reads_after(function, statement, target)
     names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
     name = inner.id if isinstance(inner, ast.Name) else _name_for(target, names)

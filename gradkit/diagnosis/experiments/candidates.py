@@ -1,4 +1,4 @@
-"""Which changes a finding suggests, with what the run tells beside the line: what may stay in a block, what came before.
+"""Which changes a finding suggests, with what the run tells beside its line.
 
 They are read off source and trace; whether one cures is for ``judge`` to find out.
 """

@@ -42,9 +42,9 @@ def running_changed(parts: Sequence[Part], ran: Container[CodeType]) -> Iterator
         ran: the code that the step ran.
 
     Raises:
-        CannotTryError: there is no text of what ran (``"no_source"``), the change is to lines that the step does not run
-            (``"setup"``), no function with that code is alive (``"not_live"``), or the changed function uses other
-            variables from around it (``"closure"``); or two change one line (``"overlap"``).
+        CannotTryError: there is no text of what ran (``"no_source"``), the change is to lines that the step does not
+            run (``"setup"``), no function with that code is alive (``"not_live"``), the changed function uses other
+            variables from around it (``"closure"``), or two changes are to one line (``"overlap"``).
     """
     put = [one for spot, changes in _by_file(parts) for one in _functions(spot, changes, ran)]
     with patches.undone():

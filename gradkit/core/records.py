@@ -99,9 +99,10 @@ class ChangeTried:
         outcome: ``"cures"`` (it is offered), ``"waits"`` (it is offered, and gives nothing by itself: something else
             is in the way), ``"withheld"`` (it does harm) or ``"untried"``.
         changes: the change that is offered; ``()`` if none is.
-        kind: how it was derived: ``"word"``, ``"stored"``, ``"block"``, ``"narrowed"``, ``"decorator"``,
-            ``"trainable"``, ``"reentrant"`` or ``"earlier"``.
-        why: of one that is not offered, names its sentence: ``tried.<outcome>_<why>``.
+        kind: how it was derived: ``"word"``, ``"stored"``, ``"moved"``, ``"block"``, ``"narrowed"``, ``"decorator"``,
+            ``"trainable"``, ``"reentrant"``, ``"earlier"`` or ``"later"``; its sentence is ``tried.of.<kind>``.
+        why: of one that is not offered, names its sentence, ``tried.why.<why>``; of one that is, how it cures:
+            ``"runs"`` (the step raised before), ``"together"`` (with the others of the report) or ``""``.
         steps: how many steps in a row were run with it.
         gained: parameters that get a gradient with it and got none before.
         harmed: parameters that it does harm to.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeGuard
 
 from gradkit.core import causes
 from gradkit.core.records import Change, Finding, Location
@@ -45,11 +46,17 @@ def derive_change(finding: Finding) -> Changes:
         >>> [f"{c.sign} {c.text}" for c in derive_change(Finding("detach", spot))]
         ['-     x = y.detach()', '+     x = y']
     """
-    return next((one.changes for one in reversed(derive_changes(finding))), ())
+    found = derive_changes(finding)
+    return plainest(found).changes if found else ()
+
+
+def plainest(several: Sequence[Candidate]) -> Candidate:
+    """Of several changes, the one that does nothing but undo the line."""
+    return next((one for one in several if one.kind == "word"), several[-1])
 
 
 def derive_changes(finding: Finding, stays: Container[int] = ()) -> tuple[Candidate, ...]:
-    """All changes that may cure, the one that leaves most as it is first, the plainest last.
+    """All changes that may cure, in the order in which they are to be tried.
 
     Args:
         stays: lines in a block that does not record which are to stay there.
@@ -62,6 +69,7 @@ def derive_changes(finding: Finding, stays: Container[int] = ()) -> tuple[Candid
         beside = [note.location for note in finding.notes if note.kind == "beside" and note.location is not None]
         found = [Candidate("stored", _stored(spot, cause.word)) if not beside else None]
         found.append(Candidate("word", _drop([spot, *beside], cause.word)))
+        found.append(Candidate("moved", _moved([spot, *beside], cause.word)))
     elif cause.change == "block":
         found = [Candidate("narrowed", _narrowed(spot, stays)), Candidate("block", _block(spot))]
     elif cause.change == "kept":
@@ -128,37 +136,57 @@ def _stored(spot: Location, word: str) -> Changes:
     statement = next((s for s in ast.walk(function) if _stores(s, spot.line)), None) if function is not None else None
     if source is None or function is None or not isinstance(statement, ast.Assign):
         return ()
-    target, value = statement.targets[0], statement.value
-    inner = value
-    if word:
-        bare = _without(value, word)
-        if bare is None:
-            return ()
-        inner = bare
+    target, inner = statement.targets[0], _inner(statement.value, word)
     reads = _reads_after(function, statement, target)
-    names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
-    name = inner.id if isinstance(inner, ast.Name) else _name_for(target, names)
-    if (
-        not (reads or (isinstance(inner, ast.Name) and not word))
-        or not name
-        or any(node.lineno != node.end_lineno for node in reads)
-    ):
+    name = _name_for(target, inner, {node.id for node in ast.walk(function) if isinstance(node, ast.Name)})
+    if inner is None or not name or any(node.lineno != node.end_lineno for node in reads):
         return ()
-    text_now = source.line(statement.lineno)
-    indent = text_now[: statement.col_offset]
-    kept = f"{indent}{ast.unparse(target)} = {name}{word or '.detach()'}"
+    named = isinstance(inner, ast.Name)
+    if not reads and (word or not named):
+        return ()
+    text = source.line(statement.lineno)
+    indent = text[: statement.col_offset]
     made: list[Change] = []
-    if not (word and isinstance(inner, ast.Name)):
-        first = [] if isinstance(inner, ast.Name) else [f"{indent}{name} = {_text(source, inner)}"]
-        made = [Change("-", statement.lineno, text_now)]
-        made += [Change("+", statement.lineno, text) for text in (*first, kept)]
-    for number in sorted({node.lineno for node in reads}):
+    if not (word and named):
+        first = [] if named else [f"{indent}{name} = {_text(source, inner)}"]
+        made = [Change("-", statement.lineno, text)]
+        kept = f"{indent}{ast.unparse(target)} = {name}{word or '.detach()'}"
+        made += [Change("+", statement.lineno, new) for new in (*first, kept)]
+    return (*made, *_written_anew(source, dict.fromkeys(reads, name)))
+
+
+def _moved(spots: Sequence[Location], word: str) -> Changes:
+    """Take a word out of the line that makes a variable, and detach that where it is stored later in the function."""
+    source, dropped = imported.source_of(spots[0]), _drop(spots, word)
+    function = _function(source, spots[0].line) if source is not None else None
+    if source is None or function is None or not dropped:
+        return ()
+    here = [
+        s for s in ast.walk(function) if isinstance(s, ast.Assign) and s.lineno <= spots[0].line <= (s.end_lineno or 0)
+    ]
+    made = {n.id for s in here for target in s.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+    later = [s for s in ast.walk(function) if _keeps(s) and s.lineno > spots[0].line]
+    names = {n: f"{n.id}.detach()" for s in later for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in made}
+    return (*dropped, *_written_anew(source, names)) if names else ()
+
+
+def _keeps(node: ast.AST) -> TypeGuard[ast.stmt]:
+    """Whether a statement stores something in an attribute, under a key or in a list."""
+    if isinstance(node, ast.Assign):
+        return all(isinstance(target, (ast.Attribute, ast.Subscript)) for target in node.targets)
+    called = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute) and called.func.attr == "append"
+
+
+def _written_anew(source: Source, new: Mapping[Any, str]) -> Iterator[Change]:
+    """The lines of some expressions, with another text for each."""
+    for number in sorted({node.lineno for node in new}):
         text = source.line(number)
-        new = text.encode()
-        for node in sorted((n for n in reads if n.lineno == number), key=lambda n: -n.col_offset):
-            new = new[: node.col_offset] + name.encode() + new[node.end_col_offset :]
-        made += [Change("-", number, text), Change("+", number, new.decode())]
-    return tuple(made)
+        made = text.encode()
+        for node in sorted((n for n in new if n.lineno == number), key=lambda n: -n.col_offset):
+            made = made[: node.col_offset] + new[node].encode() + made[node.end_col_offset :]
+        yield Change("-", number, text)
+        yield Change("+", number, made.decode())
 
 
 def _stores(node: ast.AST, line: int) -> bool:
@@ -169,8 +197,10 @@ def _stores(node: ast.AST, line: int) -> bool:
     )  # fmt: skip
 
 
-def _without(value: ast.expr, word: str) -> ast.expr | None:
-    """``v`` of ``v.detach()`` or ``v.data``; None of anything else."""
+def _inner(value: ast.expr, word: str) -> ast.expr | None:
+    """``v`` of ``v.detach()`` or ``v.data``, None of anything else; the value itself if no word is to go."""
+    if not word:
+        return value
     node = value.func if isinstance(value, ast.Call) and not value.args and not value.keywords else value
     called = isinstance(value, ast.Call) == word.endswith("()")
     return node.value if called and isinstance(node, ast.Attribute) and f".{node.attr}" == word.rstrip("()") else None
@@ -186,8 +216,10 @@ def _reads_after(function: ast.AST, statement: ast.stmt, target: ast.expr) -> li
     ]  # fmt: skip
 
 
-def _name_for(target: ast.expr, taken: Container[str]) -> str:
-    """A variable to be called after an attribute; ``""`` if the function uses that name already."""
+def _name_for(target: ast.expr, inner: ast.expr | None, taken: Container[str]) -> str:
+    """The variable that holds a value, or one called after the attribute; ``""`` if the function uses that already."""
+    if isinstance(inner, ast.Name):
+        return inner.id
     name = target.attr.strip("_") if isinstance(target, ast.Attribute) else "value"
     return name if name and name not in taken else ""
 
@@ -198,10 +230,8 @@ def _text(source: Source, node: ast.expr) -> str:
 
 def _function(source: Source, line: int) -> Function | None:
     """The innermost function around a line."""
-    found = [
-        node for node in (ast.walk(source.tree) if source.tree is not None else ())
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.lineno <= line <= (node.end_lineno or line)
-    ]  # fmt: skip
+    nodes = ast.walk(source.tree) if source.tree is not None else ()
+    found = [node for node in nodes if isinstance(node, Function) and node.lineno <= line <= (node.end_lineno or line)]
     return max(found, key=lambda node: node.lineno, default=None)
 
 

@@ -176,4 +176,5 @@ def test_plain_data_tells_the_variant_among_the_facts(report: gradkit.types.Repo
     assert row["facts"]["variant"] == "dropped"
     assert row.keys() == {
         "cause", "location", "notes", "proof", "parameters", "numel", "module", "call", "revived", "reruns", "facts",
+        "tried",
     }  # fmt: skip

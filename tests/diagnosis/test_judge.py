@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import itertools
 import shutil
@@ -12,6 +13,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from torch import nn
 
 import gradkit
 from gradkit.core.records import Finding
@@ -100,3 +102,147 @@ def test_the_offered_change_gives_the_gradients_that_were_meant(programs: Module
 def test_after_the_offered_change_nothing_is_found_any_more(programs: ModuleType, name: str) -> None:
     after = cured(programs, diagnosed(getattr(programs, name)()))
     assert diagnosed(getattr(after, name)()).findings == ()
+
+
+# -- what is withheld, and why ----------------------------------------------------------------------------------------
+
+
+def test_a_detach_that_gives_the_encoder_its_gradient_stays() -> None:
+    report = diagnosed(judged.straight_through())
+    (finding,) = report.findings
+    assert finding.tried is not None
+    assert (finding.tried.changes, finding.tried.why) == ((), "zero")
+    assert finding.tried.harmed == ("encoder.bias", "encoder.weight")
+    assert "leave this line as it is" in report.text("en")
+
+
+def test_features_of_a_stem_are_to_be_computed_anew_and_not_detached() -> None:
+    report = diagnosed(judged.features_before_the_loop())
+    assert [finding.variant for finding in report.findings] == ["anew"]
+    assert offered(report) == []
+    assert "compute it anew" in report.text("en")
+
+
+def test_the_loss_of_a_generator_is_not_kept_from_it(programs: ModuleType) -> None:
+    (finding,) = diagnosed(programs.generated_once()).findings
+    assert finding.tried is not None
+    assert finding.tried.kind == "earlier"
+    assert finding.tried.other is not None
+    assert finding.tried.other.why == "term"
+
+
+def test_what_is_stored_is_stored_without_its_history(programs: ModuleType) -> None:
+    (finding,) = diagnosed(programs.handed_back()).findings
+    assert finding.tried is not None
+    assert finding.tried.kind == "stored"
+    assert finding.tried.other is not None
+    assert finding.tried.other.why == "keeps"
+
+
+def test_a_teacher_that_no_optimizer_holds_stays_in_the_block(programs: ModuleType) -> None:
+    (finding,) = diagnosed(programs.a_block_round_teacher_and_student()).findings
+    assert finding.tried is not None
+    assert finding.tried.other is not None
+    assert (finding.tried.other.why, finding.tried.other.harmed) == ("reaches", ("teacher.bias", "teacher.weight"))
+
+
+def test_a_change_that_may_not_be_tried_is_not_offered() -> None:
+    program = judged.detached_in_a_helper()
+    report = gradkit.diagnose(program.step, model=program.model, replay=False)
+    (finding,) = report.findings
+    assert finding.tried is not None
+    assert (finding.tried.outcome, finding.tried.why, finding.tried.changes) == ("untried", "not_run", ())
+    assert report.runs == 1
+
+
+def test_a_change_to_a_line_before_the_step_is_not_tried() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)), torch.randn(6, 4)
+
+    def features() -> torch.Tensor:
+        with torch.no_grad():
+            return model[0](x)
+
+    kept = features()
+    report = gradkit.diagnose(lambda: model[1](kept).sum(), model=model)
+    assert offered(report) == []
+
+
+def test_a_change_is_tried_with_the_others_where_it_is_no_use_alone() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)), torch.randn(6, 4)
+
+    def step() -> torch.Tensor:
+        code = model[0](x).detach()
+        code = code.tanh().data
+        return model[1](code).sum()
+
+    found = gradkit.diagnose(step, model=model).findings
+    assert [finding.tried.why for finding in found if finding.tried is not None] == ["together", "together"]
+
+
+# -- what is meant to learn -------------------------------------------------------------------------------------------
+
+
+def test_a_copy_that_no_optimizer_holds_is_not_expected_to_learn() -> None:
+    report = diagnosed(judged.a_target_that_is_a_copy())
+    assert report.healthy
+    assert report.meant.source == "optimizer"
+    assert len(report.meant.apart) == 4
+    assert "What is to learn is read off Adam" in report.text("en")
+    assert report.data()["meant"]["optimizer"] == "Adam"
+
+
+def test_what_is_named_is_expected_to_learn_whatever_the_optimizer_holds() -> None:
+    program = judged.a_target_that_is_a_copy()
+    report = gradkit.diagnose(
+        program.step, model=program.model, optimizer=program.optimizer, should_train=["online.*", "target.*"]
+    )
+    assert "no_grad_block" in [finding.cause for finding in report.findings]
+
+
+def test_what_a_gradient_reaches_and_no_optimizer_holds_was_forgotten() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)), torch.randn(6, 4)
+    report = gradkit.diagnose(lambda: model(x).sum(), model=model, optimizer=torch.optim.SGD(model[1].parameters()))
+    assert [finding.cause for finding in report.findings] == ["optimizer_mismatch"]
+
+
+# -- no trace ---------------------------------------------------------------------------------------------------------
+
+
+def test_afterwards_every_function_has_its_own_code_again() -> None:
+    functions = [judged.Decorated.encode, judged.Store.put, judged.Keeping.forward, judged._scaled]
+    before = [function.__code__ for function in functions]
+    for name in ("a_decorated_method", "handed_back", "kept_in_an_attribute", "detached_in_a_helper"):
+        diagnosed(getattr(judged, name)())
+    assert all(function.__code__ is code for function, code in zip(functions, before, strict=True))
+
+
+def test_an_interrupt_while_a_change_is_tried_leaves_nothing_behind() -> None:
+    program = judged.detached_in_a_helper()
+    before, code = copy.deepcopy(program.model.state_dict()), judged._scaled.__code__
+    changed = []
+
+    def step() -> torch.Tensor:
+        changed.append(judged._scaled.__code__ is not code)
+        if changed.count(True) == 2:
+            raise KeyboardInterrupt
+        return program.step()
+
+    with pytest.raises(KeyboardInterrupt):
+        gradkit.diagnose(step, model=program.model)
+    assert judged._scaled.__code__ is code
+    assert all(torch.equal(now, before[name]) for name, now in program.model.state_dict().items())
+    assert all(parameter.grad is None for parameter in program.model.parameters())
+
+
+def test_weights_and_optimizer_are_as_before_although_it_stepped() -> None:
+    program = judged.a_block_round_teacher_and_student()
+    assert program.optimizer is not None
+    before = copy.deepcopy((program.model.state_dict(), program.optimizer.state_dict()))
+    diagnosed(program)
+    now = program.model.state_dict()
+    assert all(torch.equal(now[name], value) for name, value in before[0].items())
+    assert program.optimizer.state_dict() == before[1]
+
+
+def test_a_sound_step_runs_once() -> None:
+    assert diagnosed(judged.detached_in_a_helper_fixed()).runs == 1

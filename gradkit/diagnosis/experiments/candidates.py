@@ -11,23 +11,25 @@ from collections.abc import Iterator
 
 import torch
 
+from gradkit.core import causes
 from gradkit.core.records import Change, Finding, Location
 from gradkit.core.trace import Call, Point
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.source import changes, dataflow, imported, locations
 from gradkit.source.changes import Candidate, Changes
 
-BLOCK, TWICE = "no_grad_block", "double_backward"
+BLOCK, KEPT = "block", "kept"
 _MOST = 3
 
 
 def suggested(finding: Finding, known: Known) -> tuple[Candidate, ...]:
     """The changes that may cure a finding, the one that leaves most as it is first; ``()`` where a person decides."""
     spot = finding.location
-    if finding.cause == TWICE and spot is not None and imported.stands_as_imported(spot):
+    change = causes.cause(finding.cause).change
+    if change == KEPT and spot is not None and imported.stands_as_imported(spot):
         stored = changes.derive_changes(finding)
         return stored or tuple(_of_history(known, spot))
-    stays = _stays(finding, known) if finding.cause == BLOCK and spot is not None else frozenset()
+    stays = _stays(finding, known) if change == BLOCK and spot is not None else frozenset()
     return changes.derive_changes(finding, stays)
 
 

@@ -16,14 +16,14 @@ from types import CodeType
 
 import torch
 
-from gradkit.core import patches
+from gradkit.core import causes, patches
 from gradkit.core.attempts import Attempts
 from gradkit.core.records import CURES, UNTRIED, WAITS, WITHHELD, ChangeTried, Finding
 from gradkit.diagnosis.experiments import candidates
 from gradkit.diagnosis.experiments.changed_code import CannotTryError, Part, running_changed
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.diagnosis.experiments.trial import STEPS, Trial, trial
-from gradkit.source import frames
+from gradkit.source import changes, frames
 from gradkit.source.changes import Candidate
 from gradkit.state import reachable, registered
 from gradkit.tracing import ranks
@@ -65,7 +65,7 @@ def judged(
 def _told(finding: Finding, answer: ChangeTried | None) -> Finding:
     """A finding with its answer. Where a history that is gone cannot be let go of, it is to be made anew."""
     starves = answer is not None and answer.outcome == WITHHELD and answer.why in (TERM, LOSES, ZERO)
-    anew = finding.cause == candidates.TWICE and starves and not finding.variant
+    anew = causes.cause(finding.cause).change == candidates.KEPT and starves and not finding.variant
     return replace(finding, tried=answer, variant="anew" if anew else finding.variant)
 
 
@@ -107,18 +107,18 @@ class Judge:
         self, findings: Sequence[Finding], suggested: Sequence[tuple[Candidate, ...]],
         alone: list[ChangeTried | None], idle: list[int],
     ) -> list[ChangeTried | None]:  # fmt: skip
-        """Changes that give nothing by themselves are tried with all others that are offered: each may be in the way."""
-        chosen = {i: suggested[i][-1] for i in idle}
-        others = {i: one for i, one in enumerate(alone) if one is not None and one.changes}
-        changes = {i: one.changes for i, one in (*chosen.items(), *others.items())}
-        parts = [(spot, changes[i]) for i in changes if (spot := findings[i].location) is not None]
+        """What gives nothing by itself is tried with all that is offered: each may be in the way of the next."""
+        chosen = {i: changes.plainest(suggested[i]) for i in idle}
+        made_to = {i: one.changes for i, one in chosen.items()}
+        made_to.update((i, one.changes) for i, one in enumerate(alone) if one is not None and one.changes)
+        parts = [(spot, one) for i, one in made_to.items() if (spot := findings[i].location) is not None]
         made = self._try(parts, {n for i in idle for n in findings[i].parameters})
-        for i in idle:
+        for i, one in chosen.items():
             if made.outcome == CURES:
                 why = "together" if len(parts) > 1 else made.why
-                alone[i] = replace(made, changes=chosen[i].changes, kind=chosen[i].kind, why=why)
+                alone[i] = replace(made, changes=one.changes, kind=one.kind, why=why)
             elif len(findings) > 1 and made.why == NOTHING:
-                alone[i] = ChangeTried(WAITS, chosen[i].changes, chosen[i].kind, steps=made.steps)
+                alone[i] = ChangeTried(WAITS, one.changes, one.kind, steps=made.steps)
         return alone
 
     def _best(self, finding: Finding, several: Sequence[Candidate]) -> ChangeTried | None:
@@ -167,7 +167,7 @@ class Judge:
     @cached_property
     def _ran(self) -> frozenset[CodeType]:
         trace = self._known.first.trace
-        chains = (one.chain for one in (*trace.calls, *trace.regions))
+        chains = [*(call.chain for call in trace.calls), *(region.chain for region in trace.regions)]
         return frozenset(code for chain in chains for code, _ in chain)
 
     def _parameters(self, names: Iterable[str]) -> list[torch.Tensor]:

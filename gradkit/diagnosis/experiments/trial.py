@@ -86,7 +86,7 @@ def trial(
     changed: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     stale: Sequence[torch.Tensor] = (),
 ) -> Trial:
-    """Run the step of ``session`` three times in a row.
+    """Run the step of ``session`` three times in a row, each time with the same data of iterators.
 
     Args:
         optimizers: those that the program has; they step after each step that does not step any itself.
@@ -202,6 +202,8 @@ class _Steps:
 
     def _before(self) -> None:
         self._older = dict(self._now)
+        if self.trial.steps:
+            self._session.preserved.rewind_data()
         if self.trial.steps and not self._steps_itself:
             for leaf in self.trial.leaves.values():
                 leaf.grad = None

@@ -18,12 +18,12 @@ import torch
 
 from gradkit.core import causes, patches
 from gradkit.core.attempts import Attempts
-from gradkit.core.records import CURES, UNTRIED, WAITS, WITHHELD, ChangeTried, Finding
+from gradkit.core.records import CURES, UNTRIED, WAITS, WITHHELD, ChangeTried, Finding, Location
 from gradkit.diagnosis.experiments import candidates
 from gradkit.diagnosis.experiments.changed_code import CannotTryError, Part, running_changed
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.diagnosis.experiments.trial import STEPS, Trial, trial
-from gradkit.source import changes, frames
+from gradkit.source import changes, frames, locations
 from gradkit.source.changes import Candidate
 from gradkit.state import reachable, registered
 from gradkit.tracing import ranks
@@ -154,7 +154,7 @@ class Judge:
             after = self._run(stale, partial(_changed, parts, self._ran, self._parameters(flags)))
         except CannotTryError as error:
             return ChangeTried(UNTRIED, why=error.why)
-        harm = self._harm(after)
+        harm = self._harm(after, self._behind([spot for spot, _ in parts]))
         gained = self._gained(after, alive)
         if harm is not None:
             return ChangeTried(
@@ -170,6 +170,17 @@ class Judge:
         chains = [*(call.chain for call in trace.calls), *(region.chain for region in trace.regions)]
         return frozenset(code for chain in chains for code, _ in chain)
 
+    def _behind(self, spots: Sequence[Location]) -> frozenset[int]:
+        """What stands behind the lines that are changed gets a gradient by another way, too: it may turn anywhere."""
+        trace, lines = self._known.first.trace, {(spot.file, spot.line) for spot in spots}
+        points = {point for call in trace.calls for point in call.chain}
+        at = {point for point in points if (point[0].co_filename, locations.line_of(point)) in lines}
+        here = [call for call in trace.calls if at.intersection(call.chain)]
+        sources = trace.sources(number for call in here for number in (*call.inputs, *call.outputs))
+        names = [trace.values[number].parameter for number in sources]
+        parameters = self._lab.session.preserved.parameters
+        return frozenset(id(parameters[name]) for name in names if name in parameters)
+
     def _parameters(self, names: Iterable[str]) -> list[torch.Tensor]:
         return [self._lab.session.preserved.parameters[name] for name in names]
 
@@ -181,11 +192,12 @@ class Judge:
 
     # -- what is harm -----------------------------------------------------------------------------------------------
 
-    def _harm(self, after: Trial) -> Harm | None:
+    def _harm(self, after: Trial, behind: frozenset[int]) -> Harm | None:
         before = self._before
         if after.error and after.steps < max(before.steps, 1):
             return Harm(RAISES, said=after.error)
-        rules = (self._lost, self._turned, self._terms, self._kept, self._reached)
+        turned = partial(self._turned, apart=behind)
+        rules = (self._lost, turned, self._terms, self._kept, self._reached)
         return next((harm for rule in rules if (harm := rule(before, after)) is not None), None)
 
     def _lost(self, before: Trial, after: Trial) -> Harm | None:
@@ -194,8 +206,8 @@ class Judge:
         zero = frozenset(key for key, norm in was.items() if norm > 0 and now.get(key, 1.0) <= _ZERO * norm)
         return Harm(LOSES, gone) if gone else Harm(ZERO, zero) if zero else None
 
-    def _turned(self, before: Trial, after: Trial) -> Harm | None:
-        both = before.samples.keys() & after.samples.keys()
+    def _turned(self, before: Trial, after: Trial, apart: frozenset[int]) -> Harm | None:
+        both = (before.samples.keys() & after.samples.keys()) - apart
         against = frozenset(k for k in both if _cosine(before.samples[k], after.samples[k]) < _AGAINST)
         return Harm(TURNS, against) if against else None
 

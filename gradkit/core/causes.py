@@ -37,7 +37,7 @@ class Cause:
         explains: it names what is wrong; False if all that it can say is what was seen.
         may_pass: a later step of the same program may do otherwise, so that of one step alone it is no fault.
         check: the point of a verification that it fails, whatever the numbers are; ``""`` for none.
-        change: how its cure is derived from the user's own line, one of ``fix.RULES``; ``""`` if a person decides.
+        change: how its cure is derived from the user's own line, one of ``changes.RULES``; ``""`` if a person decides.
         word: for ``change="word"``, the word to take out of the line.
     """
 
@@ -92,7 +92,7 @@ _CAUSES = (
     Cause("ddp_unused", UNUSED, may_pass=True),
     Cause("unused_input", UNUSED, variants=("asked", "branch"), may_pass=True),
     Cause("non_scalar", BACKWARD),
-    Cause("double_backward", BACKWARD, variants=("frees", "loss")),
+    Cause("double_backward", BACKWARD, variants=("frees", "loss", "anew"), change="kept"),
     Cause("inplace_modified", BACKWARD),
     Cause("create_graph_missing", BACKWARD),
     Cause("custom_function", MACHINERY),

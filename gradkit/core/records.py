@@ -80,6 +80,48 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Change:
+    """One line of a difference: ``sign`` is ``"-"``, ``"+"`` or ``" "``, ``number`` the line in the file as it is."""
+
+    sign: str
+    number: int
+    text: str
+
+
+CURES, WAITS, WITHHELD, UNTRIED = "cures", "waits", "withheld", "untried"
+
+
+@dataclass(frozen=True)
+class ChangeTried:
+    """What came of trying a change to the user's own lines on the run.
+
+    Attributes:
+        outcome: ``"cures"`` (it is offered), ``"waits"`` (it is offered, and gives nothing by itself: something else
+            is in the way), ``"withheld"`` (it does harm) or ``"untried"``.
+        changes: the change that is offered; ``()`` if none is.
+        kind: how it was derived: ``"word"``, ``"stored"``, ``"moved"``, ``"block"``, ``"narrowed"``, ``"decorator"``,
+            ``"trainable"``, ``"reentrant"``, ``"earlier"`` or ``"later"``; its sentence is ``tried.of.<kind>``.
+        why: of one that is not offered, names its sentence, ``tried.why.<why>``; of one that is, how it cures:
+            ``"runs"`` (the step raised before), ``"together"`` (with the others of the report) or ``""``.
+        steps: how many steps in a row were run with it.
+        gained: parameters that get a gradient with it and got none before.
+        harmed: parameters that it does harm to.
+        facts: further values for the sentence.
+        other: another cure that was tried, and is not offered.
+    """
+
+    outcome: str
+    changes: tuple[Change, ...] = ()
+    kind: str = ""
+    why: str = ""
+    steps: int = 0
+    gained: tuple[str, ...] = ()
+    harmed: tuple[str, ...] = ()
+    facts: dict[str, str] = field(default_factory=dict)
+    other: ChangeTried | None = None
+
+
+@dataclass(frozen=True)
 class Finding:
     """One thing to change, with its evidence.
 
@@ -102,6 +144,7 @@ class Finding:
             (the rerun did), ``"several"`` (lines could have done it), ``"not_run"`` (again), ``"not_revived"`` (not all
             parameters were), ``"read"`` (off run and source; a rerun has nothing to undo); ``""`` if that is not known.
         rule: the rule that made it, ``"cut_lines.findings"``; for those who look into gradkit, not reported.
+        tried: what came of trying the change that its cause and line suggest; None if they suggest none.
     """
 
     cause: str
@@ -120,11 +163,29 @@ class Finding:
     library: str = ""
     doubt: str = ""
     rule: str = field(default="", compare=False, repr=False)
+    tried: ChangeTried | None = field(default=None, compare=False, repr=False)
 
     @property
     def also(self) -> tuple[Location, ...]:
         """The locations of the notes, for scripts."""
         return tuple(note.location for note in self.notes if note.location is not None)
+
+
+@dataclass(frozen=True)
+class Meant:
+    """By what is known which parameters are to learn.
+
+    Attributes:
+        source: ``"should_train"`` (they were named), ``"optimizer"`` (it holds some of those that the step uses, and
+            not these) or ``"flags"`` (they require grad).
+        optimizer: its class name, ``""`` if it told nothing.
+        apart: parameters that require grad, that no optimizer at hand holds and that no gradient reaches: nothing is
+            blamed for their sake.
+    """
+
+    source: str = "flags"
+    optimizer: str = ""
+    apart: tuple[str, ...] = ()
 
 
 BARREN = "barren"

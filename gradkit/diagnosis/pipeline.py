@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -13,10 +13,10 @@ from torch import nn
 
 from gradkit.core import attempts, introspection
 from gradkit.core.attempts import Attempts
-from gradkit.core.records import Finding, Harmless, Untried
+from gradkit.core.records import Finding, Harmless, Meant, Untried
 from gradkit.core.trace import Chain
 from gradkit.diagnosis import preconditions, rule_order
-from gradkit.diagnosis.experiments import plan
+from gradkit.diagnosis.experiments import judge, plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers, seen
 from gradkit.diagnosis.facts.first_run import FirstRun
@@ -70,6 +70,8 @@ class Diagnosis:
         evidence: what they rest on: the first run, the model, the cuts, and what the experiments showed.
         harmless: stop-gradients that were looked at and starve nobody.
         untried: parts that broke off.
+        judged: how many times the step was run to try changes.
+        meant: by what is known which parameters are to learn.
 
     Example:
         >>> from gradkit.load import from_step
@@ -85,11 +87,13 @@ class Diagnosis:
     evidence: Evidence
     harmless: tuple[Harmless, ...] = ()
     untried: tuple[Untried, ...] = ()
+    judged: int = 0
+    meant: Meant = field(default_factory=Meant)
 
     @property
     def runs(self) -> int:
         """How many times the step was run."""
-        return 1 + self.evidence.reruns
+        return 1 + self.evidence.reruns + self.judged
 
 
 def run(
@@ -167,20 +171,26 @@ def _conclude(
     chains = (options.callers, *(call.chain for call in first.trace.calls))
     ran = dict.fromkeys((*witnessed.codes(), *(code for chain in chains for code, _ in chain)))
     imported.codes_ran(ran, attributes.codes(map(type, registered.each(step.model))))
+    named = options.should_train is not None
+    want, meant = optimizers.meant(want, first.gap, first.reached.norms, named=named)
     facts, want = model_facts.read(step, first, want, options.should_train, options.callers, ledger, tries)
     tell("cuts")
     verdict = cuts.find(first.trace, [name for name in want if name not in first.reached.norms])
     known = Known(first=first, facts=facts, verdict=verdict, replay=options.replay)
-    known = plan.make(known, Lab(Session(step.run, step.model, preserved, options.always), ledger), tries, tell)
+    lab = Lab(Session(step.run, step.model, preserved, options.always), ledger)
+    known = plan.make(known, lab, tries, tell)
     tell("causes")
     evidence = Evidence(
         first=known.first, facts=facts, verdict=known.verdict, shown=known.shown, open=known.open, seen=witnessed
     )
-    findings = rule_order.findings(evidence)
+    findings, judged = judge.judged(rule_order.findings(evidence), known, lab, options.optimizer, tries, tell)
     nothing: tuple[Harmless, ...] = ()
     asides = tries.make("harmless", partial(harmless.harmless_stops, evidence, findings), nothing)
     untried = (*_unread(evidence, findings), *tries.untried)
-    return Diagnosis(label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=untried)
+    return Diagnosis(
+        label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=untried,
+        judged=judged, meant=meant,
+    )  # fmt: skip
 
 
 def _unread(evidence: Evidence, findings: Sequence[Finding]) -> list[Untried]:

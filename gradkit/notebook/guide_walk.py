@@ -11,12 +11,12 @@ import ipywidgets
 
 from gradkit.core.errors import GradkitError
 from gradkit.core.printable import entities as escape
-from gradkit.core.records import Finding
+from gradkit.core.records import Change, Finding
 from gradkit.notebook.markup import markdown, phrase
 from gradkit.notebook.parts import Button, Column, Label, Problem, Row, show, shown
-from gradkit.report import fix, html
+from gradkit.report import fix, html, layout
 from gradkit.report.checklist import MARKS
-from gradkit.report.fix import Change, Edit
+from gradkit.report.fix import Edit
 from gradkit.report.layout import CodeLine
 from gradkit.report.report import Report
 from gradkit.teaching.guide import STEPS, guide
@@ -58,7 +58,7 @@ class Stop:
     @property
     def changes(self) -> tuple[Change, ...]:
         """The change to the user's own lines; ``()`` where a person has to decide, or where it is cured already."""
-        return () if self.cured else fix.derive_change(self.finding)
+        return () if self.cured else layout.offered(self.finding)
 
 
 def carry_on(known: dict[Key, Stop], report: Report, *, same: bool) -> dict[Key, Stop]:

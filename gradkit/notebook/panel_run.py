@@ -76,7 +76,7 @@ class LoadedCard(Column):
         return f'<table class="gkp-rows gkp-entries"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}'
 
 
-STAGES = ("load", "trace", "reach", "cuts", "replay", "causes", "draw")
+STAGES = ("load", "trace", "reach", "cuts", "replay", "causes", "changes", "draw")
 WAITS = ("waiting", "cells")
 """Told before and between the stages: another diagnosis is running, a cell is."""
 

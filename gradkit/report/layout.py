@@ -9,11 +9,25 @@ from dataclasses import dataclass
 
 from gradkit.core import causes, printable
 from gradkit.core.i18n import has, words
-from gradkit.core.records import Finding, Harmless, Location, Note, Origin, Stretch
-from gradkit.report import fix
+from gradkit.core.records import (
+    CURES,
+    UNTRIED,
+    WITHHELD,
+    Change,
+    ChangeTried,
+    Finding,
+    Harmless,
+    Location,
+    Meant,
+    Note,
+    Origin,
+    Stretch,
+)  # fmt: skip
 from gradkit.source import frames, imported
 
 MOST_NAMES, MOST_LETTERS = 4, 150
+TAKES = ("loses", "zero", "turns", "term", "reaches")
+"""Why a change is withheld that takes its gradient from one parameter to give it to another."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +79,16 @@ def section(finding: Finding, total: int, trainable_numel: int) -> Section:
         code=frame(spot, label) if spot is not None else (),
         facts=tuple(_facts(finding, trainable_numel)),
         notes=tuple(_note(note) for note in finding.notes if note.kind != "called_by"),
-        help=words(_key(finding, "help"), **facts),
-        change=tuple(CodeLine(c.number, printable.line(c.text)[0], sign=c.sign) for c in fix.derive_change(finding)),
+        help=words("tried.help" if _stays(finding) else _key(finding, "help"), **facts),
+        change=tuple(CodeLine(c.number, printable.line(c.text)[0], sign=c.sign) for c in offered(finding)),
     )
+
+
+def offered(finding: Finding) -> tuple[Change, ...]:
+    """The change that was tried and cures, as long as the file is what it was made from."""
+    tried, spot = finding.tried, finding.location
+    stands = tried is not None and spot is not None and imported.stands_as_imported(spot)
+    return tried.changes if tried is not None and stands else ()
 
 
 def _key(finding: Finding, part: str) -> str:
@@ -128,17 +149,12 @@ def _place(finding: Finding) -> str:
 
 
 def _facts(finding: Finding, trainable_numel: int) -> list[tuple[str, str]]:
-    shown = _few([printable.name(one) for one in finding.parameters])
-    names = ", ".join(shown)
-    left = len(finding.parameters) - len(shown)
-    if left > 0:
-        names = words("report.and_more", names=names, n=left)
     rows = []
     if finding.parameters:
         size = f"{finding.numel:,}"
         key = "report.starved_of" if trainable_numel else "report.starved_all"
         name = "parameters" if causes.cause(finding.cause).arrives else "starved"
-        rows.append((name, words(key, names=names, size=size, total=f"{trainable_numel:,}")))
+        rows.append((name, words(key, names=_names(finding.parameters), size=size, total=f"{trainable_numel:,}")))
     if finding.module:
         rows.append(("module", printable.name(finding.module)))
     runs = "_runs" if finding.revived and finding.facts.get("error") else ""
@@ -146,6 +162,13 @@ def _facts(finding: Finding, trainable_numel: int) -> list[tuple[str, str]]:
     key = why if has(why) else f"proof.{finding.proof}{runs}"
     facts = {"n": len(finding.revived or finding.parameters), "reruns": finding.reruns, **_shown(finding.facts)}
     rows.append((finding.proof, words(key, **facts)))
+    told = [(words(f"report.{name}"), text) for name, text in rows]
+    return [*told, *_tried(finding), *((words(f"report.{name}"), text) for name, text in _aside(finding))]
+
+
+def _aside(finding: Finding) -> list[tuple[str, str]]:
+    """What is to be known of a finding besides: the error, and files that were changed."""
+    rows = []
     if finding.facts.get("error"):
         rows.append(("error", printable.escaped(printable.shortened(finding.facts["error"]))))
     changed = [spot for spot in (finding.location, *finding.also) if spot is not None and spot.changed]
@@ -153,7 +176,45 @@ def _facts(finding: Finding, trainable_numel: int) -> list[tuple[str, str]]:
         files = dict.fromkeys(shown_path(spot.file) for spot in changed)
         key = "report.changed_shown" if all(spot.text for spot in changed) else "report.changed_hidden"
         rows.append(("changed", words(key, files=", ".join(files))))
-    return [(words(f"report.{name}"), text) for name, text in rows]
+    return rows
+
+
+def _tried(finding: Finding) -> list[tuple[str, str]]:
+    """What came of trying the change, and of the other way that there is."""
+    one = finding.tried
+    if one is None:
+        return []
+    cures = f"tried.{one.outcome}_{one.why}" if one.outcome == CURES and one.why else f"tried.{one.outcome}"
+    told = [words(cures, n=len(one.gained), steps=one.steps, what=_way(one), why=_why(one))]
+    if one.other is not None and one.other.outcome != UNTRIED:
+        why = words("tried.other_cures") if one.other.outcome == CURES else _why(one.other)
+        told.append(words("tried.other", what=_way(one.other), why=why))
+    return [(words("tried.name"), text) for text in told]
+
+
+def _stays(finding: Finding) -> bool:
+    """Whether to undo the line would take from others what it gives."""
+    one = finding.tried
+    return one is not None and one.outcome == WITHHELD and one.why in TAKES and not finding.variant
+
+
+def _way(one: ChangeTried) -> str:
+    return words(f"tried.of.{one.kind or 'any'}")
+
+
+def _why(one: ChangeTried) -> str:
+    if one.outcome not in (WITHHELD, UNTRIED):
+        return ""
+    return words(
+        f"tried.why.{one.why}", names=_names(one.harmed), error=printable.shortened(one.facts.get("error", ""))
+    )
+
+
+def _names(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
+    shown = _few([printable.name(one) for one in names])
+    joined, left = ", ".join(shown), len(names) - len(shown)
+    return words("report.and_more", names=joined, n=left) if left > 0 else joined
 
 
 def _few(names: Sequence[str]) -> tuple[str, ...]:
@@ -203,6 +264,13 @@ def _caveat(note: Note) -> str:
 
 def _stretch(of: Stretch) -> str:
     return words("origin.lines", n=of.last - of.first + 1, first=of.first, last=of.last, file=shown_path(of.file))
+
+
+def meant(one: Meant) -> str:
+    """By what it is known that some parameters are not to learn; ``""`` if none are left aside."""
+    if not one.apart:
+        return ""
+    return words("meant.optimizer", n=len(one.apart), optimizer=one.optimizer, names=_names(one.apart))
 
 
 def verdict(findings: tuple[Finding, ...], wanted: int, starved: int, backward: bool, error: str) -> str:

@@ -14,7 +14,7 @@ import graphviz
 from gradkit.core import printable, regular_files, writing
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
-from gradkit.core.records import BARREN, Finding, Harmless, Origin, Parameter, Picture, Untried
+from gradkit.core.records import BARREN, Finding, Harmless, Meant, Origin, Parameter, Picture, Untried
 from gradkit.report import breakdown, html, layout, text
 from gradkit.report.checklist import Check, checks
 from gradkit.report.picture import dot, render, torchviz_view
@@ -40,6 +40,7 @@ class Report:
         grad_fn: autograd's name of the node that made the loss, ``""`` if none did.
         left: what was raised where something could not be put back as it was; ``()`` as a rule.
         untried: parts of the diagnosis that broke off, for example a rerun; what is said does not rest on them.
+        meant: by what it is known which parameters are to learn.
         autograd: the nodes that ``graph(view="torchviz")`` is drawn from.
         origin: which statements of a program were run again for it; None for a step that was handed over.
     """
@@ -56,6 +57,7 @@ class Report:
     grad_fn: str = ""
     left: tuple[str, ...] = ()
     untried: tuple[Untried, ...] = ()
+    meant: Meant = field(default_factory=Meant)
     autograd: Kept = field(default_factory=Kept)
     origin: Origin | None = None
 
@@ -114,7 +116,8 @@ class Report:
             return layout.origin(self.origin) if self.origin is not None else ()
 
     def _foot(self) -> str:
-        return "\n".join([self.summary(), *self.origins(), *self.limits()])
+        said = [self.summary(), layout.meant(self.meant), *self.origins(), *self.limits()]
+        return "\n".join(filter(None, said))
 
     def checklist(self) -> tuple[Check, ...]:
         """Point by point what was seen of the run; each says itself by ``text(language)``."""
@@ -227,7 +230,7 @@ class Report:
             "error": self.error, "runs": self.runs, "findings": [_found(f) for f in self.findings],
             "parameters": [_plain(dataclasses.asdict(p)) for p in self.parameters],
             "harmless": [dataclasses.asdict(one) for one in self.harmless], "left": list(self.left),
-            "untried": [dataclasses.asdict(one) for one in self.untried],
+            "untried": [dataclasses.asdict(one) for one in self.untried], "meant": dataclasses.asdict(self.meant),
             "origin": dataclasses.asdict(self.origin) if self.origin is not None else None,
         }  # fmt: skip
 

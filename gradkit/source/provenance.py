@@ -131,6 +131,17 @@ def _plain(value: Any) -> Any:
     return type(value), repr(value)
 
 
+def compiled(text: str, file: str, flags: int = 0) -> list[tuple[str, CodeType]]:
+    """All code objects of a text under the name of a file, each with its qualified name; ``[]`` if it is no Python.
+
+    Example:
+        >>> [name for name, _ in compiled("def f(): return lambda: 1", "a.py")]
+        ['<module>', 'f', 'f.<locals>.<lambda>']
+    """
+    made = _compiled(text, flags, file)
+    return list(_within(made, "<module>")) if made is not None else []
+
+
 def _within(code: CodeType, name: str) -> Iterator[tuple[str, CodeType]]:
     """A code object and all that was compiled from within it, each with its qualified name."""
     yield name, code
@@ -164,11 +175,11 @@ def _codes(text: str, flags: int) -> list[tuple[str, CodeType]]:
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(text: str, flags: int) -> CodeType | None:
+def _compiled(text: str, flags: int, file: str = "<text>") -> CodeType | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made: CodeType = compile(text, "<text>", "exec", flags, dont_inherit=True)
+            made: CodeType = compile(text, file, "exec", flags, dont_inherit=True)
             return made
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

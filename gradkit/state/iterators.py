@@ -78,6 +78,10 @@ class ReplayedIterators:
         for tape in self._loaders.values():
             vars(tape.source).update(_next_data=tape.__next__, _num_yielded=tape.yielded)
 
+    def handed_out(self) -> list[Any]:
+        """What DataLoaders and generators have handed out so far."""
+        return [item for tape in (*self._taped, *self._loaders.values()) for item in tape.items]
+
     def end(self) -> None:
         """After the last run: what a DataLoader has handed out, it is going to hand out again."""
         for tape in self._loaders.values():

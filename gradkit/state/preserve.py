@@ -199,6 +199,21 @@ class Preserved:
             self._tapes.start()
         return errors
 
+    def rewind_data(self) -> None:
+        """Let data that was begun hand out the same once more, as it came, for a step that follows another one.
+
+        Nothing else is put back: a generator would move on by what each of several steps takes.
+        """
+        if self._tapes is None:
+            return
+        for thing in reachable.everything_reachable(*self._tapes.handed_out()):
+            _, back = self._reached.get(id(thing), (None, None))
+            if back is not None:
+                _attempt(back, [])
+            if (contents := self._contents.get(id(thing))) is not None:
+                _attempt(partial(_restore_contents, *contents), [])
+        self._tapes.start()
+
     def _put_back(self) -> list[Exception]:
         errors: list[Exception] = []
         for back in self._around[1:]:

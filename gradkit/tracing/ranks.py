@@ -40,6 +40,12 @@ def ranks_together(modules: Iterable[nn.Module]) -> Iterator[None]:
         yield
 
 
+def several() -> bool:
+    """Whether this process is one of several that train together."""
+    group = torch.distributed
+    return group.is_available() and group.is_initialized() and group.get_world_size() > 1
+
+
 def _wait_for(groups: list[Any], turns: dict[str, tuple[int, int]]) -> None:
     _waiting[:] = groups
     _turns.clear()

@@ -18,7 +18,7 @@ from gradkit.core import causes as core_causes
 from gradkit.core import i18n
 from gradkit.core.causes import cause, causes
 from gradkit.core.errors import GradkitError
-from gradkit.report import fix
+from gradkit.source import changes
 from gradkit.teaching import guide
 
 PACKAGE = Path(gradkit.__file__).parent
@@ -131,7 +131,7 @@ def test_a_family_has_a_title(language: str) -> None:
 
 def test_every_way_to_derive_a_cure_is_one_that_there_is() -> None:
     ways = {cause(name).change for name in causes()} - {""}
-    assert ways == {"word", *fix.RULES}
+    assert ways == {"word", "kept", *changes.RULES}
     assert all(bool(cause(name).word) == (cause(name).change == "word") for name in causes())
 
 
@@ -176,4 +176,5 @@ def test_plain_data_tells_the_variant_among_the_facts(report: gradkit.types.Repo
     assert row["facts"]["variant"] == "dropped"
     assert row.keys() == {
         "cause", "location", "notes", "proof", "parameters", "numel", "module", "call", "revived", "reruns", "facts",
+        "tried",
     }  # fmt: skip

@@ -99,7 +99,7 @@ def test_the_rule_is_no_part_of_what_scripts_are_given() -> None:
 def test_an_experiment_is_made_where_it_applies_and_counts_its_runs(cut: Diagnosis) -> None:
     assert cut.evidence.shown.made == ("rerun",)
     assert cut.evidence.shown.rerun.revived == {"first.weight", "first.bias", "second.weight", "second.bias"}
-    assert cut.runs == 2
+    assert cut.runs == 2 + cut.judged
 
 
 def test_without_reruns_nothing_is_made() -> None:

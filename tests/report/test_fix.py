@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gradkit.core.errors import GradkitError
-from gradkit.core.records import Finding, Location
+from gradkit.core.records import Change, Finding, Location
 from gradkit.report import fix
-from gradkit.report.fix import Change
+from gradkit.source import changes
 
 TEXT = "import torch\n\n\ndef f(x):\n    y = x.detach()\n    return y\n"
 
@@ -24,7 +24,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def change(path: Path) -> tuple[Change, ...]:
-    return fix.derive_change(Finding("detach", Location(str(path), 5, 10, 19, "f", "    y = x.detach()", 5)))
+    return changes.derive_change(Finding("detach", Location(str(path), 5, 10, 19, "f", "    y = x.detach()", 5)))
 
 
 def test_a_change_is_written_and_the_file_as_it_was_is_kept_beside_it(file: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_block_is_taken_away_and_its_body_pulled_out(file: Path) -> None:
         "import torch\n\n\ndef f(x):\n    with torch.no_grad():\n        y = x + 1\n        y = y * 2\n    return y\n"
     )
     spot = Location(str(file), 5, 10, 25, "f", "    with torch.no_grad():", 5)
-    fix.apply_edit(file, fix.derive_change(Finding("no_grad_block", spot)))
+    fix.apply_edit(file, changes.derive_change(Finding("no_grad_block", spot)))
     assert file.read_text() == "import torch\n\n\ndef f(x):\n    y = x + 1\n    y = y * 2\n    return y\n"
 
 

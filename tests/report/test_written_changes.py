@@ -16,8 +16,8 @@ import pytest
 
 from gradkit.core import settings, writing
 from gradkit.core.errors import GradkitError
+from gradkit.core.records import Change
 from gradkit.report import fix
-from gradkit.report.fix import Change
 from gradkit.teaching import book, exercises
 
 TEXT = "import torch\n\n\ndef f(x):\n    y = x.detach()\n    return y\n"

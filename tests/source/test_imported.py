@@ -19,7 +19,7 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.records import Finding
 from gradkit.report import fix
 from gradkit.report.report import Report
-from gradkit.source import imported, locations, provenance
+from gradkit.source import changes, imported, locations, provenance
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"
 CLASS = """class {name}(nn.Module):
@@ -74,7 +74,7 @@ def test_of_a_file_that_was_not_edited_the_line_is_shown_and_its_change_offered(
     report, finding = place.diagnose(place.load(HEAD + NET).Net())
     assert finding.location is not None
     assert "y = self.a(x).detach()" in report.text("en")
-    assert fix.derive_change(finding)
+    assert changes.derive_change(finding)
     assert not finding.location.changed
     assert not says_so(report)
 
@@ -89,7 +89,7 @@ def test_another_class_on_the_line_is_neither_shown_nor_changed(place: Workplace
     assert says_so(report)
     assert "^" not in report.text("en")
     assert "self.a(x)" not in report.text("en") + report.html("en")
-    assert fix.derive_change(finding) == ()
+    assert changes.derive_change(finding) == ()
 
 
 def test_the_data_for_scripts_say_that_the_file_changed(place: Workplace, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_an_edit_of_the_code_that_ran_is_seen(place: Workplace, edit: Callable[[
     place.write(edit(HEAD + NET))
     report, finding = place.diagnose(net)
     assert says_so(report)
-    assert fix.derive_change(finding) == ()
+    assert changes.derive_change(finding) == ()
 
 
 def test_a_file_that_stopped_being_text_is_seen(place: Workplace) -> None:
@@ -130,7 +130,7 @@ def test_a_file_that_stopped_being_text_is_seen(place: Workplace) -> None:
     place.file.write_bytes(b"# \xff\xfe\n" + place.file.read_bytes())
     report, finding = place.diagnose(net)
     assert says_so(report)
-    assert fix.derive_change(finding) == ()
+    assert changes.derive_change(finding) == ()
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_what_was_read_before_the_edit_is_still_shown_and_no_change_offered(plac
     assert (finding.location.line, finding.location.text.strip()) == (11, "y = self.a(x).detach()")
     assert says_so(report)
     assert "^^^" in report.text("en")
-    assert fix.derive_change(finding) == ()
+    assert changes.derive_change(finding) == ()
 
 
 def test_a_report_from_before_the_edit_still_shows_the_lines_around_as_they_were(place: Workplace) -> None:
@@ -170,7 +170,7 @@ def test_a_report_from_before_the_edit_still_shows_the_lines_around_as_they_were
     before = report.text("en")
     place.write((HEAD + NET).replace("return self.b(y).sum()", "return torch.zeros(())"))
     assert "return self.b(y).sum()" in report.text("en")
-    assert fix.derive_change(finding) == ()
+    assert changes.derive_change(finding) == ()
     assert before.count("detach()") > report.text("en").count("detach()")  # the change is no longer offered
 
 
@@ -181,7 +181,7 @@ def test_after_a_reload_the_new_line_is_shown(place: Workplace) -> None:
     report, finding = place.diagnose(importlib.reload(module).Net())
     assert finding.location is not None
     assert finding.location.line == 21
-    assert fix.derive_change(finding)
+    assert changes.derive_change(finding)
     assert not says_so(report)
 
 
@@ -192,12 +192,12 @@ def test_after_a_reload_an_old_model_is_still_told_as_changed(place: Workplace) 
     importlib.reload(module)
     report, finding = place.diagnose(net)
     assert says_so(report)
-    assert fix.derive_change(finding) == ()
+    assert changes.derive_change(finding) == ()
 
 
 def test_a_change_is_not_written_into_a_file_that_was_edited_meanwhile(place: Workplace) -> None:
     _, finding = place.diagnose(place.load(HEAD + NET).Net())
-    made = fix.derive_change(finding)
+    made = changes.derive_change(finding)
     assert finding.location is not None
     place.write(HEAD + TEACHER + "\n\n" + NET)
     with pytest.raises(GradkitError) as caught:
@@ -209,10 +209,10 @@ def test_a_change_is_not_written_into_a_file_that_was_edited_meanwhile(place: Wo
 def test_what_gradkit_itself_wrote_and_nobody_imported_yet_counts_as_changed(place: Workplace) -> None:
     net = place.load(HEAD + NET).Net()
     _, finding = place.diagnose(net)
-    fix.apply_edit(place.file, fix.derive_change(finding))
+    fix.apply_edit(place.file, changes.derive_change(finding))
     report, again = place.diagnose(net)
     assert says_so(report)
-    assert fix.derive_change(again) == ()
+    assert changes.derive_change(again) == ()
 
 
 def test_a_deleted_file_is_not_called_edited(place: Workplace) -> None:
@@ -221,7 +221,7 @@ def test_a_deleted_file_is_not_called_edited(place: Workplace) -> None:
     report, finding = place.diagnose(net)
     assert finding.location is not None
     assert (finding.location.line, finding.location.text) == (11, "")
-    assert fix.derive_change(finding) == ()
+    assert changes.derive_change(finding) == ()
     assert not says_so(report)
 
 

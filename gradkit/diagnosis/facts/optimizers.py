@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradkit.core import introspection
+from gradkit.core.records import Meant
 from gradkit.core.trace import Trace
 from gradkit.diagnosis.facts import inventory
 from gradkit.diagnosis.facts.inventory import UnregisteredParameter
@@ -42,6 +43,8 @@ class Gap:
         missing: parameters of the model that no optimizer holds.
         reason: ``"new"`` (made by the step), ``"stale"`` (it holds others in their place), ``"left_out"``.
         built: what was seen of it being built, None if nobody saw.
+        apart: those that require grad and that no optimizer at hand holds, while one holds others of the step.
+        holder: class name of that one.
     """
 
     kind: str = ""
@@ -49,13 +52,15 @@ class Gap:
     missing: tuple[str, ...] = ()
     reason: str = ""
     built: Deed | None = None
+    apart: tuple[str, ...] = ()
+    holder: str = ""
 
 
 def gap(
     model: nn.Module, before: Mapping[str, torch.Tensor], given: Optimizer | None, in_reach: Sequence[Optimizer],
     ran: Callable[[torch.Tensor], bool],
 ) -> Gap:  # fmt: skip
-    """Compare the optimizers with the model as the step left it.
+    """Compare the optimizers with the model as the step left it: what they lack, and what they leave out on purpose.
 
     Of an optimizer that was given, all that it and the others lack is told. Of one that was only come across, no more
     than is certain: it holds what nobody else does any more, or the parameters of another copy of the model, or lacks
@@ -66,6 +71,21 @@ def gap(
         in_reach: optimizers that the step can reach.
         ran: whether a tensor took part in the step.
     """
+    found = _missing(model, before, given, in_reach, ran)
+    if found.reason in (NEW, STALE):
+        return found
+    optimizers = [optimizer for optimizer in (given, *in_reach) if optimizer is not None]
+    mine = {id(p) for p in before.values() if ran(p)}
+    holder = next((type(one).__name__ for one in optimizers if mine & holding([one])), "")
+    held = holding(optimizers)
+    apart = tuple(n for n, p in before.items() if p.requires_grad and id(p) not in held) if holder else ()
+    return replace(found, apart=apart, holder=holder)
+
+
+def _missing(
+    model: nn.Module, before: Mapping[str, torch.Tensor], given: Optimizer | None, in_reach: Sequence[Optimizer],
+    ran: Callable[[torch.Tensor], bool],
+) -> Gap:  # fmt: skip
     optimizers = list({id(optimizer): optimizer for optimizer in (given, *in_reach) if optimizer is not None}.values())
     held = holding(optimizers)
     now = {n: p for n, p in registered.parameters(model, twice=True) if n not in before and p.requires_grad}
@@ -86,6 +106,27 @@ def gap(
         [optimizer for optimizer in in_reach if _copies(optimizer, before.values(), ran)] if not using_model else []
     )
     return _gap(copies[0], missing, STALE) if copies else Gap()
+
+
+def meant(want: Sequence[str], gap: Gap, reached: Iterable[str], *, named: bool) -> tuple[tuple[str, ...], Meant]:
+    """Which parameters are to learn, and by what that is known: what no optimizer holds and no gradient reaches is not.
+
+    Copies that are updated in place, target networks and teachers are such. What a gradient reaches all the same may
+    have been forgotten.
+
+    Args:
+        want: those that require grad, or those that were named.
+        named: they were named.
+
+    Example:
+        >>> meant(["a", "b", "c"], Gap(apart=("b", "c"), holder="Adam"), ["a", "c"], named=False)
+        (('a', 'c'), Meant(source='optimizer', optimizer='Adam', apart=('b',)))
+    """
+    if named:
+        return tuple(want), Meant("should_train")
+    apart = tuple(name for name in want if name in gap.apart and name not in reached)
+    left = tuple(name for name in want if name not in apart)
+    return (left, Meant("optimizer", gap.holder, apart)) if left and apart else (tuple(want), Meant())
 
 
 def _gap(optimizer: Optimizer, missing: tuple[str, ...], reason: str) -> Gap:

@@ -1,0 +1,293 @@
+"""Try every change that a finding suggests on the run, and offer it only if it cures and does no harm.
+
+A change is tried by three steps in a row with the changed source, beside three with the source as it is. It does harm
+if the step raises; if a parameter loses its gradient, or the gradient turns round; if a backward or a summand of the
+loss no longer reaches what it reached; if graphs grow from step to step or values keep their history; or if something
+comes to learn that is not meant to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from types import CodeType
+
+import torch
+
+from gradkit.core import causes, patches
+from gradkit.core.attempts import Attempts
+from gradkit.core.records import CURES, UNTRIED, WAITS, WITHHELD, ChangeTried, Finding, Location
+from gradkit.diagnosis.experiments import candidates
+from gradkit.diagnosis.experiments.changed_code import CannotTryError, Part, running_changed
+from gradkit.diagnosis.experiments.plan import Known, Lab
+from gradkit.diagnosis.experiments.trial import STEPS, Trial, trial
+from gradkit.source import changes, frames, locations
+from gradkit.source.changes import Candidate
+from gradkit.state import reachable, registered
+from gradkit.tracing import ranks
+
+RAISES, LOSES, ZERO, TURNS, TERM, GROWS, KEEPS, REACHES, NOTHING = (
+    "raises", "loses", "zero", "turns", "term", "grows", "keeps", "reaches", "nothing",
+)  # fmt: skip
+_ZERO, _AGAINST = 1e-6, -0.5
+Around = Callable[[], AbstractContextManager[object]]
+
+
+def judged(
+    findings: Sequence[Finding],
+    known: Known,
+    lab: Lab,
+    given: torch.optim.Optimizer | None,
+    tries: Attempts,
+    tell: Callable[[str], None],
+) -> tuple[tuple[Finding, ...], int]:
+    """The findings, each with what came of trying its change; and how many steps that took.
+
+    Args:
+        given: the optimizer that was handed over.
+    """
+    suggested = [candidates.suggested(finding, known) for finding in findings]
+    if not any(suggested):
+        return tuple(findings), 0
+    why = "not_run" if not known.replay else "ranks" if ranks.several() else "broke_off"
+    answers: list[ChangeTried | None] = [ChangeTried(UNTRIED, why=why) if some else None for some in suggested]
+    steps = 0
+    if why == "broke_off":
+        tell("changes")
+        judge = Judge(known, lab, given)
+        answers = tries.make("changes", partial(judge.all, findings, suggested), answers)
+        steps = judge.steps
+    return tuple(_told(finding, answer) for finding, answer in zip(findings, answers, strict=True)), steps
+
+
+def _told(finding: Finding, answer: ChangeTried | None) -> Finding:
+    """A finding with its answer. Where a history that is gone cannot be let go of, it is to be made anew."""
+    starves = answer is not None and answer.outcome == WITHHELD and answer.why in (TERM, LOSES, ZERO)
+    anew = causes.cause(finding.cause).change == candidates.KEPT and starves and not finding.variant
+    return replace(finding, tried=answer, variant="anew" if anew else finding.variant)
+
+
+@dataclass(frozen=True)
+class Harm:
+    """What a change does that it must not: ``why``, to which leaves."""
+
+    why: str
+    leaves: frozenset[int] = frozenset()
+    said: str = ""
+
+
+class Judge:
+    """Tries the changes of one diagnosis.
+
+    Attributes:
+        steps: how many steps were run so far.
+    """
+
+    def __init__(self, known: Known, lab: Lab, given: torch.optim.Optimizer | None) -> None:
+        self._known, self._lab = known, lab
+        session = lab.session
+        found = reachable.optimizers_of(session.step, session.model)
+        self._optimizers = list({id(one): one for one in (given, *found) if one is not None}.values())
+        self.steps = 0
+
+    @cached_property
+    def _before(self) -> Trial:
+        """The steps as they are."""
+        return self._run(())
+
+    def all(self, findings: Sequence[Finding], suggested: Sequence[tuple[Candidate, ...]]) -> list[ChangeTried | None]:
+        """An answer for each finding; None where nothing was suggested."""
+        alone = [self._best(finding, several) for finding, several in zip(findings, suggested, strict=True)]
+        idle = [i for i, one in enumerate(alone) if one is not None and one.why == NOTHING]
+        return self._together(findings, suggested, alone, idle) if idle else alone
+
+    def _together(
+        self, findings: Sequence[Finding], suggested: Sequence[tuple[Candidate, ...]],
+        alone: list[ChangeTried | None], idle: list[int],
+    ) -> list[ChangeTried | None]:  # fmt: skip
+        """What gives nothing by itself is tried with all that is offered: each may be in the way of the next."""
+        chosen = {i: changes.plainest(suggested[i]) for i in idle}
+        made_to = {i: one.changes for i, one in chosen.items()}
+        made_to.update((i, one.changes) for i, one in enumerate(alone) if one is not None and one.changes)
+        parts = [(spot, one) for i, one in made_to.items() if (spot := findings[i].location) is not None]
+        made = self._try(parts, {n for i in idle for n in findings[i].parameters})
+        for i, one in chosen.items():
+            if made.outcome == CURES:
+                why = "together" if len(parts) > 1 else made.why
+                alone[i] = replace(made, changes=one.changes, kind=one.kind, why=why)
+            elif len(findings) > 1 and made.why == NOTHING:
+                alone[i] = ChangeTried(WAITS, one.changes, one.kind, steps=made.steps)
+        return alone
+
+    def _best(self, finding: Finding, several: Sequence[Candidate]) -> ChangeTried | None:
+        """The first candidate that cures, with the next one told beside it; else what is wrong with the plainest."""
+        answers: list[ChangeTried] = []
+        for one in several:
+            answer = self._one(finding, one)
+            if answer.outcome == CURES:
+                other = answers[-1] if answers else self._next(finding, several, one)
+                return replace(answer, other=other)
+            answers.append(answer)
+        return answers[-1] if answers else None
+
+    def _next(self, finding: Finding, several: Sequence[Candidate], chosen: Candidate) -> ChangeTried | None:
+        rest = several[list(several).index(chosen) + 1 :]
+        return replace(self._one(finding, rest[0]), changes=()) if rest else None
+
+    def _one(self, finding: Finding, one: Candidate) -> ChangeTried:
+        spot, alive = finding.location, set(finding.parameters)
+        if spot is None or not frames.is_user_file(spot.file):
+            return ChangeTried(UNTRIED, kind=one.kind, why="library")
+        if one.kind == "trainable":
+            answer = self._try([], alive, flags=finding.parameters)
+        else:
+            stale = candidates.stale(self._known, self._lab) if one.kind == "stored" else ()
+            answer = self._try([(spot, one.changes)], alive, stale=stale)
+        return replace(answer, changes=one.changes if answer.outcome == CURES else (), kind=one.kind)
+
+    def _try(
+        self, parts: Sequence[Part], alive: set[str], *, stale: Sequence[torch.Tensor] = (), flags: Sequence[str] = ()
+    ) -> ChangeTried:
+        try:
+            after = self._run(stale, partial(_changed, parts, self._ran, self._parameters(flags)))
+        except CannotTryError as error:
+            return ChangeTried(UNTRIED, why=error.why)
+        harm = self._harm(after, self._behind([spot for spot, _ in parts]))
+        gained = self._gained(after, alive)
+        if harm is not None:
+            return ChangeTried(
+                WITHHELD, why=harm.why, steps=after.steps, harmed=self._names(harm.leaves), facts={"error": harm.said}
+            )
+        if not gained:
+            return ChangeTried(WITHHELD, why=NOTHING, steps=after.steps)
+        return ChangeTried(CURES, why="runs" if self._raised else "", steps=after.steps, gained=gained)
+
+    @cached_property
+    def _ran(self) -> frozenset[CodeType]:
+        trace = self._known.first.trace
+        chains = [*(call.chain for call in trace.calls), *(region.chain for region in trace.regions)]
+        return frozenset(code for chain in chains for code, _ in chain)
+
+    def _behind(self, spots: Sequence[Location]) -> frozenset[int]:
+        """What stands behind the lines that are changed gets a gradient by another way, too: it may turn anywhere."""
+        trace, lines = self._known.first.trace, {(spot.file, spot.line) for spot in spots}
+        points = {point for call in trace.calls for point in call.chain}
+        at = {point for point in points if (point[0].co_filename, locations.line_of(point)) in lines}
+        here = [call for call in trace.calls if at.intersection(call.chain)]
+        sources = trace.sources(number for call in here for number in (*call.inputs, *call.outputs))
+        names = [trace.values[number].parameter for number in sources]
+        parameters = self._lab.session.preserved.parameters
+        return frozenset(id(parameters[name]) for name in names if name in parameters)
+
+    def _parameters(self, names: Iterable[str]) -> list[torch.Tensor]:
+        return [self._lab.session.preserved.parameters[name] for name in names]
+
+    def _run(self, stale: Sequence[torch.Tensor], around: Around | None = None) -> Trial:
+        given = {} if around is None else {"changed": around}
+        made = trial(self._lab.session, self._optimizers, stale=stale, **given)
+        self.steps += min(made.steps + bool(made.error), STEPS)
+        return made
+
+    # -- what is harm -----------------------------------------------------------------------------------------------
+
+    def _harm(self, after: Trial, behind: frozenset[int]) -> Harm | None:
+        before = self._before
+        if after.error and after.steps < max(before.steps, 1):
+            return Harm(RAISES, said=after.error)
+        turned = partial(self._turned, apart=behind)
+        rules = (self._lost, turned, self._terms, self._kept, self._reached)
+        return next((harm for rule in rules if (harm := rule(before, after)) is not None), None)
+
+    def _lost(self, before: Trial, after: Trial) -> Harm | None:
+        was, now = before.norms, after.norms
+        gone = frozenset(key for key, norm in was.items() if norm > 0 and key not in now)
+        zero = frozenset(key for key, norm in was.items() if norm > 0 and now.get(key, 1.0) <= _ZERO * norm)
+        return Harm(LOSES, gone) if gone else Harm(ZERO, zero) if zero else None
+
+    def _turned(self, before: Trial, after: Trial, apart: frozenset[int]) -> Harm | None:
+        both = (before.samples.keys() & after.samples.keys()) - apart
+        against = frozenset(k for k in both if _cosine(before.samples[k], after.samples[k]) < _AGAINST)
+        return Harm(TURNS, against) if against else None
+
+    def _terms(self, before: Trial, after: Trial) -> Harm | None:
+        """A backward, or a summand of the loss, that reached something which is meant to learn by it."""
+        if len(after.backwards) < len(before.backwards):
+            return Harm(TERM)
+        for was, now in zip(before.backwards, after.backwards, strict=False):
+            meant = now.taken if now.taken is not None else self._held or was.reach
+            lost = (was.reach & meant) - now.reach
+            if lost:
+                return Harm(TERM, lost)
+        if before.terms is not None and after.terms is not None and len(before.terms) == len(after.terms):
+            for one, other in zip(before.terms, after.terms, strict=True):
+                if one - other:
+                    return Harm(TERM, one - other)
+        return None
+
+    def _kept(self, before: Trial, after: Trial) -> Harm | None:
+        grows = len(after.nodes) == STEPS and after.nodes[0] < after.nodes[1] < after.nodes[2]
+        grew = len(before.nodes) == STEPS and before.nodes[0] < before.nodes[1] < before.nodes[2]
+        if grows and not grew:
+            return Harm(GROWS)
+        more = max(after.kept, default=0) > max(before.kept, default=0)
+        return Harm(KEEPS) if more else None
+
+    def _reached(self, before: Trial, after: Trial) -> Harm | None:
+        meant = self._meant
+        if meant is None:
+            return None
+        new = frozenset(k for k, norm in after.norms.items() if norm > 0 and not before.norms.get(k))
+        return Harm(REACHES, new - meant) if new - meant else None
+
+    @cached_property
+    def _held(self) -> frozenset[int]:
+        """What the optimizers at hand hold."""
+        return frozenset(id(p) for one in self._optimizers for group in one.param_groups for p in group["params"])
+
+    @cached_property
+    def _meant(self) -> frozenset[int] | None:
+        """What is meant to learn, by the clearest evidence that there is; None if all that requires grad is."""
+        facts, parameters = self._known.facts, self._lab.session.preserved.parameters
+        wanted = frozenset(id(parameters[name]) for name in facts.wanted if name in parameters)
+        if facts.explicit:
+            return wanted | self._held
+        return wanted | self._held if self._held & wanted else None
+
+    # -- what is gained ---------------------------------------------------------------------------------------------
+
+    def _gained(self, after: Trial, alive: set[str]) -> tuple[str, ...]:
+        """The names of those that get a gradient and got none; of a step that raised, of all that get one."""
+        was, now = self._before.norms, after.norms
+        parameters = self._lab.session.preserved.parameters
+        names = {id(p): name for name, p in reversed(list(parameters.items()))}
+        new = {n for k, n in names.items() if now.get(k, 0.0) > 0 and (self._raised or not was.get(k))}
+        return tuple(n for n in parameters if n in new) if self._raised or alive & new else ()
+
+    @property
+    def _raised(self) -> bool:
+        """Whether the step raises as it is."""
+        return bool(self._before.error) and not self._before.steps
+
+    def _names(self, leaves: Iterable[int]) -> tuple[str, ...]:
+        preserved = self._lab.session.preserved
+        names = {id(p): name for name, p in reversed(list(preserved.parameters.items()))}
+        for module in preserved.modules:
+            for name, parameter in registered.parameters(module):
+                names.setdefault(id(parameter), f"{type(module).__name__}.{name}")
+        return tuple(sorted(names[key] for key in leaves if key in names))
+
+
+@contextmanager
+def _changed(parts: Sequence[Part], ran: Container[CodeType], trainable: Sequence[torch.Tensor]) -> Iterator[None]:
+    """While the block lasts, source is changed, and some leaves require grad."""
+    with running_changed(parts, ran) if parts else nullcontext(), patches.undone():
+        for leaf in trainable:
+            patches.later(partial(leaf.requires_grad_, leaf.requires_grad))
+            leaf.requires_grad_(True)
+        yield
+
+
+def _cosine(one: torch.Tensor, other: torch.Tensor) -> float:
+    return 1.0 if one.shape != other.shape else float(torch.cosine_similarity(one, other, 0))

@@ -1,0 +1,305 @@
+"""Run a step some times in a row as its program would, and measure each: its gradients, its graphs, what it keeps.
+
+Unlike a ``Session``, which puts everything back before each run, the steps here follow one another: the optimizer steps
+between them, and what one step has kept the next one finds. All is put back when the last has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from gradkit.core import attempts, introspection, patches
+from gradkit.core.tensors import has_no_numbers
+from gradkit.diagnosis.experiments import loss_terms
+from gradkit.load import call
+from gradkit.source import faults
+from gradkit.source.faults import on_behalf
+from gradkit.state.preserve import grad_of
+from gradkit.tracing import backward, ledger
+from gradkit.tracing.autograd_graph import leaf_of
+from gradkit.tracing.interventions import Instead, Intervention, Moment
+from gradkit.tracing.run import Session
+from gradkit.tracing.tracer import Tracer
+
+STEPS = 3
+_SAMPLE = 4096
+_LARGEST = 2**28  # bytes: of larger models no copy is made, and so no optimizer steps
+_TINY = 1e-4  # learning rate where the program's optimizer is not known
+_TWICE = "second backward"
+
+
+@dataclass
+class OneBackward:
+    """A backward of the first step.
+
+    Attributes:
+        reach: the ids of the leaves behind its loss.
+        taken: the ids of what the optimizers that stepped next hold; None if none did.
+    """
+
+    reach: frozenset[int]
+    taken: frozenset[int] | None = None
+
+
+@dataclass
+class Trial:
+    """What some steps in a row did. It holds gradients, and is not handed on.
+
+    Attributes:
+        steps: how many came to their end.
+        error: what the next one raised, ``""`` if nothing.
+        norms: 2-norm of the gradient of every leaf in the first step, by id: of what an optimizer took, else of what
+            was left in ``.grad``; 1 where it has no numbers, as on the meta device.
+        samples: some numbers of each of these gradients, always from the same places.
+        leaves: the leaves themselves, so that their ids stay theirs.
+        backwards: those of the first step, in order.
+        terms: for each summand of its loss, the ids of the leaves that it gives a gradient to; None if that is not
+            known.
+        nodes: for each step, how many nodes autograd's graphs had.
+        kept: for each step, how many values with a history are alive after it.
+    """
+
+    steps: int = 0
+    error: str = ""
+    norms: dict[int, float] = field(default_factory=dict)
+    samples: dict[int, torch.Tensor] = field(default_factory=dict)
+    leaves: dict[int, torch.Tensor] = field(default_factory=dict)
+    backwards: list[OneBackward] = field(default_factory=list)
+    terms: tuple[frozenset[int], ...] | None = None
+    nodes: list[int] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+
+
+def trial(
+    session: Session,
+    optimizers: Sequence[torch.optim.Optimizer] = (),
+    *,
+    changed: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+    stale: Sequence[torch.Tensor] = (),
+) -> Trial:
+    """Run the step of ``session`` three times in a row, each time with the same data of iterators.
+
+    Args:
+        optimizers: those that the program has; they step after each step that does not step any itself.
+        changed: held around all steps.
+        stale: values from before, whose history is gone; the first step is handed them without.
+
+    Raises:
+        Exception: whatever gradkit itself raised, or ``changed`` did. What the step raises is told in the ``Trial``.
+    """
+    preserved = session.preserved
+    preserved.rewind()
+    preserved.clear_grads()
+    for one in optimizers:
+        preserved.optimizer(one)
+    made = _Steps(session, optimizers, stale)
+    try:
+        with changed():
+            made.run()
+    finally:
+        made.end()
+        preserved.rewind()
+        preserved.clear_grads()
+    return made.trial
+
+
+class _Steps:
+    """The steps of one trial."""
+
+    def __init__(
+        self, session: Session, optimizers: Sequence[torch.optim.Optimizer], stale: Sequence[torch.Tensor]
+    ) -> None:
+        self._session, self._optimizers, self._stale = session, optimizers, stale
+        self.trial = Trial()
+        self._since, self._nodes = -1, 0
+        self._stepped = self._steps_itself = False
+        self._group: list[OneBackward] = []
+        self._older: dict[int, Any] = {}
+        self._now: dict[int, Any] = {}
+        self._watch = _Histories()
+
+    def end(self) -> None:
+        self._older.clear()
+        self._now.clear()
+
+    def run(self) -> None:
+        for number in range(STEPS):
+            self._nodes, self._stepped = 0, False
+            try:
+                self._step(first=number == 0)
+            except Exception as error:
+                if faults.is_ours(error):
+                    raise
+                self.trial.error = f"{type(error).__name__}: {introspection.text(error)}"
+                return
+            self.trial.steps += 1
+            self.trial.nodes.append(self._nodes)
+            self.trial.kept.append(self._watch.alive())
+
+    def _step(self, *, first: bool) -> None:
+        session = self._session
+        letting_go = [_WithoutHistory(self._stale)] if first and self._stale else []
+        tracer = Tracer(session.model, session.preserved, [self._watch, *letting_go])
+        with patches.undone(), tracer.interventions.during():
+            hook = register_optimizer_step_pre_hook(partial(self._take, first))
+            patches.later(hook.remove)
+            patches.replace(torch.autograd, "backward", partial(self._backward, torch.autograd.backward, first))
+            self._before()
+            loss = tracer.run(session.step)
+            self._since = tracer.begin if self._since < 0 else self._since
+            if tracer.own(loss) is None:
+                self._own_backward(call.as_loss(loss, "step"), first)
+            self._after(first)
+        tracer.interventions.refuse()
+
+    def _own_backward(self, loss: torch.Tensor, first: bool) -> None:
+        if not loss.requires_grad:
+            return
+        if first:
+            self.trial.terms = loss_terms.reached_by(loss)
+        older = self._past(loss)
+        start = None if loss.numel() == 1 else torch.ones_like(loss)
+        with attempts.lifted(), torch.enable_grad():
+            loss.backward(start, retain_graph=bool(older))  # type: ignore[no-untyped-call]
+
+    @on_behalf
+    def _backward(self, original: Callable[..., None], first: bool, tensors: Any, *args: Any, **kwargs: Any) -> None:
+        losses = [x for x in ([tensors] if isinstance(tensors, torch.Tensor) else tensors) if x.requires_grad]
+        nodes = {id(node): node for loss in losses for node in backward.nodes_of(loss)}
+        leaves = {id(leaf): leaf for node in nodes.values() if (leaf := leaf_of(node)) is not None}
+        self._nodes += len(nodes)
+        for leaf in leaves.values():
+            self._session.preserved.leaf(leaf)
+        self._session.preserved.clear_grads(only_old=True)
+        if first:
+            self.trial.leaves.update(leaves)
+            self._group = [one for one in self._group if one.taken is None]
+            self._group.append(OneBackward(frozenset(leaves)))
+            self.trial.backwards.append(self._group[-1])
+        original(tensors, *args, **kwargs)
+
+    def _past(self, loss: torch.Tensor) -> dict[int, Any]:
+        """The nodes behind a loss that were made before the trial began: they are the user's, and not to be freed.
+
+        A program would have freed them in the first of these steps, and would find them gone in the second.
+        """
+        nodes = {id(n): n for n in backward.nodes_of(loss) if leaf_of(n) is None and n._sequence_nr() < self._since}
+        if self._older.keys() & nodes.keys():
+            raise RuntimeError(_TWICE)
+        self._now.update(nodes)
+        return nodes
+
+    # -- the optimizer ----------------------------------------------------------------------------------------------
+
+    def _before(self) -> None:
+        self._older = dict(self._now)
+        if self.trial.steps:
+            self._session.preserved.rewind_data()
+        if self.trial.steps and not self._steps_itself:
+            for leaf in self.trial.leaves.values():
+                leaf.grad = None
+
+    def _take(self, first: bool, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        self._stepped = True
+        held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        for parameter in held.values():
+            self._session.preserved.leaf(parameter)
+            self._session.preserved.before_write(parameter)
+        if first:
+            self._note(held)
+            for one in self._group:
+                one.taken = (one.taken or frozenset()) | held.keys()
+
+    def _note(self, leaves: dict[int, torch.Tensor]) -> None:
+        self.trial.leaves.update(leaves)
+        for key, leaf in leaves.items():
+            grad = grad_of(leaf)
+            if grad is None or key in self.trial.norms:
+                continue
+            norm = next(iter(backward.norms({"": leaf}).values()))
+            self.trial.norms[key] = 1.0 if norm is None else norm
+            if backward.is_strided(grad) and not has_no_numbers(grad):
+                flat = torch.view_as_real(grad).flatten() if grad.is_complex() else grad.flatten()
+                self.trial.samples[key] = flat[:: max(1, flat.numel() // _SAMPLE)].detach().double().clone()
+
+    def _after(self, first: bool) -> None:
+        """Let the program's optimizers step, if it does not do that in the step."""
+        if first:
+            self._note(dict(self.trial.leaves))
+        self._steps_itself = self._steps_itself or self._stepped
+        if self._steps_itself:
+            return
+        held = {id(p): p for one in self._optimizers for group in one.param_groups for p in group["params"]}
+        written = (held or self.trial.leaves).values()
+        if sum(parameter.nbytes for parameter in written) > _LARGEST:
+            return
+        for parameter in written:
+            self._session.preserved.leaf(parameter)
+            self._session.preserved.before_write(parameter)
+        if held:
+            for one in self._optimizers:
+                one.step()
+            self._stepped = False
+        else:
+            self._descend()
+
+    @torch.no_grad()
+    def _descend(self) -> None:
+        for leaf in self.trial.leaves.values():
+            grad = grad_of(leaf)
+            if grad is not None and leaf.is_leaf:
+                leaf.sub_(grad, alpha=_TINY)
+
+
+class _Histories(Intervention):
+    """Remembers which values with a history were made, for as long as they live."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, weakref.ref[torch.Tensor]] = {}
+
+    def after_call(self, moment: Moment, name: str, inputs: tuple[int, ...], given: Sequence[Any], result: Any) -> Any:
+        """Remember what a call has made."""
+        for one in ledger.leaves([result]):
+            if isinstance(one, torch.Tensor) and one.grad_fn is not None:
+                self._made[id(one)] = weakref.ref(one)
+        return result
+
+    def alive(self) -> int:
+        """How many of them are alive."""
+        if any(self._living()):
+            gc.collect()
+        return sum(self._living())
+
+    def _living(self) -> Iterator[bool]:
+        for one in list(self._made.values()):
+            tensor = one()
+            yield tensor is not None and tensor.grad_fn is not None
+
+
+class _WithoutHistory(Intervention):
+    """Hands some values out without their history."""
+
+    def __init__(self, values: Sequence[torch.Tensor]) -> None:
+        self._ids = {id(value) for value in values}
+
+    def before_call(self, moment: Moment, func: Any, args: Any, kwargs: Any) -> Instead:
+        """The same call, made with values that have no history."""
+        if getattr(func, "__name__", "") == "detach":
+            return func, args, kwargs
+        return func, self._let_go(args), self._let_go(kwargs)
+
+    def _let_go(self, given: Any) -> Any:
+        if isinstance(given, torch.Tensor):
+            return given.detach() if id(given) in self._ids else given
+        if isinstance(given, dict):
+            return {key: self._let_go(value) for key, value in given.items()}
+        return type(given)(self._let_go(x) for x in given) if type(given) in (list, tuple) else given

@@ -63,7 +63,8 @@ def test_what_is_offered_cures_or_leaves_what_is_wrong_elsewhere(
 ) -> None:
     text = Path(cut.PROGRAMS[name].file).read_text(encoding="utf-8")
     report = diagnosed(loaded(text, name))
-    lines = {line for finding in report.findings if finding.tried is not None for line in finding.tried.changes}
+    offered = (line for finding in report.findings if finding.tried is not None for line in finding.tried.changes)
+    lines = list(dict.fromkeys(offered))  # in their order: several may stand for one line
     if not lines:
         return
     after = diagnosed(loaded(applied(text, sorted(lines, key=lambda one: (one.number, one.sign != "-"))), name))

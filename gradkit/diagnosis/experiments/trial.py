@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -112,6 +112,11 @@ def trial(
     return made.trial
 
 
+@on_behalf
+def _refuse_as_autograd() -> NoReturn:
+    raise RuntimeError(_TWICE)
+
+
 class _Steps:
     """The steps of one trial."""
 
@@ -194,7 +199,7 @@ class _Steps:
         """
         nodes = {id(n): n for n in backward.nodes_of(loss) if leaf_of(n) is None and n._sequence_nr() < self._since}
         if self._older.keys() & nodes.keys():
-            raise RuntimeError(_TWICE)
+            _refuse_as_autograd()
         self._now.update(nodes)
         return nodes
 

@@ -26,7 +26,7 @@ PAGES = {"en": REPO / "docs" / "api.md", "zh": REPO / "docs" / "api.zh.md"}
 PUBLIC: dict[tuple[str, str], tuple[str, ...]] = {
     ("Diagnose", "诊断"): ("gradkit.diagnose", "gradkit.types.Report"),
     ("Watch a program that trains", "监看正在训练的程序"): (
-        "gradkit.watch", "gradkit.types.Watch", "gradkit.types.Explanation", "gradkit.callback",
+        "gradkit.explain", "gradkit.watch", "gradkit.types.Watch", "gradkit.types.Explanation", "gradkit.callback",
     ),
     ("What a report is made of", "报告由什么组成"): (
         "gradkit.types.Finding", "gradkit.types.Location", "gradkit.types.Note", "gradkit.types.Harmless",

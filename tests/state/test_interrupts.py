@@ -234,15 +234,16 @@ AT_RANDOM = """
                 os.kill(os.getpid(), signal.SIGINT)
         thread, over = threading.Thread(target=fire), False
         while not over:
-            try:
-                try:
-                    if thread.ident is None:
-                        thread.start()
-                        run()
-                    thread.join(); time.sleep(0.01); over = True
-                except KeyboardInterrupt:
-                    hit += 1
-            except KeyboardInterrupt:  # the second, while the first was counted
+            try:  # the second may come while the first is counted, or as the loop goes round
+                while not over:
+                    try:
+                        if thread.ident is None:
+                            thread.start()
+                            run()
+                        thread.join(); time.sleep(0.01); over = True
+                    except KeyboardInterrupt:
+                        hit += 1
+            except KeyboardInterrupt:
                 hit += 1
         left = snapshots.differences(before, snapshots.take(net))
         assert not left, left[:3]

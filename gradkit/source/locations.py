@@ -215,15 +215,19 @@ def _chars(text: str, offset: int) -> int:
     return len(text.encode()[:offset].decode(errors="replace")) + 1
 
 
-def locate(point: Point) -> Location:
-    """The location of the expression that was running at ``point``, as narrow as it can be told."""
+def locate(point: Point, *, whole: bool = False) -> Location:
+    """The location of the expression that was running at ``point``, as narrow as it can be told.
+
+    Args:
+        whole: of a call ``a.b()`` all of it, and not the part ``.b()`` alone.
+    """
     code, _ = point
     with imported.looking():
         node, function = node_at(point) or _with_at(point), qualified_name(code)
         if node is not None and hasattr(node, "lineno"):
             if isinstance(node, (ast.With, ast.AsyncWith)):
                 node = _item(node, point)
-            return place(code.co_filename, node, function, anchor=True)
+            return place(code.co_filename, node, function, anchor=not whole)
         return whole_line(code, line_of(point), function)
 
 

@@ -28,8 +28,8 @@ def _inactive(e: Evidence, adapter: Adapter) -> Finding:
     deed = e.seen.first(mine)
     if deed is not None and deed.chain:
         return Finding(
-            "adapter_inactive", locations.locate(deed.chain[0]), tuple(called_by(deed.chain)), proof=OBSERVED,
-            parameters=mine, facts=facts,
+            "adapter_inactive", locations.locate(deed.chain[0], whole=True), tuple(called_by(deed.chain)),
+            proof=OBSERVED, parameters=mine, facts=facts,
         )  # fmt: skip
     spot = setup.adapter_line(e.files, adapter.name)
     return Finding("adapter_inactive", spot, proof=_searched(spot), parameters=mine, facts=facts)
@@ -118,7 +118,7 @@ def _by_deed(e: Evidence, names: Sequence[str], plain: Finding) -> tuple[list[Fi
         if deed is None or not deed.chain:
             unseen.append(name)
             continue
-        spot = locations.locate(deed.chain[0])
+        spot = locations.locate(deed.chain[0], whole=True)
         groups.setdefault((spot.file, spot.line), (spot, deed, []))[2].append(name)
     found = [
         replace(
@@ -133,8 +133,8 @@ def _around(e: Evidence, deed: Deed, names: Sequence[str]) -> tuple[Note, ...]:
     """Who called for it, which library did it for them, and what did it once more."""
     notes = called_by(deed.chain)
     if deed.library is not None and deed.by.partition(".")[0] not in ("torch", ""):
-        notes.append(Note("done_by", locations.locate(deed.library), {"via": deed.by}))
-    first = locations.locate(deed.chain[0])
+        notes.append(Note("done_by", locations.locate(deed.library, whole=True), {"via": deed.by}))
+    first = locations.locate(deed.chain[0], whole=True)
     notes += [Note("frozen_again", spot) for spot in _frozen_again(e, names)[:3] if spot != first]
     return tuple(notes)
 
@@ -142,7 +142,7 @@ def _around(e: Evidence, deed: Deed, names: Sequence[str]) -> tuple[Note, ...]:
 def _frozen_again(e: Evidence, names: Sequence[str]) -> list[Location]:
     """The lines that freeze any of these parameters once more."""
     points = dict.fromkeys(deed.chain[0] for name in names for deed in e.seen.frozen_again(name) if deed.chain)
-    return list(dict.fromkeys(map(locations.locate, points)))
+    return list(dict.fromkeys(locations.locate(point, whole=True) for point in points))
 
 
 def _freezer(e: Evidence, names: Sequence[str]) -> Location | None:
@@ -202,4 +202,4 @@ def _optimizer(e: Evidence) -> list[Finding]:
 def _put_after(e: Evidence, names: Sequence[str], built: Deed) -> list[Note]:
     """Where what the optimizer lacks was put into the model once there was an optimizer."""
     deed = e.seen.put_after(names, built.order)
-    return [Note("put_after", locations.locate(deed.chain[0]))] if deed is not None and deed.chain else []
+    return [Note("put_after", locations.locate(deed.chain[0], whole=True))] if deed is not None and deed.chain else []

@@ -199,10 +199,7 @@ class Watch:
         report = explanation.report
         if report is None or report.healthy:
             return False
-        found = {
-            (f.cause, f.location.file, f.location.line) if f.location else (f.cause, f.parameters)
-            for f in report.findings
-        }
+        found = set(map(_key, report.findings))
         is_new = not found <= self._told
         self._told |= found
         if error:

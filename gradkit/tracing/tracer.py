@@ -166,9 +166,9 @@ class Tracer(TorchFunctionMode):
         self.scalers.stepped(optimizer, sys._getframe(1))
         self._model.stepped(optimizer)
         if self.preserved is not None:
-            here._remember(self.preserved.optimizer, optimizer)
+            here.remember(self.preserved.optimizer, optimizer)
 
-    def _remember(self, remember: Callable[[Any], None], thing: Any) -> None:
+    def remember(self, remember: Callable[[Any], None], thing: Any) -> None:
         """Copy what is met in the run: no call of the step's, and made in its first run only."""
         self._aside = True
         try:
@@ -212,7 +212,7 @@ class Tracer(TorchFunctionMode):
             return
         number = here.running.number(module)
         if number < 0 and self.preserved is not None:
-            here._remember(self.preserved.watch, module)
+            here.remember(self.preserved.watch, module)
         elif number in self._model.adapted:
             self._model.adapter_runs(self.running.paths[number], module)
         here.running.enter(number, sys._getframe(1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-
 from torch import nn
 
 from tests.programs.shared import Built, batch, cut, pair, small

@@ -202,15 +202,21 @@ def left_to_library(
 
 
 def _is_left(row: Parameter, placed: Mapping[str, nn.Module], ran: Collection[str], reached: Collection[str]) -> bool:
-    parts = row.name.split(".")[:-1]
-    for depth in range(len(parts), -1, -1):
+    parts = row.name.split(".")
+    for depth in range(len(parts) - 1, -1, -1):
         path = ".".join(parts[:depth])
         if path not in placed or _kind_of(placed[path]) == _USERS:
             return False
         if _kind_of(placed[path]) == _LIBRARY and (row.used or path in ran):
             if any(not path or one.startswith(f"{path}.") for one in reached):
-                return True
+                return _speaks_of(type(placed[path]), parts[depth])
     return False
+
+
+def _speaks_of(owner: type, attribute: str) -> bool:
+    """Whether a class's own code knows an attribute: what somebody put there from outside is not the class's."""
+    codes = (vars(cls).get("__init__") for cls in owner.__mro__)
+    return any(attribute in code.co_names for one in codes if (code := getattr(one, "__code__", None)) is not None)
 
 
 def _kind_of(module: nn.Module) -> str:

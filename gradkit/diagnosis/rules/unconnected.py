@@ -18,7 +18,7 @@ from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, No
 from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, one_place
-from gradkit.source import arguments, attributes, conditions, dataflow, frames, locations
+from gradkit.source import arguments, attributes, conditions, dataflow, locations
 
 
 def findings(e: Evidence, told: set[str]) -> list[Finding]:
@@ -55,10 +55,8 @@ def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
         return _constant(e, names)
     found, names = _escaped(e, names)
     groups: dict[Key, list[str]] = {}
-    for parameter in names:
+    for parameter in (name for name in names if name not in e.facts.left):
         spot, _ = attributes.definition(e.way_to(parameter), e.files, e.built_on(parameter))
-        if parameter in e.facts.left and spot is not None and not frames.is_user_file(spot.file):
-            continue
         groups.setdefault((spot.file, spot.line) if spot is not None else ("",), []).append(parameter)
     return [*found, *_joined(_unused(e, group) for group in groups.values())]
 

@@ -18,7 +18,7 @@ from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, No
 from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, one_place
-from gradkit.source import arguments, attributes, conditions, dataflow, locations
+from gradkit.source import arguments, attributes, conditions, dataflow, locations, taken_out
 
 
 def findings(e: Evidence, told: set[str]) -> list[Finding]:
@@ -192,6 +192,9 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
             facts=facts,
             variant="dropped",
         )
+    taken = _taken_out(e, names) if e.way_to(names[0]) else None
+    if taken is not None:
+        return taken
     why = unused_reason(e, names[0])
     notes = [Note("not_run", why.use, {"attribute": attribute})] if why is not None and why.use is not None else []
     if not notes and attribute:
@@ -205,6 +208,16 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
         "trainable_unused", why.location, tuple(notes), proof=LIKELY, parameters=tuple(names), module=owner,
         facts={**facts, "name": why.name}, variant=why.kind,
     )  # fmt: skip
+
+
+def _taken_out(e: Evidence, names: Sequence[str]) -> Finding | None:
+    """The finding for a Parameter whose value was taken out of it while the model was built."""
+    cls, attribute = e.way_to(names[0])[-1]
+    found = taken_out.taken_out_at(cls, attribute)
+    if found is None or any(e.way_to(name)[-1:] != [(cls, attribute)] for name in names):
+        return None
+    cause, spot = found
+    return Finding(cause, spot, proof=LIKELY, parameters=tuple(names), module=_home(names))
 
 
 def _home(names: Sequence[str]) -> str:

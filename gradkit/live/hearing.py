@@ -1,7 +1,8 @@
 """What is heard of a program that trains: errors that backward raises, and the steps of its optimizers.
 
 One for the whole process, however many watches are open. Between the looks a step costs a counter, and a backward one
-``try``: no function mode, no hook of a module, nothing that waits for a device.
+``try``: no function mode, no hook of a module, nothing that waits for a device. Whether a backward runs inside of
+another is asked of the stack, and only where there is something to tell.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 import torch
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradkit.core import turns
 from gradkit.live.looks import next_after
@@ -26,6 +27,7 @@ from gradkit.witness.listening import Listening
 _PASSES = ("backward", "grad")
 _MOST_OPTIMIZERS = 10
 _SET_UP = 2  # steps, after which a program is taken to be set up
+_is_compiling = torch.compiler.is_compiling
 
 
 class Listener(Protocol):
@@ -53,10 +55,11 @@ class Hearing:
         self._listener = listener
         self.suspects: dict[int, Suspect] = {}
         self.gone: list[Suspect] = []
-        self._here = threading.local()
         self._met = self._steps = 0
         self._replaced: dict[str, tuple[Any, Any]] = {}
         self._hooks: list[Any] = []
+        self._afterwards: dict[int, Any] = {}  # hooks of optimizers that are looked at once their step is over
+        self._inside = {id(self._quietly.__code__)}
         self._witness = Listening(until_steps=_SET_UP)
 
     @property
@@ -72,19 +75,17 @@ class Hearing:
             original = getattr(torch.autograd, name)
             self._replaced[name] = original, self._heard(original)
             setattr(torch.autograd, name, self._replaced[name][1])
-        self._hooks = [
-            register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)
-        ]  # fmt: skip
+        self._hooks = [register_optimizer_step_pre_hook(self._before)]
         self._witness = Listening(until_steps=_SET_UP).open()
 
     def close(self) -> None:
         """Put everything back. What somebody has wrapped meanwhile stays, and only hands on."""
-        for hook in self._hooks:
+        for hook in (*self._hooks, *self._afterwards.values()):
             hook.remove()
         for name, (original, ours) in self._replaced.items():
             if getattr(torch.autograd, name) is ours:
                 setattr(torch.autograd, name, original)
-        self._hooks, self._replaced = [], {}
+        self._hooks, self._replaced, self._afterwards = [], {}, {}
         self._witness.close()
         self.forget()
 
@@ -93,20 +94,17 @@ class Hearing:
         self._steps, self._met, self.suspects, self.gone = self.steps, 0, {}, []
 
     def _heard(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        here = self._here
-
         @faults.on_behalf
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or not self._hooks or getattr(here, "inside", False):
+            if _is_compiling():
                 return original(*args, **kwargs)
-            here.inside = True
             try:
                 return original(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001  it is raised again below
+            except Exception as error:
+                if not self._hooks or self._is_inside(sys._getframe(1)):
+                    raise
                 caught = error
-            finally:
-                here.inside = False
             __tracebackhide__ = True
             context = caught.__context__
             try:  # after the handler: what a rerun raises would be taken to come from this error
@@ -116,7 +114,14 @@ class Hearing:
                 caught.__context__ = context
                 del caught, context
 
+        self._inside.add(id(backward.__code__))
         return backward
+
+    def _is_inside(self, frame: FrameType | None) -> bool:
+        """Whether a frame was called by a backward of this thread, or by what is told here."""
+        while frame is not None and id(frame.f_code) not in self._inside:
+            frame = frame.f_back
+        return frame is not None
 
     def _tell(self, error: Exception) -> None:
         if self._is_ours() or threading.get_ident() not in threading._active:  # type: ignore[attr-defined]  # noqa: SLF001
@@ -124,38 +129,46 @@ class Hearing:
         self._quietly(lambda: self._listener.raised(error))
 
     def _quietly(self, task: Callable[[], object]) -> None:
-        self._here.inside = True
-        try:
-            task()
-        finally:
-            self._here.inside = False
+        task()
 
     def _is_ours(self) -> bool:
         """Whether it is gradkit itself that runs a step, in this thread or in another."""
         return not turns.is_free()
 
     def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch.compiler.is_compiling() or self._is_ours():
+        if _is_compiling() or self._is_ours():
             return
         suspect = self.suspects.get(id(optimizer)) or self._meet(optimizer)
-        suspect.looks.steps += 1
-        if suspect.looks.steps == suspect.looks.due:
-            if suspect.looks.optimizer is not optimizer:  # another one's id, which is used again
-                suspect = self._meet(optimizer)
-                suspect.looks.steps = 1
-            if not (args[1] if len(args) > 1 else kwargs.get("closure")):
-                self._look(suspect, optimizer, sys._getframe(1), False)
+        looks = suspect.looks
+        looks.steps += 1
+        if looks.steps == looks.due:
+            self._due(suspect, optimizer, (args[1:] or (kwargs.get("closure"),))[0], sys._getframe(1))
+
+    def _due(self, suspect: Suspect, optimizer: Optimizer, closure: object, frame: FrameType) -> None:
+        if suspect.looks.optimizer is not optimizer:  # another one's id, which is used again
+            suspect = self._meet(optimizer)
+            suspect.looks.steps = 1
+        if not closure:
+            self._look(suspect, optimizer, frame, False)
+        elif not self._is_last(optimizer):  # the gradients come in the step itself
+            self._afterwards[id(optimizer)] = optimizer.register_step_post_hook(self._after)
 
     def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch.compiler.is_compiling() or self._is_ours():
-            return
+        if self._is_last(optimizer):  # torch is going through the hooks: another can't be taken away
+            self._afterwards.pop(id(optimizer)).remove()
         suspect = self.suspects.get(id(optimizer))
-        if suspect is not None and suspect.looks.steps == suspect.looks.due:  # the gradients came in the step itself
-            self._look(suspect, optimizer, sys._getframe(1), True)
+        if self._is_ours() or suspect is None or suspect.looks.steps != suspect.looks.due:
+            return
+        self._look(suspect, optimizer, sys._getframe(1), True)
+
+    def _is_last(self, optimizer: Optimizer) -> bool:
+        """Whether the last hook of an optimizer is ours. An id may be used again, a hook's number is not."""
+        mine = self._afterwards.get(id(optimizer))
+        return mine is not None and next(reversed(optimizer._optimizer_step_post_hooks), None) == mine.id  # noqa: SLF001
 
     def _look(self, suspect: Suspect, optimizer: Optimizer, frame: FrameType, after_step: bool) -> None:
         suspect.looks.due = next_after(suspect.looks.steps)
-        if not getattr(self._here, "inside", False):  # else it steps inside of a backward, which cannot be run again
+        if not self._is_inside(frame):  # else it steps inside of a backward, which cannot be run again
             self._quietly(lambda: self._listener.due(suspect, optimizer, frame, after_step))
 
     def _meet(self, optimizer: Optimizer) -> Suspect:

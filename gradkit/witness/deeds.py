@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import FrameType
+from types import CodeType, FrameType
 
 import torch
 
@@ -58,12 +58,15 @@ class Deed:
         return ".".join(filter(None, (_package(code.co_filename), name)))
 
 
+Noted = tuple[str, Chain, Point | None, dict[str, str], int, tuple[Deed, ...]]
 _order = itertools.count(1)
 _USER, _LIBRARY, _OURS = 2, 1, 0
-_MOST_USERS, _MOST_FRAMES = 16, 400
+_MOST_USERS, _MOST_FRAMES, _MOST_POINTS = 16, 400, 10_000
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _kinds: dict[str, int] = {}
-_last: Chain = ()
+TORCHS = set[str]()  # files of torch's own that were asked about: what is called often looks here first
+_points: dict[tuple[int, int], Point] = {}  # by the id of the code, which is kept with it
+_chains: dict[tuple[int, int], Chain] = {}  # the last that began there
 
 
 def _package(file: str) -> str:
@@ -86,7 +89,13 @@ def whose(file: str) -> int:
 
 def is_torchs(frame: FrameType) -> bool:
     """Whether a frame runs torch's own code."""
-    return frame.f_code.co_filename.startswith(_TORCH)
+    file = frame.f_code.co_filename
+    if file in TORCHS:
+        return True
+    if not file.startswith(_TORCH):
+        return False
+    TORCHS.add(file)
+    return True
 
 
 def seen_from(frame: FrameType | None) -> tuple[Chain, Point | None]:
@@ -98,34 +107,88 @@ def seen_from(frame: FrameType | None) -> tuple[Chain, Point | None]:
         >>> chain[0][0].co_filename.startswith("<doctest"), library
         (True, None)
     """
-    global _last
-    found: list[Point] = []
     library: FrameType | None = None
-    for _ in range(_MOST_FRAMES):
-        if frame is None or len(found) == _MOST_USERS:
-            break
-        code = frame.f_code
-        kind = _kinds.get(code.co_filename, -1)
+    left = _MOST_FRAMES
+    while frame is not None and left:
+        file = frame.f_code.co_filename
+        kind = _kinds.get(file, -1)
         if kind < 0:
-            kind = whose(code.co_filename)
+            kind = whose(file)
         if kind == _USER:
-            found.append((code, frame.f_lasti))
-        elif not found and kind == _LIBRARY:
+            break
+        if kind == _LIBRARY:
             library = frame
         frame = frame.f_back
-    chain = tuple(found)
-    if chain == _last:  # one line of the user's often does many things: kept once
-        chain = _last
-    _last = chain
-    return chain, (library.f_code, library.f_lasti) if library is not None else None
+        left -= 1
+    chain = _chain(frame, left) if frame is not None and left else ()
+    return chain, _point(library.f_code, library.f_lasti) if library is not None else None
+
+
+def _chain(frame: FrameType, left: int) -> Chain:
+    """The user's frames from one of theirs outwards. The same line, called by the same lines, is kept once."""
+    number = (id(frame.f_code), frame.f_lasti)
+    before = _chains.get(number)
+    if before is not None and _is_from(frame, left, before):
+        return before
+    if len(_chains) >= _MOST_POINTS:
+        _chains.clear()
+    _chains[number] = chain = tuple(_users(frame, left))
+    return chain
+
+
+def _users(innermost: FrameType, left: int) -> Iterator[Point]:
+    frame: FrameType | None = innermost
+    users = 0
+    while frame is not None and left and users < _MOST_USERS:
+        if whose(frame.f_code.co_filename) == _USER:
+            users += 1
+            yield _point(frame.f_code, frame.f_lasti)
+        frame = frame.f_back
+        left -= 1
+
+
+def _is_from(innermost: FrameType, left: int, chain: Chain) -> bool:
+    """Whether a chain is what :func:`_users` would find."""
+    frame: FrameType | None = innermost
+    for code, at in chain:
+        while frame is not None and frame.f_code is not code:
+            if not left or _kinds.get(frame.f_code.co_filename, _USER) == _USER:
+                return False
+            frame = frame.f_back
+            left -= 1
+        if frame is None or frame.f_lasti != at or not left:
+            return False
+        frame = frame.f_back
+        left -= 1
+    return len(chain) == _MOST_USERS or next(_users(frame, left), None) is None if frame is not None else True
+
+
+def _point(code: CodeType, at: int) -> Point:
+    """One record for each place: what is made anew for every deed, Python's garbage collector counts."""
+    found = _points.get((id(code), at))
+    if found is None:
+        if len(_points) >= _MOST_POINTS:
+            _points.clear()
+        found = _points[id(code), at] = (code, at)
+    return found
+
+
+def noted(kind: str, frame: FrameType | None, facts: dict[str, str], before: tuple[Deed, ...] = ()) -> Noted:
+    """A deed that is done now, in ``frame``, as it is written down: ``Deed(*noted)`` is made where one is asked for."""
+    chain, library = seen_from(frame)
+    return kind, chain, library, facts, next(_order), before
 
 
 def new(kind: str, frame: FrameType | None, facts: dict[str, str], before: tuple[Deed, ...] = ()) -> Deed:
     """A deed that is done now, in ``frame``."""
-    chain, library = seen_from(frame)
-    return Deed(kind, chain, library, facts, next(_order), before)
+    return Deed(*noted(kind, frame, facts, before))
 
 
 def told_again(deed: Deed, kind: str, facts: Mapping[str, str] | None = None) -> Deed:
     """The same happening, as another history tells it, with further facts."""
     return replace(deed, kind=kind, facts={**deed.facts, **(facts or {})})
+
+
+def noted_again(noted: Noted, kind: str) -> Noted:
+    """The same for what is written down."""
+    return kind, *noted[1:]

@@ -80,23 +80,36 @@ def heard(hears: Callable[[], bool]) -> list[tuple[Any, str, Any]]:
 
 
 def _opens(hears: Callable[[], bool], original: Any, on: Callable[[Any], bool]) -> Callable[..., Any]:
+    torchs = deeds.TORCHS
+
     @functools.wraps(original)
     @on_behalf
-    def enter(owner: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(owner, *args, **kwargs)
-        if hears() and not deeds.is_torchs(frame := sys._getframe(1)):
+    def enter(owner: Any) -> Any:
+        result = original(owner)
+        frame = sys._getframe(1)
+        if frame.f_code.co_filename not in torchs:
             _tell_opened(owner, on, frame, hears)
         return result
 
-    return enter
+    @functools.wraps(original)
+    @on_behalf
+    def init(owner: Any, *args: Any, **kwargs: Any) -> None:
+        original(owner, *args, **kwargs)
+        frame = sys._getframe(1)
+        if frame.f_code.co_filename not in torchs:
+            _tell_opened(owner, on, frame, hears)
+
+    return init if original.__name__ == "__init__" else enter
 
 
 def _closes(hears: Callable[[], bool], original: Any) -> Callable[..., Any]:
+    held = _held
+
     @functools.wraps(original)
     @on_behalf
-    def leave(owner: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(owner, *args, **kwargs)
-        if hears() and _held.open:
+    def leave(owner: Any, *args: Any) -> Any:
+        result = original(owner, *args)
+        if held.open and hears():
             _close(owner)
         return result
 
@@ -105,7 +118,7 @@ def _closes(hears: Callable[[], bool], original: Any) -> Callable[..., Any]:
 
 def _tell_opened(owner: Any, on: Callable[[Any], bool], frame: FrameType, hears: Callable[[], bool]) -> None:
     try:
-        if any(one.owner() is owner for one in _held.open):
+        if deeds.is_torchs(frame) or not hears() or any(one.owner() is owner for one in _held.open):
             return
         if getattr(owner, "prev", False):  # it was on: what was open has been switched back by a way that is not heard
             _held.open.clear()

@@ -9,36 +9,31 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from gradkit.witness.deeds import Deed
+from gradkit.witness.deeds import Deed, Noted
 
 _LATEST = 12  # kept, beside the first of each kind
 _MOST = 40
 
 
-class _Key(weakref.ref[Any]):
-    """A weak reference that knows the ``id`` of what it refers to after that has gone."""
+class _History(weakref.ref[Any]):
+    """What was done to the thing that it refers to, whose ``id`` it knows after that has gone."""
 
-    __slots__ = ("number",)
+    __slots__ = ("first", "memory", "number", "rest")
     number: int
-
-
-class _History:
-    __slots__ = ("deeds", "key", "memory")
-
-    def __init__(self, key: _Key) -> None:
-        self.key = key
-        self.deeds: list[Deed] = []
-        self.memory = 0
+    first: Noted
+    rest: list[Noted] | None  # most have none: what is made for each parameter, Python's garbage collector counts
+    memory: int
 
 
 _histories: dict[int, _History] = {}
 _by_memory: dict[int, int] = {}
+_unplaced: dict[int, None] = {}
 
 
-def _forget(key: Any) -> None:
-    known = _histories.get(key.number)
-    if known is not None and known.key is key:
-        del _histories[key.number]
+def _forget(known: Any) -> None:
+    if _histories.get(known.number) is known:
+        del _histories[known.number]
+        _unplaced.pop(known.number, None)
         if known.memory:
             _by_memory.pop(known.memory, None)
 
@@ -46,7 +41,7 @@ def _forget(key: Any) -> None:
 def is_known(thing: object) -> bool:
     """Whether anything was seen to be done to an object."""
     known = _histories.get(id(thing))
-    return known is not None and known.key() is thing
+    return known is not None and known() is thing
 
 
 def deeds_of(thing: object) -> tuple[Deed, ...]:
@@ -65,38 +60,58 @@ def deeds_of(thing: object) -> tuple[Deed, ...]:
         ()
     """
     known = _histories.get(id(thing))
-    return tuple(known.deeds) if known is not None and known.key() is thing else ()
+    if known is None or known() is not thing:
+        return ()
+    return tuple(Deed(*noted) for noted in (known.first, *(known.rest or ())))
 
 
-def remember(thing: object, deed: Deed) -> None:
+def remember(thing: object, noted: Noted) -> None:
     """Add a deed to an object's history. What cannot be referred to weakly has none."""
     known = _histories.get(id(thing))
-    if known is None or known.key() is not thing:
+    if known is None or known() is not thing:
         try:
-            key = _Key(thing, _forget)
+            known = _History(thing, _forget)
         except TypeError:
             return
-        key.number = id(thing)
-        known = _histories[id(thing)] = _History(key)
-    known.deeds.append(deed)
-    if len(known.deeds) > _MOST:
-        known.deeds = _shortened(known.deeds)
+        known.number, known.first, known.rest, known.memory = id(thing), noted, None, 0
+        _histories[id(thing)] = known
+    elif known.rest is None:
+        known.rest = [noted]
+    else:
+        known.rest.append(noted)
+        if len(known.rest) >= _MOST:
+            known.rest = _shortened([known.first, *known.rest])[1:]
 
 
-def _shortened(deeds: list[Deed]) -> list[Deed]:
-    first: dict[str, Deed] = {}
-    for deed in deeds:
-        first.setdefault(deed.kind, deed)
-    kept = set(map(id, (*first.values(), *deeds[-_LATEST:])))
-    return [deed for deed in deeds if id(deed) in kept]
+def _shortened(several: list[Noted]) -> list[Noted]:
+    first: dict[str, Noted] = {}
+    for noted in several:
+        first.setdefault(noted[0], noted)
+    kept = set(map(id, (*first.values(), *several[-_LATEST:])))
+    return [noted for noted in several if id(noted) in kept]
 
 
 def lies_in(tensor: object, memory: int) -> None:
     """Say which memory a tensor lies in, by any number that stands for it; only of one that has a history."""
     known = _histories.get(id(tensor))
-    if known is not None and known.key() is tensor:
+    if known is not None and known() is tensor:
         known.memory = memory
         _by_memory[memory] = id(tensor)
+
+
+def is_placed_later(tensor: object) -> None:
+    """Leave to :func:`unplaced` which memory a tensor lies in: to ask costs more than all else that is kept of it."""
+    number = id(tensor)
+    if number in _unplaced:
+        del _unplaced[number]
+    _unplaced[number] = None
+
+
+def unplaced() -> list[object]:
+    """Those of which that was left open, first to last; each is handed out once."""
+    several = [thing for number in _unplaced if (thing := living(number)) is not None]
+    _unplaced.clear()
+    return several
 
 
 def found_in(memory: int) -> object | None:
@@ -108,4 +123,4 @@ def found_in(memory: int) -> object | None:
 def living(number: int) -> object | None:
     """The object whose history is kept under an ``id``, None if it has gone."""
     known = _histories.get(number)
-    return known.key() if known is not None else None
+    return known() if known is not None else None

@@ -7,6 +7,7 @@ Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.modules.module.r
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -46,37 +47,39 @@ def hooks(hears: Callable[[], bool]) -> list[RemovableHandle]:
     ]
 
 
+@functools.lru_cache(1024)  # few are different, and each is only read
+def _facts(module: str, name: str, instead: bool) -> dict[str, str]:
+    facts = {"module": module, "name": name}
+    return {**facts, "instead": "yes"} if instead else facts
+
+
 def _tell_parameter(module: nn.Module, name: str, tensor: Any) -> None:
     try:
-        old = vars(module)["_parameters"].get(name)  # it is still in place
+        old = module.__dict__["_parameters"].get(name)  # it is still in place
         if old is tensor:
             return
-        facts = {"module": type(module).__name__, "name": name}
-        if old is not None:
-            facts["instead"] = "yes"
-        deed = deeds.new(REGISTERED, sys._getframe(2), facts)
+        facts = _facts(type(module).__name__, name, old is not None)
+        deed = deeds.noted(REGISTERED, sys._getframe(2), facts)
         histories.remember(tensor, deed)
         tensors.place(tensor)
         if old is not None:
-            histories.remember(old, deeds.told_again(deed, REPLACED))
+            histories.remember(old, deeds.noted_again(deed, REPLACED))
     except Exception:  # noqa: BLE001  what only listens never stops the program
         return
 
 
 def _tell_module(module: nn.Module, name: str, inner: nn.Module) -> None:
     try:
-        old = vars(module)["_modules"].get(name)  # it is still in place
+        old = module.__dict__["_modules"].get(name)  # it is still in place
+        if old is None and name not in _WRAPPERS and not optimizers.any_built():
+            return
         if old is inner:
             return
-        if old is None and not optimizers.any_built() and name not in _WRAPPERS:
-            return
         wraps = name in _WRAPPERS and type(module).__module__.partition(".")[0] in _WRAPPING
-        facts = {"module": type(module).__name__, "name": name}
-        if old is not None:
-            facts["instead"] = "yes"
-        deed = deeds.new(WRAPPED if wraps else ATTACHED, sys._getframe(2), facts)
+        facts = _facts(type(module).__name__, name, old is not None)
+        deed = deeds.noted(WRAPPED if wraps else ATTACHED, sys._getframe(2), facts)
         histories.remember(inner, deed)
         if old is not None:
-            histories.remember(old, deeds.told_again(deed, REPLACED))
+            histories.remember(old, deeds.noted_again(deed, REPLACED))
     except Exception:  # noqa: BLE001  as above
         return

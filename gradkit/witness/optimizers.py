@@ -18,11 +18,12 @@ from gradkit.witness.replaced import HeardMethod
 
 _SUBCLASSES = 8
 _built: weakref.WeakSet[Any] = weakref.WeakSet()
+_was_one_built = False
 
 
 def any_built() -> bool:
     """Whether an optimizer that was seen to be built is alive."""
-    return len(_built) > 0
+    return _was_one_built and len(_built) > 0
 
 
 def heard(hears: Callable[[], bool]) -> list[tuple[Any, str, Any]]:
@@ -64,13 +65,15 @@ def _is_loading(frame: FrameType) -> bool:
 
 
 def _tell(optimizer: Any, kind: str, groups: list[dict[str, Any]], frame: FrameType) -> None:
+    global _was_one_built
     try:
         given = [tensor for group in groups for tensor in group["params"]]
         facts = {"optimizer": type(optimizer).__name__, "parameters": str(len(given))}
-        deed = deeds.new(kind, frame, facts)
+        deed = deeds.noted(kind, frame, facts)
         histories.remember(optimizer, deed)
         _built.add(optimizer)
-        holds = deeds.told_again(deed, HELD)
+        _was_one_built = True
+        holds = deeds.noted_again(deed, HELD)
         for tensor in given:
             histories.remember(tensor, holds)
     except Exception:  # noqa: BLE001  what only listens never stops the program

@@ -30,6 +30,7 @@ _MODULE = torch_module.__file__
 _REMADE = frozenset(("_apply", "_rebuild_parameter", "_rebuild_parameter_with_state"))
 _LOADS = frozenset(("_load_from_state_dict",))
 _FILLS = frozenset(("reset_parameters", "_reset_parameters"))
+_TORCHS = deeds.TORCHS
 _DEEP = 8
 
 Hears = Callable[[], bool]
@@ -92,7 +93,7 @@ def _tell_flag(tensor: Any, before: bool, frame: FrameType) -> None:
     try:
         now = _flag(tensor)
         facts = {} if now != before else {"again": "yes"}
-        histories.remember(tensor, deeds.new(THAWED if now else FROZEN, frame, facts))
+        histories.remember(tensor, deeds.noted(THAWED if now else FROZEN, frame, facts))
     except Exception:  # noqa: BLE001  what only listens never stops the program
         return
 
@@ -115,15 +116,17 @@ def _write(hears: Hears, name: str) -> Callable[..., Any]:
 
 def _tell_write(tensor: Any, name: str, args: Any, kwargs: Any, frame: FrameType) -> None:
     try:
+        if _is_being_made(frame):
+            return
         with _quietly():
             written = tensor if _counts(tensor) else _shares_with(tensor)
-            if written is None or _is_being_made(frame):
+            if written is None:
                 return
             facts = {"by": name, "version": _version_of(written)}
             facts |= {"zero": "yes"} if _zeroes(name, args, kwargs) else {}
             facts |= {"part": "yes"} if tensor.numel() != written.numel() else {}
         kind = LOADED if frame.f_code.co_name in _LOADS else WRITTEN
-        histories.remember(written, deeds.new(kind, frame, facts))
+        histories.remember(written, deeds.noted(kind, frame, facts))
     except Exception:  # noqa: BLE001  as above
         return
 
@@ -131,12 +134,11 @@ def _tell_write(tensor: Any, name: str, args: Any, kwargs: Any, frame: FrameType
 def _is_being_made(frame: FrameType | None) -> bool:
     """Whether a layer of torch's fills its parameters as it is made: all of a kind do, so that tells nothing."""
     for _ in range(_DEEP):
-        if frame is None or not deeds.is_torchs(frame):
+        if frame is None or not ((code := frame.f_code).co_filename in _TORCHS or deeds.is_torchs(frame)):
             return False
-        outside = frame.f_back
-        if frame.f_code.co_name in _FILLS:
-            return outside is not None and outside.f_code.co_name == "__init__" and deeds.is_torchs(outside)
-        frame = outside
+        frame = frame.f_back
+        if code.co_name in _FILLS:
+            return frame is not None and frame.f_code.co_name == "__init__" and deeds.is_torchs(frame)
     return False
 
 
@@ -157,15 +159,23 @@ def _counts(tensor: Any) -> bool:
 
 def place(tensor: Any) -> None:
     """Let what is written through ``tensor.data`` or a view count as written to this tensor, which has a history."""
-    with _quietly():
-        histories.lies_in(tensor, tensor.untyped_storage()._cdata)
+    histories.is_placed_later(tensor)
 
 
 def _shares_with(tensor: Any) -> Any:
     """The known tensor whose memory this one shares, None if there is none."""
+    for one in histories.unplaced():
+        _place_now(one)
     memory = tensor.untyped_storage()._cdata
     found: Any = histories.found_in(memory)
     return found if found is not None and found.untyped_storage()._cdata == memory else None
+
+
+def _place_now(tensor: Any) -> None:
+    try:
+        histories.lies_in(tensor, tensor.untyped_storage()._cdata)
+    except Exception:  # noqa: BLE001  one that has no memory of its own
+        return
 
 
 def _data_setter(hears: Hears) -> Callable[[Any, Any], None]:
@@ -194,10 +204,10 @@ def _tell_data(tensor: Any, before: tuple[Any, Any], frame: FrameType) -> None:
         now, code = _kept_as(tensor), frame.f_code
         if code.co_name != "_apply" or code.co_filename != _MODULE:
             facts = {"by": "data", "version": _version_of(tensor)}
-            histories.remember(tensor, deeds.new(WRITTEN, frame, facts))
+            histories.remember(tensor, deeds.noted(WRITTEN, frame, facts))
         elif now != before:
             facts = {"from": _name_of(before[0]), "to": _name_of(now[0]), "device": str(now[1])}
-            histories.remember(tensor, deeds.new(CAST, frame, facts))
+            histories.remember(tensor, deeds.noted(CAST, frame, facts))
     except Exception:  # noqa: BLE001  as above
         return
 
@@ -224,10 +234,10 @@ def _make(hears: Hears, original: Any) -> Callable[..., Any]:
 
 def _tell_made(made: Any, frame: FrameType) -> None:
     try:
-        if deeds.is_torchs(frame) and frame.f_code.co_name not in _REMADE:
+        if frame.f_code.co_name not in _REMADE and deeds.is_torchs(frame):
             return
         facts = {} if _flag(made) else {"frozen": "yes"}
-        histories.remember(made, deeds.new(CREATED, frame, facts))
+        histories.remember(made, deeds.noted(CREATED, frame, facts))
         place(made)
     except Exception:  # noqa: BLE001  as above
         return
@@ -249,7 +259,7 @@ def _copy(hears: Hears) -> Callable[..., Any]:
 
 def _tell_copy(tensor: Any, made: Any, frame: FrameType) -> None:
     try:
-        histories.remember(made, deeds.new(COPIED, frame, {}, histories.deeds_of(tensor)))
+        histories.remember(made, deeds.noted(COPIED, frame, {}, histories.deeds_of(tensor)))
         place(made)
     except Exception:  # noqa: BLE001  as above
         return

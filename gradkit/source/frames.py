@@ -18,6 +18,7 @@ from typing import Any
 
 from gradkit.core import i18n, package
 from gradkit.core.trace import Chain, Point
+from gradkit.source import installed
 
 
 def notebook_shell() -> Any:
@@ -101,9 +102,14 @@ def is_user_file(filename: str) -> bool:
     path = os.path.realpath(filename)
     if path.startswith(_OURS):
         return True
-    if f"{os.sep}site-packages{os.sep}" in path or f"{os.sep}dist-packages{os.sep}" in path:
-        return False
-    return not path.startswith((_HERE + os.sep, *_LIBRARIES))
+    return not path.startswith((_HERE + os.sep, *_LIBRARIES, *_torch())) and not installed.is_installed(path)
+
+
+@functools.cache
+def _torch() -> tuple[str, ...]:
+    """The folder of torch, which may be built in a clone; ``()`` where it was never imported."""
+    file = getattr(sys.modules.get("torch"), "__file__", None)
+    return (os.path.dirname(os.path.realpath(file)) + os.sep,) if file else ()
 
 
 class Outside:
@@ -195,11 +201,9 @@ def _kind(filename: str) -> int:
         return kind
     if is_user_file(filename):
         kind = 2
-    elif filename.startswith("<"):
+    elif filename.startswith("<") or (path := os.path.realpath(filename)).startswith((_HERE + os.sep, *_torch())):
         kind = 0
-    elif f"{os.sep}torch{os.sep}" in (path := os.path.abspath(filename)) or path.startswith((_HERE, *_LIBRARIES)):
-        kind = 1 if "site-packages" in path and f"{os.sep}torch{os.sep}" not in path else 0
     else:
-        kind = 1
+        kind = 1 if installed.is_installed(path) else 0
     _kinds[filename] = kind
     return kind

@@ -111,7 +111,7 @@ class Explanation:
 
     def data(self) -> dict[str, Any]:
         """As plain data for scripts: what ``Report.data`` has, and the units that were tried; without a report, why."""
-        nothing = {"healthy": None, "findings": [], "origin": None}
+        nothing: dict[str, Any] = {"healthy": None, "findings": [], "origin": None}
         told = self.report.data() if self.report is not None else {**nothing, "why": self.text().strip()}
         return {**told, "tried": [asdict(one) for one in self.tried]}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 
@@ -55,6 +56,6 @@ def undone(parameters: Sequence[torch.Tensor]) -> Iterator[None]:
     """
     with listening.paused(), patches.undone():
         for one in parameters:
-            patches.later(lambda one=one: one.requires_grad_(True))
+            patches.later(partial(one.requires_grad_, True))
             one.requires_grad_(False)
         yield

@@ -51,6 +51,7 @@ class Region:
         via: name of the library function that opened it, ``""`` if the user's own code did.
         decorated: it was opened by a decorator (of a user's or a library's function).
         given: of a custom Function, the numbers of the values that were handed to its ``apply``.
+        through: as in ``Call``, when it was entered.
     """
 
     kind: str
@@ -60,6 +61,7 @@ class Region:
     via: str = ""
     decorated: bool = False
     given: tuple[int, ...] = ()
+    through: Chain = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Call:
         chain: the user's frames, innermost first.
         sequence: autograd's sequence number when the call began.
         writes_state: it wrote in place into a tensor that existed before the step.
+        through: the frames of installed libraries that the innermost of the user's has led to, innermost first.
     """
 
     index: int
@@ -87,6 +90,7 @@ class Call:
     chain: Chain
     sequence: int
     writes_state: bool = False
+    through: Chain = ()
 
     @property
     def key(self) -> Key:

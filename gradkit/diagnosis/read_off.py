@@ -17,11 +17,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from torch import nn
+
 from gradkit.core.records import LIKELY, READ, Finding
 from gradkit.core.trace import Chain, Trace
+from gradkit.diagnosis.facts import model_facts
 from gradkit.diagnosis.facts.cuts import Verdict
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
+from gradkit.diagnosis.facts.seen import Seen, read
 from gradkit.diagnosis.rules import errors
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.tracing import autograd_errors
@@ -36,12 +40,15 @@ _AT_THE_LINE = frozenset({
 })  # fmt: skip
 
 
-def findings(error: AutogradError, files: Sequence[str], callers: Chain) -> tuple[Finding, ...]:
+def findings(
+    error: AutogradError, files: Sequence[str], callers: Chain, model: nn.Module | None = None
+) -> tuple[Finding, ...]:
     """What is likely from the words of an error and the frames that it passed; ``()`` if that is not enough.
 
     Args:
         files: the user's source files that take part.
         callers: the user's frames around, innermost first.
+        model: the one whose parameters the error counts, where there is such.
 
     Example:
         >>> import torch
@@ -54,8 +61,14 @@ def findings(error: AutogradError, files: Sequence[str], callers: Chain) -> tupl
     if error.kind not in _AT_THE_LINE and not error.inside:
         return ()
     nothing = Trace(calls=(), values=(), regions=(), modules=(), loss=-1, parameters={})
-    first = FirstRun(nothing, AutogradGraph(), Reached(error=error.message), "", error)
-    facts = ModelFacts(rows=(), files=tuple(files), callers=callers)
-    evidence = Evidence(first=first, facts=facts, verdict=Verdict((), (), (), frozenset()))
+    reached = Reached(error=error.message)
+    first = FirstRun(nothing, AutogradGraph(), reached, "", error)
+    facts, seen = ModelFacts(rows=(), files=tuple(files), callers=callers), Seen()
+    if model is not None:
+        facts, seen = model_facts.without_a_run(model, reached, files, callers), read(model)
+    evidence = Evidence(first=first, facts=facts, verdict=Verdict((), (), (), frozenset()), seen=seen)
     told = [one for one in errors.findings(evidence) if one.location is not None]
-    return tuple(replace(one, proof=LIKELY, doubt=READ, rule="read_off.findings") for one in told)
+    return tuple(
+        replace(one, proof=LIKELY, doubt=READ, numel=evidence.numel(one.parameters), rule="read_off.findings")
+        for one in told
+    )

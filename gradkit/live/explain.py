@@ -16,14 +16,15 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from gradkit.core import attempts
+from gradkit.core import attempts, introspection
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
 from gradkit.core.records import Note, Origin, Picture
 from gradkit.diagnosis import read_off
-from gradkit.live import caveats, earlier_cells, stack, whose
+from gradkit.live import caveats, earlier_cells, stack, thawed, whose
 from gradkit.live.candidates import INSIDE, MOST, OUTSIDE, Candidate, candidates, files, recording_off, runs_without
 from gradkit.live.rebuild import CannotRebuild
 from gradkit.live.stack import Point
@@ -109,8 +110,9 @@ class Explanation:
         return words("origin.told.fault", error=self.fault) if self.fault else words("origin.told.none")
 
     def data(self) -> dict[str, Any]:
-        """As plain data for scripts: what ``Report.data`` has, and the units that were tried."""
-        told = self.report.data() if self.report is not None else {"healthy": None, "findings": [], "origin": None}
+        """As plain data for scripts: what ``Report.data`` has, and the units that were tried; without a report, why."""
+        nothing: dict[str, Any] = {"healthy": None, "findings": [], "origin": None}
+        told = self.report.data() if self.report is not None else {**nothing, "why": self.text().strip()}
         return {**told, "tried": [asdict(one) for one in self.tried]}
 
 
@@ -269,7 +271,7 @@ def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> 
     switched = live and recording_off(candidate) == INSIDE
     with _recording() if switched else contextlib.nullcontext():
         trial = Trial(candidate, rebuilt.step, fault)
-        report = trial.report()
+        report = _report(trial)
     if rebuilt.unlike:
         raise NotTheStep("made_otherwise", name=rebuilt.unlike[0])
     differs = (*caveats.of(candidate, trial.whole, after_step=after_step), *rebuilt.caveats)
@@ -281,6 +283,24 @@ def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> 
         reproduced=trial.reproduced, silent=fault.mishap is None, caveats=differs, before=rebuilt.before,
     )  # fmt: skip
     return replace(report, origin=origin)
+
+
+def _report(trial: Trial) -> Report:
+    """What comes of a unit; of one that raises no more because it has changed what requires grad, from its beginning.
+
+    Raises:
+        NotTheStep: it is not what failed.
+    """
+    mishap = trial.fault.mishap
+    try:
+        return trial.report()
+    except NotTheStep as refused:
+        is_spent = refused.reason == "did_not_raise" and mishap is not None
+        parameters = thawed.by(trial.candidate, trial.step) if is_spent else ()
+        if not parameters:
+            raise
+    with thawed.undone(parameters):
+        return trial.report()
 
 
 def _is_redrawn(candidate: Candidate) -> bool:
@@ -305,7 +325,7 @@ def _read_off(mishap: AutogradError, points: Sequence[Point]) -> Report | None:
     """What the error says by itself, where nothing could be run again."""
     users = [point for point in points if frames.is_user_file(point.code.co_filename)]
     callers = tuple((point.code, point.lasti) for point in reversed(users))
-    found = read_off.findings(mishap, files(points), callers)
+    found = read_off.findings(mishap, files(points), callers, _in_parallel(points))
     if not found or not users:
         return None
     inner = users[-1]
@@ -313,3 +333,9 @@ def _read_off(mishap: AutogradError, points: Sequence[Point]) -> Report | None:
     origin = Origin(inner.code.co_filename, label, "", first=inner.line, last=inner.line)
     picture = Picture((), (), (), found, backward=False)
     return Report(found, (), picture, label, backward=False, error=mishap.message, runs=0, origin=origin)
+
+
+def _in_parallel(points: Sequence[Point]) -> nn.Module | None:
+    """The ``DistributedDataParallel`` in whose frames an error was raised: it counts its parameters in its words."""
+    owners = (point.frame.f_locals.get("self") for point in reversed(points))
+    return next((one for one in owners if introspection.is_a(one, DistributedDataParallel)), None)

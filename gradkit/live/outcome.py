@@ -74,6 +74,8 @@ class Outcome:
         healthy = True if steps and not error and not unknown else None
         said = words("cli.error", message=unknown or words("run.healthy", n=steps)) + "\n" if healthy or unknown else ""
         data: dict[str, Any] = {"healthy": healthy, "findings": [], "steps": steps, "error": error}
+        if healthy is None:
+            data["why"] = unknown or (words("run.error", n=steps) if error else words("run.no_step"))
         self._write(data, {"text": said, "breakdown": ""})
 
     def _write(self, data: dict[str, Any], told: dict[str, str]) -> None:

@@ -71,15 +71,17 @@ def section(finding: Finding, total: int, trainable_numel: int) -> Section:
     spot = finding.location
     n = len(finding.parameters)
     facts = {"n": n, "call": finding.call, "total": total, **_shown({"via": finding.library, **finding.facts})}
-    label = words(_key(finding, "label"), **facts)
+    inside = finding.facts.get("inside", "")
+    title = words(_key(finding, "title"), **facts)
+    label = words("library.label" if inside else _key(finding, "label"), **facts)
     return Section(
         cause=finding.cause,
-        title=words(_key(finding, "title"), **facts),
+        title=words("library.title", title=title, package=inside) if inside else title,
         place=_place(finding),
         code=frame(spot, label) if spot is not None else (),
         facts=tuple(_facts(finding, trainable_numel)),
         notes=tuple(_note(note) for note in finding.notes if note.kind != "called_by"),
-        help=words("tried.help" if _stays(finding) else _key(finding, "help"), **facts),
+        help=words(_help(finding), **facts),
         change=tuple(CodeLine(c.number, printable.line(c.text)[0], sign=c.sign) for c in offered(finding)),
     )
 
@@ -196,6 +198,16 @@ def _stays(finding: Finding) -> bool:
     """Whether to undo the line would take from others what it gives."""
     one = finding.tried
     return one is not None and one.outcome == WITHHELD and one.why in TAKES and not finding.variant
+
+
+def _help(finding: Finding) -> str:
+    """The sentence that tells what to do: of a cut in a library, what to do on the user's own line."""
+    if _stays(finding):
+        return "tried.help"
+    if not finding.facts.get("package"):
+        return _key(finding, "help")
+    advice = f"library.help_{finding.facts.get('advice', '')}"
+    return advice if has(advice) else "library.help"
 
 
 def _way(one: ChangeTried) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from gradkit.core import i18n, package
 from gradkit.core.trace import Chain, Point
+from gradkit.source import installed
 
 
 def notebook_shell() -> Any:
@@ -101,13 +102,18 @@ def is_user_file(filename: str) -> bool:
     path = os.path.realpath(filename)
     if path.startswith(_OURS):
         return True
-    if f"{os.sep}site-packages{os.sep}" in path or f"{os.sep}dist-packages{os.sep}" in path:
-        return False
-    return not path.startswith((_HERE + os.sep, *_LIBRARIES))
+    return not path.startswith((_HERE + os.sep, *_LIBRARIES, *_torch())) and not installed.is_installed(path)
+
+
+@functools.cache
+def _torch() -> tuple[str, ...]:
+    """The folder of torch, which may be built in a clone; ``()`` where it was never imported."""
+    file = getattr(sys.modules.get("torch"), "__file__", None)
+    return (os.path.dirname(os.path.realpath(file)) + os.sep,) if file else ()
 
 
 class Outside:
-    """A frame that is waiting for what it called, and the user's frames from there outwards, once they were asked for.
+    """A frame that is waiting for what it called, and what was found from there outwards, once it was asked for.
 
     Hold it no longer than the frame runs.
     """
@@ -116,7 +122,7 @@ class Outside:
 
     def __init__(self, frame: FrameType) -> None:
         self.frame = frame
-        self.found: tuple[Chain, Point | None] | None = None
+        self.found: tuple[Chain, Chain] | None = None
 
 
 def chain(frame: FrameType | None, stop: CodeType, waiting: Sequence[Outside] = ()) -> Chain:
@@ -128,56 +134,64 @@ def chain(frame: FrameType | None, stop: CodeType, waiting: Sequence[Outside] = 
     Args:
         waiting: frames further out, innermost last, from where on the way out need not be looked up anew.
     """
-    found, spare = _outwards(frame, stop, waiting, len(waiting) - 1)
-    if found or spare is None:
-        return found
-    return (spare,)
+    return chains(frame, stop, waiting)[0]
 
 
-def _outwards(
-    frame: FrameType | None, stop: CodeType, waiting: Sequence[Outside], last: int
-) -> tuple[Chain, Point | None]:
-    """The user's frames, and the innermost of an installed library's."""
-    found, spare, met = _stretch(frame, stop, waiting[last].frame if last >= 0 else None)
+def chains(frame: FrameType | None, stop: CodeType, waiting: Sequence[Outside] = ()) -> tuple[Chain, Chain]:
+    """As ``chain``; and the frames of installed libraries that the innermost of the user's has led to, likewise."""
+    found, through = _outwards(frame, stop, waiting, len(waiting) - 1)
+    if found or not through:
+        return found, through
+    return through[:1], ()
+
+
+def _outwards(frame: FrameType | None, stop: CodeType, waiting: Sequence[Outside], last: int) -> tuple[Chain, Chain]:
+    """The user's frames, and those of installed libraries inside of them all."""
+    found, through, met = _stretch(frame, stop, waiting[last].frame if last >= 0 else None)
     if not met:
-        return found, spare
-    rest, library = waiting[last].found or _from(waiting, last, stop)
-    return (*found, *rest)[:_MOST] if found else rest, spare or library
+        return found, through
+    return _joined(found, through, waiting[last].found or _from(waiting, last, stop))
 
 
-def _from(waiting: Sequence[Outside], last: int, stop: CodeType) -> tuple[Chain, Point | None]:
+def _from(waiting: Sequence[Outside], last: int, stop: CodeType) -> tuple[Chain, Chain]:
     """As ``_outwards``, from a frame that is waiting: those further out are not looked up anew, nor by recursion."""
     first = last
     while first >= 0 and waiting[first].found is None:
         first -= 1
     known = waiting[first].found if first >= 0 else None
     for at in range(first + 1, last + 1):
-        found, spare, met = _stretch(waiting[at].frame, stop, waiting[at - 1].frame if at else None)
-        if met and known is not None:
-            found, spare = (*found, *known[0])[:_MOST] if found else known[0], spare or known[1]
-        waiting[at].found = known = found, spare
-    return known if known is not None else ((), None)
+        found, through, met = _stretch(waiting[at].frame, stop, waiting[at - 1].frame if at else None)
+        whole = _joined(found, through, known) if met and known is not None else (found, through)
+        waiting[at].found = known = whole
+    return known if known is not None else ((), ())
 
 
-def _stretch(frame: FrameType | None, stop: CodeType, mark: FrameType | None) -> tuple[Chain, Point | None, bool]:
-    """The user's frames up to ``mark``, the innermost of a library's, and whether ``mark`` was met."""
+def _joined(found: Chain, through: Chain, outer: tuple[Chain, Chain]) -> tuple[Chain, Chain]:
+    rest, between = outer
+    if found:
+        return (*found, *rest)[:_MOST], through
+    return rest, (*through, *between)[:_MOST]
+
+
+def _stretch(frame: FrameType | None, stop: CodeType, mark: FrameType | None) -> tuple[Chain, Chain, bool]:
+    """The user's frames up to ``mark``, those of libraries inside of them all, and whether ``mark`` was met."""
     points: list[Point] = []
-    spare: Point | None = None
+    through: list[Point] = []
     while frame is not None and frame is not mark:
         code = frame.f_code
         if code is stop:
-            return tuple(points), spare, False
+            return tuple(points), tuple(through), False
         kind = _kinds.get(code.co_filename, -1)
         if kind < 0:
             kind = _kind(code.co_filename)
         if kind == 2:
             points.append((code, frame.f_lasti))
             if len(points) == _MOST:
-                return tuple(points), spare, False
-        elif kind == 1 and spare is None:
-            spare = (code, frame.f_lasti)
+                return tuple(points), tuple(through), False
+        elif kind == 1 and not points and len(through) < _MOST:
+            through.append((code, frame.f_lasti))
         frame = frame.f_back
-    return tuple(points), spare, frame is not None
+    return tuple(points), tuple(through), frame is not None
 
 
 def is_torch_file(filename: str) -> bool:
@@ -195,11 +209,9 @@ def _kind(filename: str) -> int:
         return kind
     if is_user_file(filename):
         kind = 2
-    elif filename.startswith("<"):
+    elif filename.startswith("<") or (path := os.path.realpath(filename)).startswith((_HERE + os.sep, *_torch())):
         kind = 0
-    elif f"{os.sep}torch{os.sep}" in (path := os.path.abspath(filename)) or path.startswith((_HERE, *_LIBRARIES)):
-        kind = 1 if "site-packages" in path and f"{os.sep}torch{os.sep}" not in path else 0
     else:
-        kind = 1
+        kind = 1 if installed.is_installed(path) else 0
     _kinds[filename] = kind
     return kind

@@ -9,7 +9,8 @@ from typing import Any
 from gradkit.core import operations
 from gradkit.core.trace import Call
 
-INDEX, NAME, INPUTS, OUTPUTS, GRAD_ON, REGIONS, MODULE, CHAIN, SEQUENCE, WRITES_STATE = range(10)  # Call's fields
+# Call's fields
+INDEX, NAME, INPUTS, OUTPUTS, GRAD_ON, REGIONS, MODULE, CHAIN, SEQUENCE, WRITES_STATE, THROUGH = range(11)
 
 
 class CallLog:

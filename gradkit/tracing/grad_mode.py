@@ -15,7 +15,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any
 
@@ -225,7 +225,7 @@ class Switches:
                 return
 
     def _region(self, frame: FrameType | None, kind: str) -> Region:
-        chain = frames.chain(frame, self._stop)
+        chain, through = frames.chains(frame, self._stop)
         if frame is None:
             return Region(kind, (kind,), chain)
         code, file = frame.f_code, frame.f_code.co_filename
@@ -235,15 +235,17 @@ class Switches:
             if hasattr(target, "__code__"):
                 code, file = target.__code__, target.__code__.co_filename
         if file == _CHECKPOINT:
-            return Region(CHECKPOINT, (CHECKPOINT, *spot(chain)), chain, via=_library(frame))
+            return Region(CHECKPOINT, (CHECKPOINT, *spot(chain)), chain, via=_library(frame), through=through)
         if "/distributions/" in file.replace("\\", "/") and "torch" in file:
-            return Region(SAMPLE, (SAMPLE, *spot(chain)), chain, via=code.co_name)
+            return Region(SAMPLE, (SAMPLE, *spot(chain)), chain, via=code.co_name, through=through)
         via = "" if frames.is_user_file(file) else code.co_name
         kind = DECORATOR if decorated else kind
         # set_grad_enabled() in a `with` switches twice: as it is made, and as the block is entered.
         key = (kind, file, code) if decorated else (BLOCK, file, code, locations.line_of((code, frame.f_lasti)))
         place = self._decorator(target) if decorated and not via else None
-        return Region(kind, key, chain, place, via, decorated)
+        if decorated and via:
+            through = ((code, 0), *through)
+        return Region(kind, key, chain, place, via, decorated, through=through)
 
     def _decorator(self, function: Any) -> Location | None:
         code: CodeType | None = getattr(function, "__code__", None)
@@ -261,9 +263,7 @@ class Switches:
         def enter(owner: Any) -> None:
             if threading.get_ident() in self.threads:
                 plain = self._region(sys._getframe(1), BLOCK)
-                region = Region(
-                    INFERENCE, (INFERENCE, *plain.key), plain.chain, plain.place, plain.via, plain.decorated
-                )
+                region = replace(plain, kind=INFERENCE, key=(INFERENCE, *plain.key))
                 if owner.mode and region.key in self.skip:
                     owner.gradkit_skipped = True
                     return

@@ -406,13 +406,13 @@ class Tracer(TorchFunctionMode):
         on = _is_recording() and not _is_inference()
         frame, running = self._frame, self.running
         regions = () if on or frame is None else self.switches.active(frame, name, inputs)
-        chain, module = frames.chain(frame, running.stop, running.waiting), running.inside[-1]
+        (chain, through), module = frames.chains(frame, running.stop, running.waiting), running.inside[-1]
         if self.outer is None:
             self._log.begins.append(begin)
             self._log.numbers.append(len(self._calls))
         else:
             chain, begin = chain + self.outer, -1  # autograd counts in each thread anew
-        self._calls.append((len(self._calls), name, inputs, outputs, on, regions, module, chain, begin, state))
+        self._calls.append((len(self._calls), name, inputs, outputs, on, regions, module, chain, begin, state, through))
 
     def _unseen(self, name: str, inputs: tuple[int, ...], number: int) -> int:
         here = self._here() or self

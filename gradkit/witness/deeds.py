@@ -12,6 +12,7 @@ import torch
 
 from gradkit.core import package
 from gradkit.core.trace import Chain, Point
+from gradkit.source import installed
 from gradkit.source.frames import is_user_file
 
 CREATED, REGISTERED, REPLACED, COPIED = "created", "registered", "replaced", "copied"
@@ -55,7 +56,7 @@ class Deed:
             return ""
         code = self.library[0]
         name = getattr(code, "co_qualname", code.co_name).replace("<locals>.", "")
-        return ".".join(filter(None, (_package(code.co_filename), name)))
+        return ".".join(filter(None, (installed.library_of(code.co_filename), name)))
 
 
 Noted = tuple[str, Chain, Point | None, dict[str, str], int, tuple[Deed, ...]]
@@ -67,15 +68,6 @@ _kinds: dict[str, int] = {}
 TORCHS = set[str]()  # files of torch's own that were asked about: what is called often looks here first
 _points: dict[tuple[int, int], Point] = {}  # by the id of the code, which is kept with it
 _chains: dict[tuple[int, int], Chain] = {}  # the last that began there
-
-
-def _package(file: str) -> str:
-    """The package that an installed file belongs to: ``"peft"``; ``""`` of Python's own."""
-    for folder in ("site-packages", "dist-packages"):
-        mark = f"{os.sep}{folder}{os.sep}"
-        if mark in file:
-            return file.rpartition(mark)[2].split(os.sep)[0].removesuffix(".py")
-    return ""
 
 
 def whose(file: str) -> int:

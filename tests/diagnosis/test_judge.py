@@ -123,6 +123,27 @@ def test_features_of_a_stem_are_to_be_computed_anew_and_not_detached() -> None:
     assert "compute it anew" in report.text("en")
 
 
+def test_a_leaf_that_each_step_makes_anew_is_missed_by_nobody() -> None:
+    class Adapted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(5, 4).requires_grad_(False), nn.Linear(4, 1)
+            self.scale = nn.Parameter(torch.ones(4))
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            inputs = self.table(ids).requires_grad_(True)  # as enable_input_require_grads() does
+            with torch.no_grad():
+                scaled = inputs * self.scale
+            out: torch.Tensor = self.head(inputs + scaled)
+            return out
+
+    torch.manual_seed(0)
+    net = Adapted()
+    (finding,) = gradkit.diagnose(lambda: net(torch.arange(5)).square().mean(), model=net).findings
+    assert finding.tried is not None
+    assert (finding.cause, finding.tried.outcome, finding.tried.gained) == ("no_grad_block", "cures", ("scale",))
+
+
 def test_the_loss_of_a_generator_is_not_kept_from_it(programs: ModuleType) -> None:
     (finding,) = diagnosed(programs.generated_once()).findings
     assert finding.tried is not None

@@ -156,7 +156,16 @@ def test_an_error_that_autograd_has_no_part_in_is_left_alone() -> None:
     assert done.status == 1
     assert "error[" not in done.err
     assert "no part" in done.err.splitlines()[-1]
-    assert json.loads(Path("out.json").read_text())["healthy"] is None
+    told = json.loads(Path("out.json").read_text())
+    assert told["healthy"] is None
+    assert "no part" in told["why"]
+
+
+def test_of_a_program_without_an_optimizer_it_is_said_why_nothing_is_known() -> None:
+    run(TRAIN.replace("        optimizer.step()\n", ""), "--json", "out.json")
+    told = json.loads(Path("out.json").read_text())
+    assert (told["healthy"], told["findings"]) == (None, [])
+    assert "no optimizer took a step" in told["why"]
 
 
 def test_a_hook_that_the_program_sets_keeps_its_say_and_the_report_comes_at_the_end() -> None:

@@ -131,6 +131,8 @@ class _Steps:
         self._older: dict[int, Any] = {}
         self._now: dict[int, Any] = {}
         self._watch = _Histories()
+        self._stood_before: Callable[[torch.Tensor], bool] = lambda _: True
+        self._passing: set[int] = set()  # ids of leaves that the step itself makes: they come and go with it
 
     def end(self) -> None:
         self._older.clear()
@@ -159,6 +161,7 @@ class _Steps:
             patches.later(hook.remove)
             patches.replace(torch.autograd, "backward", partial(self._backward, torch.autograd.backward, first))
             self._before()
+            self._stood_before = tracer.ledger.is_old
             loss = tracer.run(session.step)
             self._since = tracer.begin if self._since < 0 else self._since
             if tracer.own(loss) is None:
@@ -175,12 +178,16 @@ class _Steps:
         start = None if loss.numel() == 1 else torch.ones_like(loss)
         with attempts.lifted(), torch.enable_grad():
             loss.backward(start, retain_graph=bool(older))  # type: ignore[no-untyped-call]
+        if first and self.trial.terms is not None:
+            self.trial.terms = tuple(one - self._passing for one in self.trial.terms)
 
     @on_behalf
     def _backward(self, original: Callable[..., None], first: bool, tensors: Any, *args: Any, **kwargs: Any) -> None:
         losses = [x for x in ([tensors] if isinstance(tensors, torch.Tensor) else tensors) if x.requires_grad]
         nodes = {id(node): node for loss in losses for node in backward.nodes_of(loss)}
-        leaves = {id(leaf): leaf for node in nodes.values() if (leaf := leaf_of(node)) is not None}
+        found = {id(leaf): leaf for node in nodes.values() if (leaf := leaf_of(node)) is not None}
+        leaves = {key: leaf for key, leaf in found.items() if self._stood_before(leaf)}
+        self._passing |= found.keys() - leaves.keys()
         self._nodes += len(nodes)
         for leaf in leaves.values():
             self._session.preserved.leaf(leaf)

@@ -18,6 +18,7 @@ from gradkit.load.step import Step
 from gradkit.source import attributes, frames
 from gradkit.source.constructors import plain_settings
 from gradkit.state import registered
+from gradkit.tracing.backward import Reached
 from gradkit.tracing.ledger import Ledger
 
 
@@ -107,6 +108,19 @@ def read(
         left=tuple(left),
     )
     return facts, want
+
+
+def without_a_run(model: nn.Module, reached: Reached, files: Sequence[str], callers: Chain) -> ModelFacts:
+    """What is known of a model whose step cannot be run: its parameters, its classes and their files."""
+    placed = dict(registered.modules(model, twice=True))
+    written = attributes.class_files({type(module) for module in placed.values()})
+    return ModelFacts(
+        rows=inventory.table(model, (), set(), reached),
+        classes={path: type(module) for path, module in placed.items()},
+        settings={path: plain_settings(module) for path, module in placed.items()},
+        files=tuple(dict.fromkeys([*files, *filter(frames.is_user_file, written)])),
+        callers=callers,
+    )
 
 
 def _ought(model: nn.Module, adapters: Iterable[Adapter]) -> tuple[str, ...]:

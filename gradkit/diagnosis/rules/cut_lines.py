@@ -15,6 +15,7 @@ from gradkit.core.trace import BLOCK, CHECKPOINT, DECORATOR, FUNCTION, INFERENCE
 from gradkit.diagnosis.experiments import undo_cuts
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.facts.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REWRAP, UNDECLARED, Cut
+from gradkit.diagnosis.rules import library
 from gradkit.diagnosis.rules.evidence import Beside, Evidence, called_by, line_of
 from gradkit.source import locations, setup
 
@@ -199,18 +200,19 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
         proof = LIKELY
     if region is not None and region.kind == PRESET and spot is not None and _seen_off(e) is None:
         proof = LIKELY  # that it was off is proven, and the line was looked for in the source
-    call = region.via if region is not None and region.via else first.name if first is not None else ""
+    via = library.called(region) if region is not None else ""
+    call = via or (first.name if first is not None else "")
     chain = region.chain if region is not None else first.chain if first is not None else ()
     inside = entered or first
     module = e.trace.modules[inside.module] if inside is not None and inside.module >= 0 else ""
     notes = (*(_inside(region, inside) if cause != "custom_function" else ()), *_returns(cut, e), *called_by(chain))
     doubt = _doubt(cut, e) if proof == LIKELY else ""
-    return Finding(
+    found = Finding(
         cause, spot, notes, proof=proof, parameters=cut.parameters, module=module, call=call,
         revived=revived, reruns=e.reruns,
-        facts={"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}, doubt=doubt,
-        library=region.via if region is not None else "",
+        facts={"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}, doubt=doubt, library=via,
     )  # fmt: skip
+    return library.told(found, region, first)
 
 
 def _doubt(cut: Cut, e: Evidence) -> str:

@@ -255,7 +255,9 @@ def _reduction(e: Evidence, mishap: AutogradError) -> list[Finding]:
     names = [trainable[int(i)] for i in match[1].split() if int(i) < len(trainable)] if match else []
     groups: dict[object, tuple[Location | None, list[str]]] = {}
     for one in names:
-        spot, _ = attributes.definition(e.way_to(one), e.files, e.built_on(one))
+        deed = e.seen.first([one])
+        made = locations.locate(deed.chain[0], whole=True) if deed is not None and deed.chain else None
+        spot = made or attributes.definition(e.way_to(one), e.files, e.built_on(one))[0]
         groups.setdefault((spot.file, spot.line) if spot else None, (spot, []))[1].append(one)
     return [_finding("ddp_unused", e, mishap, spot, names=group) for spot, group in groups.values()] or [
         _finding("ddp_unused", e, mishap, innermost(mishap.chain))

@@ -4,7 +4,8 @@ Only errors that are raised at the line to change, or that name what is to be ch
 
 - a leaf or a view that is written, ``numpy()`` of what requires grad, a flag set on an integer or on no leaf: these
   raise at the very line;
-- a custom Function or a hook raises, or returns what is no gradient: the line stands in it, or the class is named;
+- a custom Function or a hook raises, returns what is no gradient, or has a form that torch does not run: the line
+  stands in it, or the class is named;
 - a gradient scaler that is used out of order raises where it is used;
 - ``DistributedDataParallel`` names the parameters that took no part.
 
@@ -36,7 +37,8 @@ from gradkit.tracing.backward import Reached
 _AT_THE_LINE = frozenset({
     autograd_errors.LEAF_WRITTEN, autograd_errors.VIEW_WRITTEN, autograd_errors.NUMPY_REFUSED,
     autograd_errors.NOT_A_LEAF, autograd_errors.INTEGER_FLAG, autograd_errors.HOOK_REFUSED, autograd_errors.INFERENCE,
-    autograd_errors.SCALER, autograd_errors.REDUCTION, autograd_errors.BAD_GRADIENT,
+    autograd_errors.SCALER, autograd_errors.REDUCTION, autograd_errors.BAD_GRADIENT, autograd_errors.OLD_STYLE,
+    autograd_errors.NO_METHOD,
 })  # fmt: skip
 
 

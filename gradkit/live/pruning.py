@@ -11,7 +11,7 @@ import copy
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -152,7 +152,8 @@ def without_what_was_built(statements: Iterable[ast.stmt], unit: Unit, local: Ma
     kept: list[ast.stmt] = []
     made: set[str] = set()  # by statements that are kept
     for at, one in enumerate(rows):
-        if one is not rows[-1] and _is_done(one, unit, local, made) and not _changes_between(one, rows[at + 1 :]):
+        later = rows[at + 1 :]
+        if one is not rows[-1] and _is_done(one, unit, local, made) and not _changes_between(one, later, local):
             continue
         kept.append(one)
         made |= rebinding.flow([one]).stored
@@ -183,12 +184,24 @@ def _is_over(statement: ast.stmt, later: list[ast.stmt]) -> bool:
     return bool(calls & {"backward", "step"}) and not rebinding.flow([statement]).stored & rebinding.flow(later).read
 
 
-def _changes_between(statement: ast.stmt, later: list[ast.stmt]) -> bool:
-    """Whether a name is used as a statement made it, before another statement gives it something else."""
+def _changes_between(statement: ast.stmt, later: list[ast.stmt], local: Mapping[str, Any]) -> bool:
+    """Whether a name is used as a statement made it, before another statement gives it something else.
+
+    What a tensor is made into counts as well: ``code = f(z.detach())`` uses another ``z`` than the leaf that it is now.
+    """
     names = rebinding.flow([statement]).stored if isinstance(statement, (ast.Assign, ast.AnnAssign)) else frozenset()
     again = [at for at, one in enumerate(later) if rebinding.flow([one]).stored & names]
-    used = later[: again[-1]] if again else []
-    return any(names & rebinding.flow([one]).read for one in used if not isinstance(one, (ast.Assign, ast.AnnAssign)))
+    used = [rebinding.flow([one]) for one in later[: again[-1]] if _is_use(one, names, local)] if again else []
+    return any(names & flow.read for flow in used)
+
+
+def _is_use(statement: ast.stmt, names: Collection[str], local: Mapping[str, Any]) -> bool:
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        return True
+    torch: Any = sys.modules.get("torch")
+    tensors = {one for one in names if torch is not None and introspection.is_a(local.get(one), torch.Tensor)}
+    flow = rebinding.flow([statement])
+    return bool(tensors & flow.read) and not names & flow.stored
 
 
 def is_built(thing: Any, of_made: frozenset[str]) -> bool:

@@ -195,6 +195,12 @@ def place(
     return _of_source(spot) if lines is None else spot
 
 
+def head(filename: str, node: ast.AST, function: str) -> Location:
+    """The location of the first line of a statement that holds others, such as a ``def``."""
+    spot = place(filename, node, function)
+    return replace(spot, end_line=spot.line)
+
+
 def _line(filename: str, line: int) -> str:
     source = imported.read(filename).source
     return source.line(line) if source is not None else ""

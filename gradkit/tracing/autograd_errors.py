@@ -54,6 +54,7 @@ UNUSED, NOT_ASKED, MANY_ELEMENTS, NO_DERIVATIVE = "unused", "not_asked", "many_e
 SCALER, REDUCTION, READY_TWICE, INFERENCE = "scaler", "reduction", "ready_twice", "inference"
 BAD_GRADIENT, HOOK_REFUSED, NOT_A_LEAF, NUMPY_REFUSED = "bad_gradient", "hook_refused", "not_a_leaf", "numpy_refused"
 EVAL_ONLY, INTEGER_FLAG, NO_HISTORY, HOOK_RESULT = "eval_only", "integer_flag", "no_history", "hook_result"
+OLD_STYLE, NO_METHOD = "old_style", "no_method"
 IN_FUNCTION, IN_HOOK = "function", "hook"
 
 _KINDS: tuple[tuple[str, str], ...] = (
@@ -76,6 +77,8 @@ _KINDS: tuple[tuple[str, str], ...] = (
     (HOOK_RESULT, r"hook returned an invalid number"),
     (HOOK_RESULT, r"Backward hook for Modules .* return None"),
     (BAD_GRADIENT, r"returned an (incorrect number of gradients|invalid gradient)|hook .*(changed|wrong)"),
+    (OLD_STYLE, r"Legacy autograd function"),
+    (NO_METHOD, r"must implement (either the backward|the forward function)"),
     (HOOK_REFUSED, r"register a (post accumulate grad )?hook on|BackwardHookFunctionBackward"),
     (NOT_A_LEAF, r"requires_grad flags of leaf|optimize a non-leaf"),
     (NUMPY_REFUSED, r"numpy\(\) on Tensor that requires grad"),

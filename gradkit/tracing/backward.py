@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import sys
 import threading
@@ -200,7 +201,7 @@ def dropped(loss: torch.Tensor, preserved: Preserved) -> tuple[Dropped, ...]:
     for (_, position), (cls, parent, zeros) in found.items():
         leaves = [one for node in walk_graph([parent])[0] if (one := leaf_of(node)) is not None]
         behind = tuple(names[id(one)] for one in leaves if id(one) in names)
-        code = getattr(cls.backward, "__code__", None)
+        code = getattr(inspect.unwrap(cls.backward), "__code__", None)
         if behind and code is not None:
             made.append(Dropped(cls.__name__, code, position, behind, zeros))
     return tuple(made)
@@ -426,7 +427,8 @@ class OwnBackwards:
                 self._preserved.clear_grads(only_old=True)
                 arrived = stack.enter_context(arrivals(self._preserved))
             try:
-                self._original(tensors, *args, **kwargs)
+                keeping = self._keeping_what_was_there(drawn, args, kwargs)
+                self._original(tensors, *keeping[0], **keeping[1])
             except Exception as error:
                 self._asked = Asked(error, loss)
                 raise
@@ -439,6 +441,16 @@ class OwnBackwards:
         reached = Reached(dict(self.reached), True, "", loss.numel(), emptied=frozenset(arrived.keys() - held.keys()))
         self._found.pop(number, None)
         self._found[number] = OwnBackward(number, drawn, reached)
+
+    def _keeping_what_was_there(self, drawn: AutogradGraph, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """What a backward is told: what was recorded before the step is not freed, for the program may need it."""
+        if self._preserved is None or _keeps(args[1:3], kwargs):
+            return args, kwargs
+        if not any(not node.leaf and self._ledger.is_past(node.sequence) for node in drawn.nodes):
+            return args, kwargs
+        if len(args) > 1:
+            return (args[0], True, *args[2:]), kwargs
+        return args, {**kwargs, "retain_graph": True}
 
     @on_behalf
     def _refuse(self, func: Callable[..., Any], loss: torch.Tensor, args: Any, kwargs: Any) -> Any:

@@ -147,6 +147,10 @@ class Ledger:
                 numbers.extend(tagged_values.origins(leaf) or tagged_values.origins_of_values(leaf))
         return tuple(numbers)
 
+    def is_past(self, sequence: int) -> bool:
+        """Whether autograd's node with this sequence number was made before the step began."""
+        return self._is_past(sequence)
+
     def is_old(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor's memory existed before the step."""
         self.use(tensor)

@@ -5,6 +5,7 @@ Also what a step does out of order with a gradient scaler, whether or not that r
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, No
 from gradkit.core.trace import CHECKPOINT, INFERENCE, Call, Chain
 from gradkit.diagnosis.rules import gradients, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
-from gradkit.source import attributes, dataflow, locations, return_lines, setup
+from gradkit.source import attributes, dataflow, functions, locations, return_lines, setup
 from gradkit.source.locations import innermost
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
@@ -215,6 +216,29 @@ def _bad_gradient(e: Evidence, mishap: AutogradError) -> list[Finding]:
     return [_finding("custom_function" if match else "hook_misuse", e, mishap, spot or innermost(mishap.chain))]
 
 
+def _old_style(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """An instance of a Function is called: the line that does, and a note of its forward."""
+    node = locations.node_at(mishap.chain[0]) if mishap.chain else None
+    made = node.func if isinstance(node, ast.Call) else None
+    name = ast.unparse(made.func if isinstance(made, ast.Call) else made).rpartition(".")[2] if made else ""
+    found = _finding("custom_function", e, mishap, innermost(mishap.chain), call=name)
+    forward = functions.method(e.files, name, "forward")
+    notes = (*found.notes, *([Note("defined", forward, {"attribute": "forward"})] if forward is not None else []))
+    return [replace(found, notes=notes, variant="style")]
+
+
+def _no_method(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """A Function without a backward, or with one by another name: it is sought in the source."""
+    method = "forward" if "the forward function" in mishap.message else "backward"
+    ran = {node.label.removesuffix("Backward") for node in e.first.graph.nodes if not node.leaf}
+    found = functions.lacking(e.files, method)
+    found = [one for one in found if one[0] in ran] or found
+    return by_line(
+        replace(_finding("custom_function", e, mishap, spot, call=name, method=method, chain=()), variant="missing")
+        for name, spot in found
+    )
+
+
 def _hook_result(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """A hook returns what is no gradient: torch says so from outside of any line of the user's."""
     found = []
@@ -315,6 +339,8 @@ _RULES: dict[str, Callable[[Evidence, AutogradError], list[Finding]]] = {
     autograd_errors.UNUSED: _unused,
     autograd_errors.MANY_ELEMENTS: _many_elements,
     autograd_errors.BAD_GRADIENT: _bad_gradient,
+    autograd_errors.OLD_STYLE: _old_style,
+    autograd_errors.NO_METHOD: _no_method,
     autograd_errors.HOOK_RESULT: _hook_result,
     autograd_errors.SCALER: _scaler,
     autograd_errors.REDUCTION: _reduction,

@@ -144,11 +144,14 @@ def _by_a_constant(e: Evidence, one: ZeroGradient) -> bool:
 
 def dropped_findings(e: Evidence) -> list[Finding]:
     """Custom Functions whose backward returns None, or zeros written out, for what should learn."""
-    found = []
+    groups: dict[tuple[str, Location | None], list[str]] = {}
     zero = {n for n in e.wanted if e.reached.norms.get(n) == 0}
     for one in e.shown.gradients.dropped:
-        names = tuple(n for n in (zero if one.zeros else e.verdict.unexplained) if n in one.parameters)
+        names = [n for n in (zero if one.zeros else e.verdict.unexplained) if n in one.parameters]
         spot = return_lines.return_without_gradient(one.code, one.position, zeros=one.zeros)
         if names and (spot is not None or not one.zeros):
-            found.append(Finding("custom_function", spot, proof=OBSERVED, parameters=names, call=one.name))
-    return found
+            groups.setdefault((one.name, spot), []).extend(names)
+    return [
+        Finding("custom_function", spot, proof=OBSERVED, parameters=tuple(dict.fromkeys(names)), call=name)
+        for (name, spot), names in groups.items()
+    ]

@@ -18,7 +18,7 @@ from gradkit.core.trace import Chain
 from gradkit.diagnosis import preconditions, rule_order
 from gradkit.diagnosis.experiments import judge, plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
-from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers, seen
+from gradkit.diagnosis.facts import cuts, first_run, hooks, idle_steps, inventory, model_facts, optimizers, seen
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.rules import harmless, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence
@@ -27,6 +27,7 @@ from gradkit.source import attributes, faults, imported
 from gradkit.state import reachable, registered
 from gradkit.state.preserve import Preserved
 from gradkit.tracing import ranks
+from gradkit.tracing.after_backward import AfterBackward
 from gradkit.tracing.interventions import Intervention
 from gradkit.tracing.ledger import Ledger
 from gradkit.tracing.no_loss import EARLIER
@@ -43,6 +44,7 @@ class Options:
 
     Attributes:
         optimizer: the optimizer in use.
+        steps: further optimizers that the step may let step.
         replay: whether the step may be run again.
         should_train: names or globs of the parameters that ought to learn; None: all that require grad.
         callers: the user's frames around the call of ``diagnose``, innermost first.
@@ -52,6 +54,7 @@ class Options:
     """
 
     optimizer: torch.optim.Optimizer | None = None
+    steps: tuple[torch.optim.Optimizer, ...] = ()
     replay: bool = True
     should_train: Sequence[str] | None = None
     callers: Chain = ()
@@ -147,12 +150,15 @@ def _first(step: Step, preserved: Preserved, options: Options, tell: Callable[[s
     for one in found if optimizer is None else (optimizer, *found):
         preserved.optimizer(one)
     tell("trace")
-    tracer = Tracer(step.model, preserved, options.always)
+    steps = [one for one in (*options.steps, *found) if introspection.is_a(one, torch.optim.Optimizer)]
+    after = [AfterBackward(steps, preserved.parameters)] if steps else []
+    tracer = Tracer(step.model, preserved, (*options.always, *after))
     with tracer.interventions.during():
         first = first_run.make(step, tracer, preserved, tell)
     options.look(first, tracer)
     gap = optimizers.gap(step.model, preserved.parameters, optimizer, found, tracer.took_part())
-    first = replace(first, gap=gap, hooks=hooks.hooks_seen(tracer, preserved))
+    idle = idle_steps.read(one for heard in after for one in heard.found)
+    first = replace(first, gap=gap, hooks=hooks.hooks_seen(tracer, preserved), idle=idle)
     preserved.rewind()
     return first, tracer.ledger
 

@@ -27,7 +27,7 @@ from gradkit.state.holders import Edge
 from gradkit.state.preserve import Preserved
 from gradkit.state.reachable import ATTRIBUTE, ELEMENT, ITEM, PART
 from gradkit.tracing.ledger import Ledger
-from gradkit.witness.deeds import Deed
+from gradkit.witness.deeds import BUILT, COPIED, Deed
 from gradkit.witness.histories import deeds_of
 
 NEW, STALE, LEFT_OUT = "new", "stale", "left_out"
@@ -129,13 +129,19 @@ def meant(want: Sequence[str], gap: Gap, reached: Iterable[str], *, named: bool)
     return (left, Meant("optimizer", gap.holder, apart)) if left and apart else (tuple(want), Meant())
 
 
+def gap_of(optimizer: Optimizer, missing: tuple[str, ...]) -> Gap:
+    """How an optimizer was built, and what of the model it lacks."""
+    return _gap(optimizer, missing, LEFT_OUT)
+
+
 def _gap(optimizer: Optimizer, missing: tuple[str, ...], reason: str) -> Gap:
     settings = {
         key: repr(value)
         for key, value in getattr(optimizer, "defaults", {}).items()
         if not isinstance(value, torch.Tensor)
     }
-    return Gap(type(optimizer).__name__, settings, missing, reason, next(iter(deeds_of(optimizer)), None))
+    built = next((one for one in deeds_of(optimizer) if one.kind in (BUILT, COPIED)), None)
+    return Gap(type(optimizer).__name__, settings, missing, reason, built)
 
 
 def holding(optimizers: Iterable[Optimizer]) -> set[int]:

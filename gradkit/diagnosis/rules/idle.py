@@ -1,0 +1,41 @@
+"""An optimizer that changes nothing, although backward has computed gradients: what was done to them, or to its rate."""
+
+from __future__ import annotations
+
+from gradkit.core.records import LIKELY, OBSERVED, Finding, Location
+from gradkit.diagnosis.facts.idle_steps import IdleStep
+from gradkit.diagnosis.facts.optimizers import Gap
+from gradkit.diagnosis.rules.evidence import Evidence, called_by
+from gradkit.source import locations, setup
+from gradkit.tracing.after_backward import FOREIGN, RATE
+
+CAUSE = "idle_optimizer"
+
+
+def findings(e: Evidence) -> list[Finding]:
+    """Gradients that are cleared or clipped to zero between backward and step, or not the optimizer's; a rate of 0."""
+    found = [_finding(e, one) for one in e.first.idle]
+    return [one for one in found if one is not None]
+
+
+def _finding(e: Evidence, one: IdleStep) -> Finding | None:
+    facts = {"optimizer": one.built.kind}
+    if one.kind not in (FOREIGN, RATE):
+        if not one.chain:
+            return None
+        return Finding(
+            CAUSE, locations.locate(one.chain[0], whole=True), tuple(called_by(one.chain)),
+            proof=OBSERVED, parameters=one.names, facts=facts, variant=one.kind,
+        )  # fmt: skip
+    spot, proof = built_at(one.built, e.files, e.near)
+    if one.kind == FOREIGN:
+        return Finding("optimizer_mismatch", spot, proof=proof, parameters=one.names, facts=facts)
+    return Finding(CAUSE, spot, proof=proof, parameters=one.names, facts=facts, variant=RATE)
+
+
+def built_at(gap: Gap, files: tuple[str, ...], near: tuple[str, ...] = ()) -> tuple[Location | None, str]:
+    """The line that built an optimizer, and how sure that is: it was seen, or is looked for in the source."""
+    if gap.built is not None and gap.built.chain:
+        return setup.optimizer_line_at(gap.built.chain[0]), OBSERVED
+    line = setup.optimizer_line(files, gap.kind, gap.settings, near)
+    return line, OBSERVED if line is None else LIKELY

@@ -147,7 +147,7 @@ def _found(
 
 def _first(step: Step, preserved: Preserved, options: Options, tell: Callable[[str], None]) -> tuple[FirstRun, Ledger]:
     optimizer, found = options.optimizer, reachable.optimizers_of(step.run, step.model)
-    for one in found if optimizer is None else (optimizer, *found):
+    for one in (*(() if optimizer is None else (optimizer,)), *options.steps, *found):
         preserved.optimizer(one)
     tell("trace")
     steps = [one for one in (*options.steps, *found) if introspection.is_a(one, torch.optim.Optimizer)]

@@ -18,13 +18,15 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradkit.core import turns
-from gradkit.live.looks import next_after
+from gradkit.live import bystanders
+from gradkit.live.looks import LASTING, next_after
 from gradkit.live.suspects import Suspect
 from gradkit.source import faults
 from gradkit.witness.listening import Listening
 
 _PASSES = ("backward", "grad")
 _MOST_OPTIMIZERS = 10
+_BESIDE = (1, LASTING, 10)  # steps of one optimizer at which others are looked at that do not step
 _SET_UP = 2  # steps, after which a program is taken to be set up
 
 
@@ -36,6 +38,9 @@ class Listener(Protocol):
 
     def due(self, suspect: Suspect, optimizer: Optimizer, frame: FrameType, after_step: bool) -> None:
         """An optimizer is to be looked at now."""
+
+    def waiting(self, frame: FrameType) -> None:
+        """Those that have not stepped are to be looked at now: ``Hearing.wait`` does that."""
 
 
 class Hearing:
@@ -54,7 +59,8 @@ class Hearing:
         self.suspects: dict[int, Suspect] = {}
         self.gone: list[Suspect] = []
         self._here = threading.local()
-        self._met = self._steps = 0
+        self._met = self._steps = self._passes = 0
+        self._waits = True
         self._replaced: dict[str, tuple[Any, Any]] = {}
         self._hooks: list[Any] = []
         self._witness = Listening(until_steps=_SET_UP)
@@ -91,6 +97,7 @@ class Hearing:
     def forget(self) -> None:
         """Look at every optimizer as if it had not been met."""
         self._steps, self._met, self.suspects, self.gone = self.steps, 0, {}, []
+        self._passes, self._waits = 0, True
 
     def _heard(self, original: Callable[..., Any]) -> Callable[..., Any]:
         here = self._here
@@ -102,7 +109,10 @@ class Hearing:
                 return original(*args, **kwargs)
             here.inside = True
             try:
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
+                if self._waits:
+                    self._passed(sys._getframe(1))
+                return result
             except Exception as error:  # noqa: BLE001  it is raised again below
                 caught = error
             finally:
@@ -117,6 +127,22 @@ class Hearing:
                 del caught, context
 
         return backward
+
+    def _passed(self, frame: FrameType) -> None:
+        """A backward came to its end, and no optimizer has stepped so far."""
+        self._passes += 1
+        if (self._passes == 1 or self._passes == next_after(self._passes - 1) > 2) and not self._is_ours():
+            self._listener.waiting(frame)
+
+    def wait(self, frame: FrameType) -> None:
+        """Look at those that the frames can name and that have not stepped, and share nothing with one that has."""
+        trained = {number for one in self.suspects.values() if one.looks.steps for number in one.looks.held}
+        for optimizer, names in bystanders.optimizers_in(frame).values():
+            suspect = self.suspects.get(id(optimizer))
+            if suspect is None or suspect.looks.optimizer is not optimizer:
+                suspect = self._meet(optimizer)
+            if not suspect.looks.steps and not suspect.looks.held & trained:
+                suspect.wait(optimizer, names, frame, self._waits)
 
     def _tell(self, error: Exception) -> None:
         if self._is_ours() or threading.get_ident() not in threading._active:  # type: ignore[attr-defined]  # noqa: SLF001
@@ -140,6 +166,7 @@ class Hearing:
         suspect = self.suspects.get(id(optimizer)) or self._meet(optimizer)
         suspect.looks.steps += 1
         if suspect.looks.steps == suspect.looks.due:
+            self._waits = False
             if suspect.looks.optimizer is not optimizer:  # another one's id, which is used again
                 suspect = self._meet(optimizer)
                 suspect.looks.steps = 1
@@ -157,6 +184,8 @@ class Hearing:
         suspect.looks.due = next_after(suspect.looks.steps)
         if not getattr(self._here, "inside", False):  # else it steps inside of a backward, which cannot be run again
             self._quietly(lambda: self._listener.due(suspect, optimizer, frame, after_step))
+            if suspect.looks.steps in _BESIDE:
+                self._quietly(lambda: self._listener.waiting(frame))
 
     def _meet(self, optimizer: Optimizer) -> Suspect:
         """Take note of a new optimizer. Where they come by the hundred, few of them are looked at."""

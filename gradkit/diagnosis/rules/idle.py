@@ -6,7 +6,8 @@ from gradkit.core.records import LIKELY, OBSERVED, Finding, Location
 from gradkit.diagnosis.facts.idle_steps import IdleStep
 from gradkit.diagnosis.facts.optimizers import Gap
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
-from gradkit.source import locations, setup
+from gradkit.source import locations, setup, stepping
+from gradkit.source.stepping import HeldBack
 from gradkit.tracing.after_backward import FOREIGN, RATE
 
 CAUSE = "idle_optimizer"
@@ -39,3 +40,25 @@ def built_at(gap: Gap, files: tuple[str, ...], near: tuple[str, ...] = ()) -> tu
         return setup.optimizer_line_at(gap.built.chain[0]), OBSERVED
     line = setup.optimizer_line(files, gap.kind, gap.settings, near)
     return line, OBSERVED if line is None else LIKELY
+
+
+def at_rest(built: Gap, schedule: Location | None, files: tuple[str, ...], near: tuple[str, ...]) -> Finding:
+    """An optimizer whose learning rate was 0 in every step of a program.
+
+    Args:
+        schedule: the line that keeps it there; None if it was built with 0.
+    """
+    facts = {"optimizer": built.kind}
+    if schedule is not None:
+        return Finding(CAUSE, schedule, proof=OBSERVED, facts=facts, variant="scheduled")
+    spot, proof = built_at(built, files, near)
+    return Finding(CAUSE, spot, proof=proof, facts=facts, variant=RATE)
+
+
+def never(built: Gap, held: HeldBack) -> Finding:
+    """An optimizer that never stepped, although backward ran many times."""
+    sure = held.kind in (stepping.UNCALLED, stepping.GUARDED)
+    variant = stepping.UNCALLED if held.kind == stepping.UNCALLED else "never"
+    return Finding(
+        CAUSE, held.location, proof=OBSERVED if sure else LIKELY, facts={"optimizer": built.kind}, variant=variant
+    )

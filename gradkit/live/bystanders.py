@@ -1,4 +1,4 @@
-"""What stands beside a step, by the frames that lead to it: gradient scalers, schedulers, optimizers that do not step."""
+"""What stands beside a step, by the frames that lead to it: gradient scalers, schedulers, other optimizers."""
 
 from __future__ import annotations
 

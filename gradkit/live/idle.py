@@ -1,4 +1,4 @@
-"""Optimizers that change nothing for as long as a program trains: a learning rate that stays 0, a step that never comes.
+"""Optimizers that change nothing as long as a program trains: a learning rate that stays 0, a step that never comes.
 
 Nothing is run again for them: what the program did in all its steps tells more than one step.
 """
@@ -75,7 +75,7 @@ def _told(finding: Finding, points: Sequence[Point]) -> Explanation | None:
     return Explanation(Report((finding,), (), picture, label, backward=True, error="", runs=0, origin=origin))
 
 
-# -- what keeps a learning rate at 0 ------------------------------------------------------------------------------------
+# -- what keeps a learning rate at 0 ----------------------------------------------------------------------------------
 
 
 def _schedule(optimizer: Optimizer, known: Sequence[str]) -> Location | None:

@@ -120,7 +120,8 @@ class Looks:
         optimizer = self.optimizer
         if self.steps or optimizer is None:
             return not self.steps
-        return not optimizer.state and all(self._versions.get(number) == version for number, version in versions(held_by(optimizer)).items())
+        now = versions(held_by(optimizer)).items()
+        return not optimizer.state and all(self._versions.get(number) == version for number, version in now)
 
     def _without(self, parameters: Sequence[torch.Tensor]) -> set[str]:
         """What had no gradient in any look. (A parameter that joins later is taken note of when it does.)"""

@@ -254,7 +254,9 @@ class Trial:
             raise _Better(_Way(final=True), _Way(1))
         if not (begun or first.reached.runs) or not is_made_in(first.trace):
             raise NotTheStep("no_step")
-        self.reproduced = self.fault.whole or not any(first.reached.norms.get(name) for name in self._without_gradient())
+        self.reproduced = self.fault.whole or not any(
+            first.reached.norms.get(name) for name in self._without_gradient()
+        )
 
     def _without_gradient(self) -> list[str]:
         """The names of what got no gradient. What the optimizer does not hold may well have got one."""

@@ -78,13 +78,13 @@ def mistaken(files: Iterable[str], names: Collection[str]) -> HeldBack | None:
 
 def rate_lines(files: Iterable[str]) -> list[Location]:
     """The lines that set the learning rate of a group by hand: ``group["lr"] = ...``."""
-    found = []
-    for file in files:
-        for node, around in syntax.statements(file):
-            for target in node.targets if isinstance(node, ast.Assign) else ():
-                if isinstance(target, ast.Subscript) and ast.unparse(target.slice) == "'lr'":
-                    found.append(locations.place(file, node, syntax.function_of(around)))
-    return found
+    return [
+        locations.place(file, node, syntax.function_of(around))
+        for file in files
+        for node, around in syntax.statements(file)
+        for target in (node.targets if isinstance(node, ast.Assign) else ())
+        if isinstance(target, ast.Subscript) and ast.unparse(target.slice) == "'lr'"
+    ]
 
 
 # -- in the function that goes backward, and those that call it --------------------------------------------------------
@@ -180,7 +180,7 @@ def _own(function: Any) -> list[ast.stmt]:
     return found
 
 
-# -- what steps ---------------------------------------------------------------------------------------------------------
+# -- what steps -------------------------------------------------------------------------------------------------------
 
 
 def _functions_that_step(file: str, names: Collection[str]) -> set[str]:

@@ -28,8 +28,8 @@ class Deed:
         kind: of a tensor, ``"created"``, ``"registered"`` (in a module), ``"replaced"`` (another took its place there),
             ``"copied"`` (it is a deep copy), ``"loaded"`` (written from a state dict), ``"cast"``, ``"written"``,
             ``"frozen"``, ``"thawed"``, ``"held"`` (put into an optimizer); of an optimizer, ``"built"`` (a group was
-            added), ``"copied"`` or ``"scheduled"`` (a scheduler was built for it); of a module, ``"attached"``, ``"replaced"`` or ``"wrapped"``; of the grad mode,
-            ``"switched"``.
+            added), ``"copied"`` or ``"scheduled"`` (a scheduler was built for it); of a module, ``"attached"``,
+            ``"replaced"`` or ``"wrapped"``; of the grad mode, ``"switched"``.
         chain: the user's frames, innermost first; ``()`` if there was none.
         library: the library's frame that is nearest to the user's innermost, None if the user's own code did it.
         facts: what the kind has to tell, such as ``{"module": "Linear", "name": "weight"}``.

@@ -1,4 +1,4 @@
-"""An optimizer that changes nothing, although backward has computed gradients: what was done to them, or to its rate."""
+"""An optimizer that changes nothing, although backward has computed gradients: what was done to them, or its rate."""
 
 from __future__ import annotations
 

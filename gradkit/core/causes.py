@@ -59,7 +59,7 @@ class Cause:
 
 _HOOKS = ("zero", "nan", "emptied", "hidden", "refused")
 _ZEROS = ("ignored", "empty", "one_class", "times_zero", "sampled", "overwritten")
-_IDLE = ("cleared", "clipped", "rate", "scheduled", "never", "uncalled")
+_IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 
 _CAUSES = (

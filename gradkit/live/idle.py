@@ -6,9 +6,12 @@ Nothing is run again for them: what the program did in all its steps tells more 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import contextlib
+import functools
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -20,8 +23,8 @@ from gradkit.diagnosis.rules import idle
 from gradkit.live import bystanders, stack, whose
 from gradkit.live.candidates import files
 from gradkit.live.stack import Point
-from gradkit.source import frames, locations, stepping, units
-from gradkit.witness.deeds import SCHEDULED
+from gradkit.source import frames, locations, stepping, units, zeros
+from gradkit.witness.deeds import SCHEDULED, Deed
 from gradkit.witness.histories import deeds_of
 
 if TYPE_CHECKING:
@@ -38,10 +41,10 @@ def at_rest(optimizer: Optimizer, frame: FrameType) -> Explanation | None:
     """
     points = stack.running(frame)
     near = tuple(locations.qualified_name(one.code) for one in points)
-    built, spot = gap_of(optimizer, ()), None
-    if any(group.get("initial_lr", built.settings.get("lr") != "0.0") for group in optimizer.param_groups):
-        spot = _schedule(optimizer, files(points))
-    return _told(idle.at_rest(built, spot, files(points), near), points)
+    built, spot, origin = gap_of(optimizer, ()), None, None
+    if any(group.get("initial_lr", built.settings.get("lr") not in ("0", "0.0")) for group in optimizer.param_groups):
+        spot, origin = _schedule(optimizer, files(points))
+    return _told(idle.at_rest(built, spot, files(points), near, origin), points)
 
 
 def waiting(optimizer: Optimizer, names: frozenset[str], frame: FrameType, alone: bool) -> Explanation | None:
@@ -78,22 +81,75 @@ def _told(finding: Finding, points: Sequence[Point]) -> Explanation | None:
 # -- what keeps a learning rate at 0 ----------------------------------------------------------------------------------
 
 
-def _schedule(optimizer: Optimizer, known: Sequence[str]) -> Location | None:
-    """The line that returns 0 to a scheduler, else the one that builds the scheduler, else the only one that sets
-    a learning rate by hand."""
+def _schedule(optimizer: Optimizer, known: Sequence[str]) -> tuple[Location | None, Location | None]:
+    """The line that keeps a learning rate at 0, and where what it was handed became 0.
+
+    It is the one that returns 0 to a scheduler, else the one that builds the scheduler, else the only one that sets a
+    learning rate by hand.
+    """
     schedulers = bystanders.schedulers_of(optimizer)
-    asked = [line for one in schedulers for line in map(_returning, _asked(one)) if line is not None]
     deed = next((one for one in deeds_of(optimizer) if one.kind == SCHEDULED and one.chain), None)
     built = locations.locate(deed.chain[0], whole=True) if deed is not None else None
+    factors = [one for scheduler in schedulers for one in _factors(scheduler)]
+    origin = next(filter(None, (_handed_zero(one, deed) for one in factors)), None)
+    if origin is not None:
+        return built or origin, origin
+    asked = [line for line in map(_returning, filter(None, map(_code, factors))) if line is not None]
     by_hand = stepping.rate_lines(known) if not schedulers else []
-    return next(iter(asked), None) or built or (by_hand[0] if len(by_hand) == 1 else None)
+    return next(iter(asked), None) or built or (by_hand[0] if len(by_hand) == 1 else None), None
 
 
-def _asked(scheduler: LRScheduler) -> list[CodeType]:
-    """The user's functions that a scheduler asks for its factor."""
-    given = introspection.entries(introspection.attributes(scheduler).get("lr_lambdas"))
-    codes = [introspection.ask(one, "__code__") for one in given]
-    return [one for one in codes if isinstance(one, CodeType) and frames.is_user_file(one.co_filename)]
+def _factors(scheduler: LRScheduler) -> list[Any]:
+    """The functions that a scheduler asks for its factor."""
+    return introspection.entries(introspection.attributes(scheduler).get("lr_lambdas"))
+
+
+def _code(factor: Any) -> CodeType | None:
+    """The code of a function of the user's."""
+    code = introspection.ask(factor, "__code__")
+    return code if isinstance(code, CodeType) and frames.is_user_file(code.co_filename) else None
+
+
+def _handed_zero(factor: Any, deed: Deed | None) -> Location | None:
+    """Where one of the numbers that a factor is computed from became 0. A warm-up of no steps is none of them."""
+    code = _code(factor)
+    if code is not None:
+        tree = locations.tree_of(code.co_filename)
+        names = [name for name, value in _enclosed(factor) if _is_no_total(name, value)]
+        nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)] if tree is not None else []
+        uses = [n for n in nodes if isinstance(n, ast.Name) and n.id in names and _within(n, code)]
+        return _one(zeros.written_at(code.co_filename, use) for use in uses)
+    if deed is None or deed.library is None or not introspection.is_a(factor, functools.partial):
+        return None
+    names = [name for name, value in factor.keywords.items() if _is_no_total(name, value)]
+    called, point = deed.library[0], deed.chain[0]
+    places = called.co_varnames[: called.co_argcount + called.co_kwonlyargcount]
+    call = locations.node_at(point)
+    given = [zeros.argument(call, name, places.index(name)) for name in names if name in places]
+    return _one(zeros.written_at(point[0].co_filename, one) for one in given if one is not None)
+
+
+def _enclosed(function: Any) -> Iterator[tuple[str, Any]]:
+    """What a function takes from the functions around it."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        with contextlib.suppress(ValueError):  # an empty cell
+            yield name, cell.cell_contents
+
+
+def _is_no_total(name: str, value: Any) -> bool:
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return plain and value == 0 and not re.search("warm|last|min|start", name)
+
+
+def _within(node: ast.Name, code: CodeType) -> bool:
+    lines = [line for _, _, line in code.co_lines() if line is not None]
+    return min(lines) <= node.lineno <= max(lines)
+
+
+def _one(found: Iterable[Location | None]) -> Location | None:
+    """The one line that was found, None if there are several."""
+    lines = {(one.file, one.line): one for one in found if one is not None}
+    return next(iter(lines.values())) if len(lines) == 1 else None
 
 
 def _returning(code: CodeType) -> Location | None:

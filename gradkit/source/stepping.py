@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradkit.core.records import Location
-from gradkit.core.trace import Chain
+from gradkit.core.trace import Chain, Point
 from gradkit.source import locations, syntax
 from gradkit.source.syntax import FUNCTIONS
 
@@ -54,9 +54,12 @@ def held_back(chain: Chain, names: Collection[str]) -> HeldBack | None:
         if found is not None:
             kind, node = found
             return HeldBack(kind, locations.place(code.co_filename, node, locations.qualified_name(code)))
+    inside = [one for file in files for one in _inside(file, names)]
+    if len(inside) == 1:
+        return inside[0]
     if not chain or _is_mentioned(files, names, "step") or not _is_mentioned(files, names, "zero_grad"):
         return None
-    return HeldBack(MISSING, locations.locate(chain[0], whole=True))
+    return HeldBack(MISSING, _update_of_scaler(chain[0]) or locations.locate(chain[0], whole=True))
 
 
 def mistaken(files: Iterable[str], names: Collection[str]) -> HeldBack | None:
@@ -85,6 +88,18 @@ def rate_lines(files: Iterable[str]) -> list[Location]:
         for target in (node.targets if isinstance(node, ast.Assign) else ())
         if isinstance(target, ast.Subscript) and ast.unparse(target.slice) == "'lr'"
     ]
+
+
+def _update_of_scaler(point: Point) -> Location | None:
+    """The ``scaler.update()`` in the function that goes backward, where what has scaled its loss is to step first."""
+    code, function = point[0], locations.qualified_name(point[0])
+    node = _function(code.co_filename, function, locations.line_of(point))
+    for one in _own(node) if node is not None else ():
+        call = one.value if isinstance(one, ast.Expr) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "update":
+            if not call.args and _is_mentioned([code.co_filename], {_last(call.func.value)}, "scale"):
+                return locations.place(code.co_filename, one, function)
+    return None
 
 
 # -- in the function that goes backward, and those that call it --------------------------------------------------------
@@ -129,6 +144,18 @@ def _in_the_way(function: Any, line: int, step: ast.stmt) -> tuple[str, ast.AST]
         if outer is step:
             break
     return None
+
+
+def _inside(file: str, names: Collection[str]) -> Iterator[HeldBack]:
+    """The condition around a step in a function that does not go backward itself."""
+    for step, around in syntax.statements(file):
+        functions = [one for one in around if isinstance(one, FUNCTIONS)]
+        if not isinstance(step, ast.Expr) or not functions or not _steps(step.value, names):
+            continue
+        guards = [one for one, _ in _way(functions[-1], step)[1:] if isinstance(one, ast.If)]
+        calls = (node for node in ast.walk(functions[-1]) if isinstance(node, ast.Call))
+        if guards and not any(syntax.call_name(one) == "backward" for one in calls):
+            yield HeldBack(GUARDED, locations.place(file, guards[-1].test, syntax.function_of(around)))
 
 
 def _leaves(one: ast.stmt, after: ast.stmt, before: ast.stmt) -> ast.stmt | None:

@@ -18,7 +18,7 @@ from gradkit.core.trace import Chain
 from gradkit.diagnosis import preconditions, rule_order
 from gradkit.diagnosis.experiments import judge, plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
-from gradkit.diagnosis.facts import cuts, first_run, hooks, idle_steps, inventory, model_facts, optimizers, seen
+from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers, seen
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.rules import harmless, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence
@@ -157,7 +157,7 @@ def _first(step: Step, preserved: Preserved, options: Options, tell: Callable[[s
         first = first_run.make(step, tracer, preserved, tell)
     options.look(first, tracer)
     gap = optimizers.gap(step.model, preserved.parameters, optimizer, found, tracer.took_part())
-    idle = idle_steps.read(one for heard in after for one in heard.found)
+    idle = optimizers.idle_steps(one for heard in after for one in heard.found)
     first = replace(first, gap=gap, hooks=hooks.hooks_seen(tracer, preserved), idle=idle)
     preserved.rewind()
     return first, tracer.ledger

@@ -13,8 +13,7 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.tensors import has_no_numbers, shape_of
 from gradkit.core.trace import Call, Trace
 from gradkit.diagnosis.facts.hooks import HooksSeen
-from gradkit.diagnosis.facts.idle_steps import IdleStep
-from gradkit.diagnosis.facts.optimizers import Gap
+from gradkit.diagnosis.facts.optimizers import Gap, IdleStep
 from gradkit.load import call
 from gradkit.load.step import Step, explain_failure
 from gradkit.state.preserve import Preserved

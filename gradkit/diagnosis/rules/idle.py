@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradkit.core.records import LIKELY, OBSERVED, Finding, Location, Note
-from gradkit.diagnosis.facts.idle_steps import IdleStep
-from gradkit.diagnosis.facts.optimizers import Gap
+from gradkit.diagnosis.facts.optimizers import Gap, IdleStep
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import locations, setup, stepping, zeros
 from gradkit.source.stepping import HeldBack

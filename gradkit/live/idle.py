@@ -57,10 +57,8 @@ def waiting(optimizer: Optimizer, names: frozenset[str], frame: FrameType, alone
     """
     points = stack.running(frame)
     users = [one for one in reversed(points) if frames.is_user_file(one.code.co_filename)]
-    if alone:
-        held = stepping.held_back(tuple((one.code, one.lasti) for one in users), names)
-    else:
-        held = stepping.mistaken(files(points), names)
+    chain = tuple((one.code, one.lasti) for one in users)
+    held = stepping.held_back(chain, names) if alone else stepping.mistaken(chain, names)
     return _told(idle.never(gap_of(optimizer, ()), held), points) if held is not None else None
 
 

@@ -44,38 +44,34 @@ def held_back(chain: Chain, names: Collection[str]) -> HeldBack | None:
     Returns:
         None if the source does not tell.
     """
-    files = list(dict.fromkeys(code.co_filename for code, _ in chain))
-    stepping = {name for file in files for name in _functions_that_step(file, names)}
-    for code, lasti in chain:
-        function = _function(code.co_filename, locations.qualified_name(code), locations.line_of((code, lasti)))
-        if function is None:
-            continue
-        found = _in_function(function, locations.line_of((code, lasti)), names, stepping)
+    code = _Reached(chain)
+    stepping = _functions_that_step(code, names)
+    for place in code.frames:
+        found = _in_function(place, names, stepping)
         if found is not None:
-            kind, node = found
-            return HeldBack(kind, locations.place(code.co_filename, node, locations.qualified_name(code)))
-    inside = [one for file in files for one in _inside(file, names)]
+            return HeldBack(found[0], locations.place(place.file, found[1], place.name))
+    inside = list(_inside(code, names))
     if len(inside) == 1:
         return inside[0]
-    if not chain or _is_mentioned(files, names, "step") or not _is_mentioned(files, names, "zero_grad"):
+    if not chain or _is_mentioned(code, names, "step") or not _is_mentioned(code, names, "zero_grad"):
         return None
-    return HeldBack(MISSING, _update_of_scaler(chain[0]) or locations.locate(chain[0], whole=True))
+    return HeldBack(MISSING, _update_of_scaler(code) or locations.locate(chain[0], whole=True))
 
 
-def mistaken(files: Iterable[str], names: Collection[str]) -> HeldBack | None:
+def mistaken(chain: Chain, names: Collection[str]) -> HeldBack | None:
     """A step that is taken with another optimizer, where this one's gradients were cleared for it, and it never steps.
 
     Args:
+        chain: the user's frames at the step of another optimizer, innermost first.
         names: the optimizer's, as variables or attributes.
     """
-    files = list(files)
-    for file in files:
-        for node, around in syntax.statements(file):
-            if _is_uncalled(node, names):
-                return HeldBack(UNCALLED, locations.place(file, node, syntax.function_of(around)))
-    if _is_mentioned(files, names, "step"):
+    code = _Reached(chain)
+    for one in code:
+        if _is_uncalled(one.node, names):
+            return HeldBack(UNCALLED, one.location)
+    if _is_mentioned(code, names, "step"):
         return None
-    found = [one for file in files for one in _after_clearing(file, names)]
+    found = list(_after_clearing(code, names))
     return found[0] if len(found) == 1 else None
 
 
@@ -90,41 +86,103 @@ def rate_lines(files: Iterable[str]) -> list[Location]:
     ]
 
 
-def _update_of_scaler(point: Point) -> Location | None:
+# -- the code that can have run ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Node:
+    """A node of a syntax tree, and the statements around it, outermost first."""
+
+    file: str
+    node: ast.AST
+    around: Sequence[Any]
+
+    @property
+    def location(self) -> Location:
+        return locations.place(self.file, self.node, syntax.function_of(self.around))
+
+
+@dataclass(frozen=True, eq=False)
+class _Frame:
+    """A function of the user's, or a module, that is running, and the line that it is at."""
+
+    file: str
+    name: str
+    line: int
+    function: Any
+
+
+class _Reached:
+    """What the functions of some frames, and those of their files that they lead to by name, are made of.
+
+    Attributes:
+        frames: the innermost first.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self.frames = [one for one in map(_frame, chain) if one is not None]
+        by_function: dict[int, list[_Node]] = {}
+        named: dict[str, list[Any]] = {}
+        for file in dict.fromkeys(one.file for one in self.frames):
+            for node, around in syntax.statements(file):
+                functions = [one for one in around if isinstance(one, FUNCTIONS)]
+                by_function.setdefault(id(functions[-1]) if functions else 0, []).append(_Node(file, node, around))
+                if isinstance(node, FUNCTIONS):
+                    named.setdefault(node.name, []).append(node)
+        self._nodes: list[_Node] = []
+        todo = [one.function for one in self.frames]
+        done = set[int]()
+        while todo:
+            function = todo.pop(0)
+            key = 0 if isinstance(function, ast.Module) else id(function)
+            if key not in done:
+                done.add(key)
+                mine = by_function.get(key, [])
+                self._nodes += mine
+                todo += [one for node in mine for name in _spoken(node.node) for one in named.get(name, ())]
+
+    def __iter__(self) -> Iterator[_Node]:
+        return iter(self._nodes)
+
+
+def _spoken(node: ast.AST) -> list[str]:
+    return [node.id] if isinstance(node, ast.Name) else [node.attr] if isinstance(node, ast.Attribute) else []
+
+
+def _frame(point: Point) -> _Frame | None:
+    """The function, or the module, that a frame runs, in the tree of its file; None if that is not known."""
+    code, line, name = point[0], locations.line_of(point), locations.qualified_name(point[0])
+    tree = locations.tree_of(code.co_filename)
+    last = name.rpartition(".")[2]
+    inside = [
+        node for node in (ast.walk(tree) if tree is not None else ())
+        if isinstance(node, FUNCTIONS) and node.name == last and node.lineno <= line <= (node.end_lineno or 0)
+    ]  # fmt: skip
+    function = inside[-1] if inside else tree if code.co_name.startswith(("<module", "<cell")) else None
+    return _Frame(code.co_filename, name, line, function) if function is not None else None
+
+
+def _update_of_scaler(code: _Reached) -> Location | None:
     """The ``scaler.update()`` in the function that goes backward, where what has scaled its loss is to step first."""
-    code, function = point[0], locations.qualified_name(point[0])
-    node = _function(code.co_filename, function, locations.line_of(point))
-    for one in _own(node) if node is not None else ():
+    place = code.frames[0] if code.frames else None
+    for one in _own(place.function) if place is not None else ():
         call = one.value if isinstance(one, ast.Expr) else None
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "update":
-            if not call.args and _is_mentioned([code.co_filename], {_last(call.func.value)}, "scale"):
-                return locations.place(code.co_filename, one, function)
+            if place is not None and not call.args and _is_mentioned(code, {_last(call.func.value)}, "scale"):
+                return locations.place(place.file, one, place.name)
     return None
 
 
-# -- in the function that goes backward, and those that call it --------------------------------------------------------
+# -- in the function that goes backward, and those that call it -------------------------------------------------------
 
 
-def _function(file: str, name: str, line: int) -> Any:
-    """The function, or the module, in which a line stands."""
-    tree = locations.tree_of(file)
-    if tree is None:
-        return None
-    last = name.rpartition(".")[2]
-    inside = [
-        node for node in ast.walk(tree)
-        if isinstance(node, FUNCTIONS) and node.name == last and node.lineno <= line <= (node.end_lineno or 0)
-    ]  # fmt: skip
-    return inside[-1] if inside else tree if name == "<module>" else None
-
-
-def _in_function(function: Any, line: int, names: Collection[str], stepping: Collection[str]) -> Any:
-    uncalled = next((node for node in _own(function) if _is_uncalled(node, names)), None)
+def _in_function(place: _Frame, names: Collection[str], stepping: Collection[str]) -> tuple[str, ast.AST] | None:
+    uncalled = next((node for node in _own(place.function) if _is_uncalled(node, names)), None)
     if uncalled is not None:
         return UNCALLED, uncalled
-    for step in _own(function):
+    for step in _own(place.function):
         if isinstance(step, ast.Expr | ast.Assign) and any(_steps(node, names, stepping) for node in ast.walk(step)):
-            found = _in_the_way(function, line, step)
+            found = _in_the_way(place.function, place.line, step)
             if found is not None:
                 return found
     return None
@@ -146,16 +204,16 @@ def _in_the_way(function: Any, line: int, step: ast.stmt) -> tuple[str, ast.AST]
     return None
 
 
-def _inside(file: str, names: Collection[str]) -> Iterator[HeldBack]:
+def _inside(code: _Reached, names: Collection[str]) -> Iterator[HeldBack]:
     """The condition around a step in a function that does not go backward itself."""
-    for step, around in syntax.statements(file):
-        functions = [one for one in around if isinstance(one, FUNCTIONS)]
-        if not isinstance(step, ast.Expr) or not functions or not _steps(step.value, names):
+    for one in code:
+        functions = [outer for outer in one.around if isinstance(outer, FUNCTIONS)]
+        if not isinstance(one.node, ast.Expr) or not functions or not _steps(one.node.value, names):
             continue
-        guards = [one for one, _ in _way(functions[-1], step)[1:] if isinstance(one, ast.If)]
+        guards = [outer for outer, _ in _way(functions[-1], one.node)[1:] if isinstance(outer, ast.If)]
         calls = (node for node in ast.walk(functions[-1]) if isinstance(node, ast.Call))
-        if guards and not any(syntax.call_name(one) == "backward" for one in calls):
-            yield HeldBack(GUARDED, locations.place(file, guards[-1].test, syntax.function_of(around)))
+        if guards and not any(syntax.call_name(call) == "backward" for call in calls):
+            yield HeldBack(GUARDED, locations.place(one.file, guards[-1].test, syntax.function_of(one.around)))
 
 
 def _leaves(one: ast.stmt, after: ast.stmt, before: ast.stmt) -> ast.stmt | None:
@@ -210,13 +268,12 @@ def _own(function: Any) -> list[ast.stmt]:
 # -- what steps -------------------------------------------------------------------------------------------------------
 
 
-def _functions_that_step(file: str, names: Collection[str]) -> set[str]:
-    """The names of a file's functions that step the optimizer, also by calling one another."""
-    tree = locations.tree_of(file)
-    functions = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)] if tree is not None else []
+def _functions_that_step(code: _Reached, names: Collection[str]) -> set[str]:
+    """The names of the functions that step the optimizer, also by calling one another."""
+    functions = {id(outer): outer for one in code for outer in one.around if isinstance(outer, FUNCTIONS)}
     found: set[str] = set()
     while True:
-        more = {f.name for f in functions if any(_steps(node, names, found) for node in ast.walk(f))} - found
+        more = {f.name for f in functions.values() if any(_steps(node, names, found) for node in ast.walk(f))} - found
         if not more:
             return found
         found |= more
@@ -237,36 +294,39 @@ def _is_uncalled(node: ast.AST, names: Collection[str]) -> bool:
     return isinstance(value, ast.Attribute) and value.attr == "step" and _last(value.value) in names
 
 
-def _is_mentioned(files: Iterable[str], names: Collection[str], method: str) -> bool:
-    for file in files:
-        for node, _ in syntax.statements(file):
-            if isinstance(node, ast.Attribute) and node.attr == method and _last(node.value) in names:
-                return True
-            if method == "step" and _steps(node, names):
-                return True
+def _is_mentioned(code: _Reached, names: Collection[str], method: str) -> bool:
+    for one in code:
+        node = one.node
+        if isinstance(node, ast.Attribute) and node.attr == method and _last(node.value) in names:
+            return True
+        if method == "step" and _steps(node, names):
+            return True
     return False
 
 
-def _after_clearing(file: str, names: Collection[str]) -> Iterator[HeldBack]:
+def _after_clearing(code: _Reached, names: Collection[str]) -> Iterator[HeldBack]:
     """The step that follows where the gradients of an optimizer are cleared and a backward is made, in one block."""
-    tree = locations.tree_of(file)
-    for node, around in syntax.statements(file) if tree is not None else ():
-        for block in _blocks(node):
-            if not all(isinstance(one, ast.stmt) for one in block):
-                continue
-            stage: Sequence[str] = ("zero_grad", "backward", "step")
-            for one in block:
-                call = one.value if isinstance(one, (ast.Expr, ast.Assign)) else None
-                name = syntax.call_name(call) if isinstance(call, ast.Call) else ""
-                mine = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-                if name != stage[0] or not mine:
-                    continue
-                if name == "zero_grad" and _last(call.func.value) not in names:  # type: ignore[union-attr]
-                    continue
-                stage = stage[1:]
-                if not stage:
-                    yield HeldBack(MISTAKEN, locations.place(file, one, syntax.function_of([*around, node])))
-                    break
+    blocks = [(one, block) for one in code for block in _blocks(one.node)]
+    blocks += [(_Node(one.file, one.function, ()), one.function.body) for one in code.frames]
+    seen = set[int]()
+    for one, block in blocks:
+        step = _stepped_after_clearing(block, names)
+        if step is not None and id(step) not in seen:
+            seen.add(id(step))
+            yield HeldBack(MISTAKEN, locations.place(one.file, step, syntax.function_of([*one.around, one.node])))
+
+
+def _stepped_after_clearing(block: Sequence[ast.AST], names: Collection[str]) -> ast.AST | None:
+    stages = ["zero_grad", "backward", "step"]
+    for one in block:
+        call = one.value if isinstance(one, (ast.Expr, ast.Assign)) else None
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != stages[0]:
+            continue
+        if stages[0] != "zero_grad" or _last(call.func.value) in names:
+            stages.pop(0)
+        if not stages:
+            return one
+    return None
 
 
 def _last(node: ast.AST) -> str:

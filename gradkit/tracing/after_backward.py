@@ -43,7 +43,7 @@ class Idle:
 
 
 class AfterBackward(Intervention):
-    """Watches the gradients of what some optimizers hold, from each backward of the step's own to their steps.
+    """Watches in one run what becomes of the gradients that some optimizers hold, from a backward to their steps.
 
     Args:
         optimizers: those that may step.
@@ -87,6 +87,13 @@ class AfterBackward(Intervention):
         finally:
             for hook in hooks:
                 hook.remove()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Hold no parameter any longer: who holds one is asked for afterwards."""
+        for kept in (self._parameters, self._held, self._watched, self._gradients or {}):
+            kept.clear()
+        self._touched = []
 
     def before_backward(self, moment: Moment, count: int, losses: Sequence[torch.Tensor]) -> bool:
         """What was lost before is given anew, or is lost to an earlier step."""

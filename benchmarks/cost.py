@@ -157,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--only", nargs="+", choices=[*programs.NAMES, "growth", "memory"])
+    parser.add_argument("--only", nargs="+", choices=[*programs.NAMES, *programs.GPT, "growth", "memory"])
     parser.add_argument("--kinds", nargs="+", choices=list(tools.KINDS))
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -172,7 +172,7 @@ def main() -> None:
     kinds = [kind for kind in asked if not tools.missing(kind)]
     on = torch.cuda.get_device_name() if options.device == "cuda" else "CPU, 1 thread"
     print(f"torch {torch.__version__}, {on}, median of {options.pairs} pairs\n")
-    names = [name for name in programs.NAMES if name in only]
+    names = [name for name in (*programs.NAMES, *programs.GPT) if name in only]
     if names:
         table(names, kinds, options)
     if "growth" in only:

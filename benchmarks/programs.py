@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 GROWTH = (3, 6, 12, 24, 48)
 NAMES = ("mlp", "resnet", "gpt2")
+GPT = {"gpt": (2, 128), "gpt-long": (8, 1024)}  # batch and tokens
 CALLS = {"mlp": 50}  # passes in one measurement, so that the clock can tell; 1 for all others
 
 
@@ -74,6 +75,42 @@ class Language(nn.Module):
         return loss
 
 
+class Block(nn.Module):
+    """A block of GPT-2: attention and a feed-forward part, each on the normed sum of what came before."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attend, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``x``: batch, tokens, width; so is what comes out."""
+        parts = self.attend(self.norm1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        seen = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
+        x = x + self.join(seen.transpose(1, 2).flatten(2))
+        return x + self.narrow(F.gelu(self.wide(self.norm2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    """GPT-2 small with its loss, 124 million parameters, of torch alone: where transformers is not installed."""
+
+    def __init__(self, words: int = 50257, width: int = 768, layers: int = 12, places: int = 1024) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(places, width)
+        self.blocks = nn.Sequential(*(Block(width, width // 64) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width)
+        for table in (self.words, self.places):
+            nn.init.normal_(table.weight, std=0.02)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The loss, a scalar."""
+        x = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+        logits = F.linear(self.norm(self.blocks(x)), self.words.weight)
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
+
+
 class Memory(nn.Module):
     """8,607,498,496 parameters, of them 18,882,560 in a projection that trains, in front of a frozen Qwen3-8B.
 
@@ -101,7 +138,10 @@ class Memory(nn.Module):
 
 
 def make(name: str, device: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """``mlp`` (batch 8), ``resnet`` (4x3x128x128), ``gpt2`` (2x128), ``gpt2-24`` (24 layers of 256) or ``memory``."""
+    """``mlp`` (batch 8), ``resnet`` (4x3x128x128), ``gpt2`` (2x128), ``gpt2-24`` (24 layers of 256) or ``memory``.
+
+    ``gpt`` (2x128) and ``gpt-long`` (8x1024) are GPT-2 small without transformers, on a GPU in bfloat16.
+    """
     torch.manual_seed(0)
     if name == "mlp":
         net = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -112,6 +152,9 @@ def make(name: str, device: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     if name == "memory":
         with torch.device("meta"):
             return Memory(), (torch.empty(1, 4, 512), torch.empty(1, 28, dtype=torch.long))
+    if name in GPT:
+        dtype = torch.bfloat16 if device == "cuda" else torch.float32
+        return Gpt().to(device, dtype), (_labels(50257, GPT[name], device),)
     if name == "gpt2":
         return Language().to(device), (_labels(50257, (2, 128), device),)
     layers = int(name.removeprefix("gpt2-"))

@@ -131,8 +131,8 @@ class _Source:
                 options = [one.value for one in node.args if isinstance(one, ast.Constant)]
                 if key in [str(one).lstrip("-").replace("-", "_") for one in options]:
                     defaults += [one.value for one in node.keywords if one.arg == "default"]
-            elif isinstance(node, ast.Call) and not _is_torchs(node):
-                handed += [one.value for one in node.keywords if one.arg == key]
+            elif isinstance(node, ast.Call):
+                handed += [one.value for one in node.keywords if one.arg == key and _last(one.value) != key]
             elif isinstance(node, ast.Dict):
                 handed += [one for name, one in zip(node.keys, node.values, strict=True) if _constant(name) == key]
             elif isinstance(node, ast.ClassDef):
@@ -141,10 +141,9 @@ class _Source:
         return handed or defaults
 
 
-def _is_torchs(call: ast.Call) -> bool:
-    """Whether a call is one of an optimizer or a scheduler, whose setting is the very one that is looked for."""
-    first = call.args[0] if call.args else None
-    return first is not None and ("parameters" in ast.unparse(first) or "optim" in ast.unparse(call.func).lower())
+def _last(value: ast.expr) -> object:
+    """The name that a value is handed on by: ``"lr"`` of ``args.lr``."""
+    return getattr(value, "attr", getattr(value, "id", None)) or _key(value)
 
 
 def _key(target: ast.expr) -> object:

@@ -59,6 +59,7 @@ class Cause:
 
 _HOOKS = ("zero", "nan", "emptied", "hidden", "refused")
 _ZEROS = ("ignored", "empty", "one_class", "times_zero", "sampled", "overwritten")
+_IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 
 _CAUSES = (
@@ -84,6 +85,7 @@ _CAUSES = (
     Cause("adapter_inactive", PARAMETERS, variants=("disabled",)),
     Cause("unregistered_parameters", PARAMETERS, arrives=True),
     Cause("optimizer_mismatch", PARAMETERS, arrives=True, check="optimizer"),
+    Cause("idle_optimizer", PARAMETERS, variants=_IDLE, arrives=True, drawn=False),
     Cause("params_replaced", PARAMETERS, sites=("parameter", "requires_grad")),
     Cause("built_in_forward", PARAMETERS, sites=("parameter",)),
     Cause("grad_on_non_leaf", PARAMETERS, sites=("requires_grad",)),

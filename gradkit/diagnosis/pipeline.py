@@ -27,6 +27,7 @@ from gradkit.source import attributes, faults, imported
 from gradkit.state import reachable, registered
 from gradkit.state.preserve import Preserved
 from gradkit.tracing import ranks
+from gradkit.tracing.after_backward import AfterBackward
 from gradkit.tracing.interventions import Intervention
 from gradkit.tracing.ledger import Ledger
 from gradkit.tracing.no_loss import EARLIER
@@ -43,6 +44,7 @@ class Options:
 
     Attributes:
         optimizer: the optimizer in use.
+        steps: further optimizers that the step may let step.
         replay: whether the step may be run again.
         should_train: names or globs of the parameters that ought to learn; None: all that require grad.
         wished: these names are the user's own, and not read off an optimizer.
@@ -53,6 +55,7 @@ class Options:
     """
 
     optimizer: torch.optim.Optimizer | None = None
+    steps: tuple[torch.optim.Optimizer, ...] = ()
     replay: bool = True
     should_train: Sequence[str] | None = None
     wished: bool = True
@@ -146,15 +149,18 @@ def _found(
 
 def _first(step: Step, preserved: Preserved, options: Options, tell: Callable[[str], None]) -> tuple[FirstRun, Ledger]:
     optimizer, found = options.optimizer, reachable.optimizers_of(step.run, step.model)
-    for one in found if optimizer is None else (optimizer, *found):
+    for one in (*(() if optimizer is None else (optimizer,)), *options.steps, *found):
         preserved.optimizer(one)
     tell("trace")
-    tracer = Tracer(step.model, preserved, options.always)
+    steps = [one for one in (*options.steps, *found) if introspection.is_a(one, torch.optim.Optimizer)]
+    after = [AfterBackward(steps, preserved.parameters)] if steps else []
+    tracer = Tracer(step.model, preserved, (*options.always, *after))
     with tracer.interventions.during():
         first = first_run.make(step, tracer, preserved, tell)
     options.look(first, tracer)
     gap = optimizers.gap(step.model, preserved.parameters, optimizer, found, tracer.took_part())
-    first = replace(first, gap=gap, hooks=hooks.hooks_seen(tracer, preserved))
+    idle = optimizers.idle_steps(one for heard in after for one in heard.found)
+    first = replace(first, gap=gap, hooks=hooks.hooks_seen(tracer, preserved), idle=idle)
     preserved.rewind()
     return first, tracer.ledger
 

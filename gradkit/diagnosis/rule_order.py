@@ -12,7 +12,7 @@ from typing import Any
 
 from gradkit.core import causes
 from gradkit.core.records import LIKELY, READ, Finding
-from gradkit.diagnosis.rules import cut_lines, errors, gradients, loss, no_loss, setup, unconnected
+from gradkit.diagnosis.rules import cut_lines, errors, gradients, idle, loss, no_loss, setup, unconnected
 from gradkit.diagnosis.rules.evidence import Evidence
 
 
@@ -39,7 +39,8 @@ def _of_run(evidence: Evidence) -> list[Finding]:
     found = [*first, *no_loss.noted(evidence, found)]
     found += _by(unconnected.findings, evidence, {p for f in found for p in f.parameters})
     for rule in (
-        gradients.dropped_findings, errors.scaler_findings, gradients.hook_findings, gradients.zero_findings
+        gradients.dropped_findings, errors.scaler_findings, gradients.hook_findings, gradients.zero_findings,
+        idle.findings,
     ):  # fmt: skip
         found += _by(rule, evidence)
     found += _by(unconnected.built, evidence, {f.location for f in found})

@@ -21,12 +21,13 @@ from torch.optim import Optimizer
 
 from gradkit.core import introspection
 from gradkit.core.records import Note, Stretch
-from gradkit.live import caveats, looks, pruning
+from gradkit.live import caveats, pruning
 from gradkit.live.candidates import Candidate
 from gradkit.live.rebuild import CannotRebuild, step_of
 from gradkit.source import faults, frames, rebinding, syntax, units
 from gradkit.source.units import Unit
 from gradkit.state import reachable, registered
+from gradkit.tracing.after_backward import held_by
 
 MOST = 5
 """Earlier cells that are run again for one step."""
@@ -157,7 +158,7 @@ class _History:
         self._cells = [_cell(one) if one else None for one in run[:last]]
         self._known: dict[tuple[str, int, bool], bool] = {}
         optimizers = [one for one in self._space.values() if introspection.is_a(one, Optimizer)]
-        self._held = {id(one) for optimizer in optimizers for one in looks.held_by(optimizer)}
+        self._held = {id(one) for optimizer in optimizers for one in held_by(optimizer)}
 
     def parts(self) -> list[Part]:
         """What is to be run first, in its order.

@@ -187,6 +187,7 @@ def of_running(
     after_step: bool = False,
     should_train: Sequence[str] | None = None,
     missing: Sequence[torch.Tensor] = (),
+    whole: bool = False,
 ) -> Explanation | None:
     """Explain a step that trains nothing, or not all: from the frames that lead to an optimizer's step.
 
@@ -195,14 +196,15 @@ def of_running(
         after_step: the optimizer has stepped already.
         should_train: names or globs of the parameters that ought to learn.
         missing: parameters that got no gradient.
+        whole: with all that the step does after backward, the optimizer's step included; else up to its last backward.
 
     Returns:
         None if no unit of these frames is the step.
     """
     points = stack.running(frame)
     wanted = tuple(should_train) if should_train is not None else None
-    fault = Fault(optimizer=optimizer, should_train=wanted, missing=tuple(missing))
-    found = candidates(points, inclusive=False)
+    fault = Fault(optimizer=optimizer, should_train=wanted, missing=tuple(missing), whole=whole)
+    found = candidates(points, inclusive=whole)
     made = _safely(lambda tried: _searched(found, fault, points, tried, live=True, after_step=after_step))
     return made if made.report is not None or made.fault else None
 

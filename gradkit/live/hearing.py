@@ -19,13 +19,15 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradkit.core import turns
-from gradkit.live.looks import next_after
+from gradkit.live import bystanders
+from gradkit.live.looks import LASTING, next_after
 from gradkit.live.suspects import Suspect
 from gradkit.source import faults
 from gradkit.witness.listening import Listening
 
 _PASSES = ("backward", "grad")
 _MOST_OPTIMIZERS = 10
+_BESIDE = (1, LASTING, 10)  # steps of one optimizer at which others are looked at that do not step
 _SET_UP = 2  # steps, after which a program is taken to be set up
 _is_compiling = torch.compiler.is_compiling
 
@@ -38,6 +40,9 @@ class Listener(Protocol):
 
     def due(self, suspect: Suspect, optimizer: Optimizer, frame: FrameType, after_step: bool) -> None:
         """An optimizer is to be looked at now."""
+
+    def waiting(self, frame: FrameType) -> None:
+        """Those that have not stepped are to be looked at now: ``Hearing.wait`` does that."""
 
 
 class Hearing:
@@ -55,7 +60,8 @@ class Hearing:
         self._listener = listener
         self.suspects: dict[int, Suspect] = {}
         self.gone: list[Suspect] = []
-        self._met = self._steps = 0
+        self._met = self._steps = self._passes = 0
+        self._waits = True
         self._replaced: dict[str, tuple[Any, Any]] = {}
         self._hooks: list[Any] = []
         self._afterwards: dict[int, Any] = {}  # hooks of optimizers that are looked at once their step is over
@@ -92,6 +98,7 @@ class Hearing:
     def forget(self) -> None:
         """Look at every optimizer as if it had not been met."""
         self._steps, self._met, self.suspects, self.gone = self.steps, 0, {}, []
+        self._passes, self._waits = 0, True
 
     def _heard(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @faults.on_behalf
@@ -100,11 +107,15 @@ class Hearing:
             if _is_compiling():
                 return original(*args, **kwargs)
             try:
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
             except Exception as error:
                 if not self._hooks or self._is_inside(sys._getframe(1)):
                     raise
                 caught = error
+            else:
+                if self._waits:
+                    self._passed(sys._getframe(1))
+                return result
             __tracebackhide__ = True
             context = caught.__context__
             try:  # after the handler: what a rerun raises would be taken to come from this error
@@ -122,6 +133,23 @@ class Hearing:
         while frame is not None and id(frame.f_code) not in self._inside:
             frame = frame.f_back
         return frame is not None
+
+    def _passed(self, frame: FrameType) -> None:
+        """A backward came to its end, and no optimizer has stepped so far."""
+        self._passes += 1
+        due = self._passes == 1 or self._passes == next_after(self._passes - 1) > 2
+        if due and self._hooks and not self._is_ours() and not self._is_inside(frame):
+            self._quietly(lambda: self._listener.waiting(frame))
+
+    def wait(self, frame: FrameType) -> None:
+        """Look at those that the frames can name and that have not stepped, and share nothing with one that has."""
+        trained = {number for one in self.suspects.values() if one.looks.steps for number in one.looks.held}
+        for optimizer, names in bystanders.optimizers_in(frame).values():
+            suspect = self.suspects.get(id(optimizer))
+            if suspect is None or suspect.looks.optimizer is not optimizer:
+                suspect = self._meet(optimizer)
+            if not suspect.looks.steps and not suspect.looks.held & trained:
+                suspect.wait(optimizer, names, frame, self._waits)
 
     def _tell(self, error: Exception) -> None:
         if self._is_ours() or threading.get_ident() not in threading._active:  # type: ignore[attr-defined]  # noqa: SLF001
@@ -145,6 +173,7 @@ class Hearing:
             self._due(suspect, optimizer, (args[1:] or (kwargs.get("closure"),))[0], sys._getframe(1))
 
     def _due(self, suspect: Suspect, optimizer: Optimizer, closure: object, frame: FrameType) -> None:
+        self._waits = False
         if suspect.looks.optimizer is not optimizer:  # another one's id, which is used again
             suspect = self._meet(optimizer)
             suspect.looks.steps = 1
@@ -170,6 +199,8 @@ class Hearing:
         suspect.looks.due = next_after(suspect.looks.steps)
         if not self._is_inside(frame):  # else it steps inside of a backward, which cannot be run again
             self._quietly(lambda: self._listener.due(suspect, optimizer, frame, after_step))
+            if suspect.looks.steps in _BESIDE:
+                self._quietly(lambda: self._listener.waiting(frame))
 
     def _meet(self, optimizer: Optimizer) -> Suspect:
         """Take note of a new optimizer. Where they come by the hundred, few of them are looked at."""

@@ -14,8 +14,11 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradkit.tracing.after_backward import held_by, is_at_rest
+
 LASTING = 3  # looks in a row
 MISSING, ZERO, NOT_FINITE, FROZEN, EMPTY_GROUP = "missing", "zero", "not_finite", "frozen", "empty_group"
+BARE, AT_REST, SCALED = "bare", "at_rest", "scaled"
 
 
 def next_after(step: int) -> int:
@@ -42,6 +45,7 @@ class Looks:
         suspicions: what the last look found suspicious, of this module's constants.
         lasted: how many looks in a row found something.
         missing: ids of parameters whose ``.grad`` was None in every look so far.
+        at_rest: the learning rate was 0 in every step so far.
 
     Example:
         >>> layer = nn.Linear(2, 1)
@@ -56,9 +60,15 @@ class Looks:
         self.steps, self.due, self.lasted, self._before, self._made = 0, 1, 0, 0, 0
         self.suspicions: frozenset[str] = frozenset()
         self.missing: set[int] = set()
+        self.at_rest, self._full, self._arrived = True, 1, False
         self._zero: dict[int, int] = {}
         self._looked: set[int] = set()
         self._versions = versions(held_by(optimizer))
+
+    @property
+    def held(self) -> frozenset[int]:
+        """Ids of the parameters that it has been seen to hold."""
+        return frozenset(self._versions)
 
     @property
     def optimizer(self) -> Optimizer | None:
@@ -75,21 +85,43 @@ class Looks:
         if optimizer is None or _is_capturing():
             return frozenset()
         self._made += 1
+        self.at_rest = self.at_rest and is_at_rest(optimizer)
         held = [one for one in held_by(optimizer) if one.numel()]
         open_ones = [one for one in held if one.requires_grad]
         found = {FROZEN} if held and not open_ones else set[str]()
         found |= {EMPTY_GROUP} if any(not group["params"] for group in optimizer.param_groups) else set()
         found |= self._without(open_ones)
         found |= self._numbers([one for one in open_ones if one.grad is not None], _is_scaled(optimizer))
+        found |= {BARE} if open_ones and not self._arrived else set()
+        found |= {AT_REST} if self.at_rest else set()
         self._before = self.lasted
         return self.suspect(frozenset(found))
 
     def suspect(self, found: frozenset[str]) -> frozenset[str]:
         """Take note of all that the look of this step found, also beside the gradients."""
         self.suspicions = found
-        self.lasted = self._before + 1 if found else 0
-        self.due = self.steps + 1 if 0 < self.lasted < LASTING else next_after(self.steps)
+        self.lasted = self._before + 1 if found - {AT_REST} else 0
+        self._full = self.steps + 1 if 0 < self.lasted < LASTING else next_after(self.steps)
+        self.due = self.steps + 1 if self.at_rest else self._full
         return found
+
+    def is_still_at_rest(self) -> bool:
+        """Whether this step is looked at for its learning rate only, and that is 0 once more: then that is all."""
+        optimizer = self.optimizer
+        if not self.at_rest or self.steps >= self._full or optimizer is None:
+            return False
+        self.at_rest = is_at_rest(optimizer)
+        self.due = self.steps + 1 if self.at_rest else self._full
+        self.suspicions -= set() if self.at_rest else {AT_REST}
+        return True
+
+    def is_untouched(self) -> bool:
+        """Whether the optimizer has never stepped, and nobody else has written what it holds."""
+        optimizer = self.optimizer
+        if self.steps or optimizer is None:
+            return not self.steps
+        now = versions(held_by(optimizer)).items()
+        return not optimizer.state and all(self._versions.get(number) == version for number, version in now)
 
     def _without(self, parameters: Sequence[torch.Tensor]) -> set[str]:
         """What had no gradient in any look. (A parameter that joins later is taken note of when it does.)"""
@@ -115,15 +147,11 @@ class Looks:
 
     def _numbers(self, parameters: Sequence[torch.Tensor], scaled: bool) -> set[str]:
         most = dict(zip(map(id, parameters), _largest(parameters), strict=True))
+        self._arrived = any(value != 0 for value in most.values())
         self._zero = {number: self._zero.get(number, 0) + 1 for number, value in most.items() if value == 0}
         found = {ZERO} if any(times >= LASTING for times in self._zero.values()) else set[str]()
         finite = all(value is None or abs(value) < float("inf") for value in most.values())
         return found if finite or scaled else {*found, NOT_FINITE}
-
-
-def held_by(optimizer: Optimizer) -> list[torch.Tensor]:
-    """All parameters that an optimizer holds, in the order of its groups."""
-    return [one for group in optimizer.param_groups for one in group["params"]]
 
 
 def versions(parameters: Iterable[torch.Tensor]) -> dict[int, int]:

@@ -20,8 +20,8 @@ from torch.optim import Optimizer
 
 from gradkit.core import introspection
 from gradkit.diagnosis.facts import inventory
-from gradkit.live.looks import held_by
 from gradkit.state import registered
+from gradkit.tracing.after_backward import held_by
 from gradkit.witness.deeds import BUILT
 from gradkit.witness.histories import deeds_of
 

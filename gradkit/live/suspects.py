@@ -16,11 +16,16 @@ from torch.optim import Optimizer
 
 from gradkit.core import causes
 from gradkit.core.records import Finding
-from gradkit.live import surroundings
-from gradkit.live.looks import LASTING, MISSING, Looks, held_by
+from gradkit.live import bystanders, idle, surroundings
+from gradkit.live.looks import AT_REST, BARE, LASTING, MISSING, SCALED, Looks
+from gradkit.tracing.after_backward import held_by
 
 if TYPE_CHECKING:
     from gradkit.live.explain import Explanation
+
+
+WHOLE = ("idle.findings", "errors.scaler_findings")
+"""The rules that look at what a step does after backward."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,14 @@ class Suspect:
         self._around: frozenset[str] = frozenset()
         self._explained: list[_Explained] = []
         self._tried: frozenset[str] = frozenset()
+        self._resting: Explanation | None = None
+        self._waiting: Explanation | None = None
+        self._waits = 0
 
     @property
     def is_explained(self) -> bool:
         """Whether something was found that has not been told yet."""
-        return bool(self._explained)
+        return bool(self._explained or self._resting or self._waiting)
 
     def look(self, optimizer: Optimizer, frame: FrameType, after_step: bool, model: nn.Module | None) -> None:
         """Look, and run the step again if something is suspicious that was not so before.
@@ -68,13 +76,51 @@ class Suspect:
             model: the model, if that is known.
         """
         looks, about = self.looks, tuple[torch.Tensor, ...]()
-        found = looks.look()
+        if looks.is_still_at_rest():
+            return
+        found, self._waiting = looks.look(), None
         if looks.steps == 1 or (self._around and looks.steps <= LASTING):
             self._around, about = surroundings.look(frame, optimizer, model)
             found = looks.suspect(found | self._around)
-        if found - self._tried:
-            self._tried |= found
+        if (SCALED in self._tried) if looks.steps > 1 else bystanders.scaler_is_suspicious(frame):
+            found = looks.suspect(found | {SCALED})
+        if AT_REST in found and looks.steps == LASTING:
+            self._resting = idle.at_rest(optimizer, frame)
+        new = found - self._tried - {AT_REST}
+        self._tried |= new
+        if new and not (new & {BARE, SCALED} and self._explain_whole(optimizer, frame, after_step, new)):
             self._explain(optimizer, frame, after_step, found, about)
+        if SCALED in new and not self._explained:
+            self._tried -= {SCALED}
+            looks.suspect(found - {SCALED})
+
+    def wait(self, optimizer: Optimizer, names: frozenset[str], frame: FrameType, alone: bool) -> None:
+        """Take note of one that has not stepped: whether backward has given what it holds a gradient since.
+
+        Args:
+            names: its names, as variables or attributes.
+            frame: what called for a backward, or for the step of another optimizer.
+            alone: no optimizer has stepped so far.
+        """
+        if not self.looks.is_untouched():
+            self._waits, self._waiting = -LASTING, None
+        elif any(one.requires_grad and one.grad is not None and one.grad.any() for one in held_by(optimizer)):
+            self._waits += 1
+            if self._waits > 1:
+                self._waiting = idle.waiting(optimizer, names, frame, alone)
+
+    def _explain_whole(self, optimizer: Optimizer, frame: FrameType, after_step: bool, found: frozenset[str]) -> bool:
+        """Run the step again with all that it does after backward; whether that is what is wrong."""
+        from gradkit.live import explain
+
+        explanation = explain.of_running(frame, optimizer, after_step=after_step, whole=True)
+        report = explanation.report if explanation is not None else None
+        findings = tuple(one for one in report.findings if one.rule in WHOLE) if report is not None else ()
+        if explanation is None or report is None or not findings:
+            return False
+        told = replace(explanation, report=replace(report, findings=findings))
+        self._explained.append(_Explained(found & {BARE, SCALED}, told, frozenset(), frozenset(), {}))
+        return True
 
     def _explain(
         self, optimizer: Optimizer, frame: FrameType, after_step: bool, found: frozenset[str],
@@ -100,7 +146,10 @@ class Suspect:
 
     def ended(self) -> list[Explanation]:
         """What is left to be told when the program, or the watch, is over."""
-        return self._told(late=True) if self.looks.suspicions else []
+        looks = self.looks
+        found = [self._resting] if looks.at_rest and looks.steps >= LASTING else []
+        found += [self._waiting] if looks.is_untouched() else []
+        return [*(self._told(late=True) if looks.suspicions else []), *(one for one in found if one is not None)]
 
     def _told(self, *, late: bool) -> list[Explanation]:
         found = []

@@ -67,6 +67,7 @@ class Fault:
         model: the model, if it is given.
         should_train: names or globs of the parameters that ought to learn.
         missing: parameters that got no gradient.
+        whole: what the step does after backward is looked at, and nothing else.
     """
 
     mishap: AutogradError | None = None
@@ -74,6 +75,7 @@ class Fault:
     model: nn.Module | None = None
     should_train: tuple[str, ...] | None = None
     missing: tuple[torch.Tensor, ...] = ()
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,8 @@ class Trial:
     def _tried(self, way: _Way) -> Report:
         """One diagnosis; where its further runs are refused, one that rests on the first run alone."""
         self._is_step, self.not_proven = False, None
+        if self.fault.whole:
+            return self._diagnosed(way, replay=False)
         try:
             return self._diagnosed(way, replay=True)
         except NotTheStep as refused:
@@ -168,7 +172,7 @@ class Trial:
         with contextlib.ExitStack() as stack:
             guarded = stack.enter_context(Guard(LIMIT))
             stack.enter_context(quiet.muted())
-            if self.fault.mishap is None or self.fault.mishap.kind not in _OF_STEPS:
+            if not self.fault.whole and (self.fault.mishap is None or self.fault.mishap.kind not in _OF_STEPS):
                 stack.enter_context(quiet.without_steps(self.step))
             options = replace(options, look=partial(self._look, guarded, way, stop))
             report = _refusing(guarded, lambda: pipeline.run(step, options, report_of)[0])
@@ -190,7 +194,8 @@ class Trial:
         left = [n for n, one in registered.parameters(model) if id(one) in missing and n not in held]
         names = (*held, *left)
         options = Options(
-            optimizer=optimizer if fault.mishap is None and (left or not held) else None,
+            optimizer=optimizer if fault.mishap is None and not fault.whole and (left or not held) else None,
+            steps=(fault.optimizer,) if fault.whole and fault.optimizer is not None else (),
             replay=replay,
             should_train=_should_train(fault.should_train, model, names),
             wished=fault.should_train is not None,
@@ -246,11 +251,13 @@ class Trial:
         if first.mishap is not None:
             raise _other(first.mishap)
         begun = tracer.backwards.begun
-        if way == _Way() and begun == 1:
+        if way == _Way() and begun == 1 and not self.fault.whole:
             raise _Better(_Way(final=True), _Way(1))
         if not (begun or first.reached.runs) or not is_made_in(first.trace):
             raise NotTheStep("no_step")
-        self.reproduced = not any(first.reached.norms.get(name) for name in self._without_gradient())
+        self.reproduced = self.fault.whole or not any(
+            first.reached.norms.get(name) for name in self._without_gradient()
+        )
 
     def _without_gradient(self) -> list[str]:
         """The names of what got no gradient. What the optimizer does not hold may well have got one."""

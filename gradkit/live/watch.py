@@ -242,6 +242,9 @@ class _Listener:
             _safely(lambda: suspect.look(optimizer, frame, after_step, model))
             _safely(lambda: _tell_all(suspect.ripe(), optimizer, suspect.looks.steps))
 
+    def waiting(self, frame: FrameType) -> None:
+        _safely(lambda: _hearing.wait(frame))
+
     def forget(self) -> None:
         """Explain every error as if it had not been heard."""
         self._known.clear()

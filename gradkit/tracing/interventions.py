@@ -37,6 +37,11 @@ class Moment:
         """The user's frames, innermost first."""
         return frames.chain(self._frame, self._stop)
 
+    @property
+    def file(self) -> str:
+        """The file of the code that called, whoever wrote it; ``""`` if that is not known."""
+        return self._frame.f_code.co_filename if self._frame is not None else ""
+
 
 class Intervention:
     """One thing that is changed, or watched, while a step runs. As it stands here it changes nothing.
@@ -80,7 +85,7 @@ class Intervention:
         """
         return result
 
-    def may_set(self, name: str, tensor: torch.Tensor) -> bool:
+    def may_set(self, moment: Moment, name: str, tensor: torch.Tensor) -> bool:
         """Whether a property is to be set: ``name`` is ``"requires_grad="`` or ``"grad="``, for example."""
         return True
 
@@ -193,10 +198,10 @@ class Together(Intervention):
                 result = part.after_call(moment, name, inputs, given, result)
         return result
 
-    def may_set(self, name: str, tensor: torch.Tensor) -> bool:
+    def may_set(self, moment: Moment, name: str, tensor: torch.Tensor) -> bool:
         """Whether none of them objects."""
         with _Noting(self.faults):
-            return all(part.may_set(name, tensor) for part in self._parts)
+            return all(part.may_set(moment, name, tensor) for part in self._parts)
 
     def after_collective(self, moment: Moment, name: str, targets: Sequence[torch.Tensor], read: Sequence[Any]) -> None:
         """Ask each."""

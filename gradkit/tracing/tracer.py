@@ -257,7 +257,8 @@ class Tracer(TorchFunctionMode):
         elif name == "__set__":
             name = f"{func.__self__.__name__}="
             if name != "data=":
-                return func(*args) if self._changed_by is None or self._changed_by.may_set(name, args[0]) else None
+                moment = self._moment(sys._getframe(1))
+                return func(*args) if self.interventions.may_set(moment, name, args[0]) else None
         self._frame = sys._getframe(1)
         try:
             if name == "_set_grad_enabled":
@@ -403,8 +404,7 @@ class Tracer(TorchFunctionMode):
     def _append(self, name: str, inputs: Any, outputs: Any, begin: int, state: bool) -> None:
         if self._changed_by is not None:
             self._changed_by.recorded(name, inputs, outputs)
-        on = _is_recording() and not _is_inference()
-        frame, running = self._frame, self.running
+        on, frame, running = _is_recording() and not _is_inference(), self._frame, self.running
         regions = () if on or frame is None else self.switches.active(frame, name, inputs)
         (chain, through), module = frames.chains(frame, running.stop, running.waiting), running.inside[-1]
         if self.outer is None:

@@ -18,6 +18,7 @@ from gradkit.source.frames import is_user_file
 CREATED, REGISTERED, REPLACED, COPIED = "created", "registered", "replaced", "copied"
 LOADED, CAST, WRITTEN, FROZEN, THAWED = "loaded", "cast", "written", "frozen", "thawed"
 BUILT, HELD, ATTACHED, WRAPPED, SWITCHED = "built", "held", "attached", "wrapped", "switched"
+SCHEDULED = "scheduled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,8 @@ class Deed:
         kind: of a tensor, ``"created"``, ``"registered"`` (in a module), ``"replaced"`` (another took its place there),
             ``"copied"`` (it is a deep copy), ``"loaded"`` (written from a state dict), ``"cast"``, ``"written"``,
             ``"frozen"``, ``"thawed"``, ``"held"`` (put into an optimizer); of an optimizer, ``"built"`` (a group was
-            added) or ``"copied"``; of a module, ``"attached"``, ``"replaced"`` or ``"wrapped"``; of the grad mode,
-            ``"switched"``.
+            added), ``"copied"`` or ``"scheduled"`` (a scheduler was built for it); of a module, ``"attached"``,
+            ``"replaced"`` or ``"wrapped"``; of the grad mode, ``"switched"``.
         chain: the user's frames, innermost first; ``()`` if there was none.
         library: the library's frame that is nearest to the user's innermost, None if the user's own code did it.
         facts: what the kind has to tell, such as ``{"module": "Linear", "name": "weight"}``.

@@ -10,10 +10,11 @@ from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from gradkit.source.faults import on_behalf
 from gradkit.witness import deeds, histories
-from gradkit.witness.deeds import BUILT, COPIED, HELD
+from gradkit.witness.deeds import BUILT, COPIED, HELD, SCHEDULED
 from gradkit.witness.replaced import HeardMethod
 
 _SUBCLASSES = 8
@@ -48,10 +49,26 @@ def heard(hears: Callable[[], bool]) -> list[tuple[Any, str, Any]]:
             _tell(optimizer, COPIED, optimizer.param_groups, sys._getframe(1))
         return result
 
+    schedule = vars(LRScheduler)["__init__"]
+
+    @on_behalf
+    def scheduled(scheduler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        schedule(scheduler, optimizer, *args, **kwargs)
+        if hears():
+            _tell_scheduled(optimizer, type(scheduler).__name__, sys._getframe(1))
+
     return [
+        (LRScheduler, "__init__", HeardMethod(schedule, scheduled)),
         (Optimizer, "add_param_group", HeardMethod(add, add_param_group)),
         (Optimizer, "__setstate__", HeardMethod(restore, setstate)),
     ]
+
+
+def _tell_scheduled(optimizer: Any, scheduler: str, frame: FrameType) -> None:
+    try:
+        histories.remember(optimizer, deeds.new(SCHEDULED, frame, {"scheduler": scheduler}))
+    except Exception:  # noqa: BLE001  what only listens never stops the program
+        return
 
 
 def _is_loading(frame: FrameType) -> bool:

@@ -129,7 +129,7 @@ class UndoCuts(Intervention):
         self._next.tensors = lost
         return result
 
-    def may_set(self, name: str, tensor: torch.Tensor) -> bool:
+    def may_set(self, moment: Moment, name: str, tensor: torch.Tensor) -> bool:
         """A flag can be set on leaves only; what has its history back is none, and needs no flag."""
         return name != "requires_grad=" or tensor.is_leaf
 

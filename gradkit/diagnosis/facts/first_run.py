@@ -13,7 +13,7 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.tensors import has_no_numbers, shape_of
 from gradkit.core.trace import Call, Trace
 from gradkit.diagnosis.facts.hooks import HooksSeen
-from gradkit.diagnosis.facts.optimizers import Gap
+from gradkit.diagnosis.facts.optimizers import Gap, IdleStep
 from gradkit.load import call
 from gradkit.load.step import Step, explain_failure
 from gradkit.state.preserve import Preserved
@@ -36,6 +36,7 @@ class FirstRun:
         value: the loss as text, or its shape if it is not a scalar; ``""`` if the step returned no tensor.
         mishap: an error of autograd's that the step or the backward raised.
         misuses: what the step did with a gradient scaler out of order.
+        idle: steps of optimizers that changed nothing.
         gap: parameters that the optimizers do not hold.
         hooks: what is known of the user's hooks; None if there are none.
         no_loss: what stood in the place of the loss; None if the step returned a loss of its own, or went backward.
@@ -47,6 +48,7 @@ class FirstRun:
     value: str
     mishap: AutogradError | None = None
     misuses: tuple[Misuse, ...] = ()
+    idle: tuple[IdleStep, ...] = ()
     gap: Gap = field(default_factory=Gap)
     hooks: HooksSeen | None = None
     no_loss: NoLoss | None = None

@@ -4,6 +4,8 @@ What the optimizers hold is read when the step has run, before it is undone. Of 
 module of the model holds in a plain list, dictionary or helper object, what the gradient reaches, and what nobody else
 may train: no optimizer that is alive holds it, the step trains it by no other way, the step reaches it by no other way
 than through the model, and it was not put into evaluation mode.
+
+Also the steps of optimizers that changed nothing, as records: ``idle_steps``.
 """
 
 from __future__ import annotations
@@ -19,15 +21,16 @@ from torch.optim import Optimizer
 
 from gradkit.core import introspection
 from gradkit.core.records import Meant
-from gradkit.core.trace import Trace
+from gradkit.core.trace import Chain, Trace
 from gradkit.diagnosis.facts import inventory
 from gradkit.diagnosis.facts.inventory import UnregisteredParameter
 from gradkit.state import holders, reachable, registered
 from gradkit.state.holders import Edge
 from gradkit.state.preserve import Preserved
 from gradkit.state.reachable import ATTRIBUTE, ELEMENT, ITEM, PART
+from gradkit.tracing.after_backward import Idle
 from gradkit.tracing.ledger import Ledger
-from gradkit.witness.deeds import Deed
+from gradkit.witness.deeds import BUILT, COPIED, Deed
 from gradkit.witness.histories import deeds_of
 
 NEW, STALE, LEFT_OUT = "new", "stale", "left_out"
@@ -129,13 +132,19 @@ def meant(want: Sequence[str], gap: Gap, reached: Iterable[str], *, named: bool)
     return (left, Meant("optimizer", gap.holder, apart)) if left and apart else (tuple(want), Meant())
 
 
+def gap_of(optimizer: Optimizer, missing: tuple[str, ...]) -> Gap:
+    """How an optimizer was built, and what of the model it lacks."""
+    return _gap(optimizer, missing, LEFT_OUT)
+
+
 def _gap(optimizer: Optimizer, missing: tuple[str, ...], reason: str) -> Gap:
     settings = {
         key: repr(value)
         for key, value in getattr(optimizer, "defaults", {}).items()
         if not isinstance(value, torch.Tensor)
     }
-    return Gap(type(optimizer).__name__, settings, missing, reason, next(iter(deeds_of(optimizer)), None))
+    built = next((one for one in deeds_of(optimizer) if one.kind in (BUILT, COPIED)), None)
+    return Gap(type(optimizer).__name__, settings, missing, reason, built)
 
 
 def holding(optimizers: Iterable[Optimizer]) -> set[int]:
@@ -238,3 +247,33 @@ def _parts(way: Iterable[Edge]) -> list[Any]:
 
 def _places(parts: list[Any]) -> list[int]:
     return [part for part in parts if isinstance(part, int)]
+
+
+# -- steps that changed nothing ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class IdleStep:
+    """A step of an optimizer that changed nothing.
+
+    Attributes:
+        kind: a constant of ``tracing.after_backward``.
+        chain: the user's frames where that was done, innermost first; ``()`` where the optimizer is at fault itself.
+        built: the optimizer, as far as rules may look at it; what it holds is not told in it.
+        names: parameters that were to learn.
+    """
+
+    kind: str
+    chain: Chain
+    built: Gap
+    names: tuple[str, ...]
+
+
+def idle_steps(heard: Iterable[Idle]) -> tuple[IdleStep, ...]:
+    """What was heard, as records.
+
+    Example:
+        >>> idle_steps([])
+        ()
+    """
+    return tuple(IdleStep(one.kind, one.chain, gap_of(one.optimizer, one.names), one.names) for one in heard)

@@ -1,0 +1,165 @@
+"""Optimizers that change nothing as long as a program trains: a learning rate that stays 0, a step that never comes.
+
+Nothing is run again for them: what the program did in all its steps tells more than one step.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from gradkit.core import introspection
+from gradkit.core.records import Finding, Location, Origin, Picture
+from gradkit.diagnosis.facts.optimizers import gap_of
+from gradkit.diagnosis.rules import idle
+from gradkit.live import bystanders, stack, whose
+from gradkit.live.candidates import files
+from gradkit.live.stack import Point
+from gradkit.source import frames, locations, stepping, units, zeros
+from gradkit.witness.deeds import SCHEDULED, Deed
+from gradkit.witness.histories import deeds_of
+
+if TYPE_CHECKING:
+    from gradkit.live.explain import Explanation
+
+WATCHED = "watched"
+
+
+def at_rest(optimizer: Optimizer, frame: FrameType) -> Explanation | None:
+    """An optimizer whose learning rate has been 0 in every step: built with 0, or kept there.
+
+    Args:
+        frame: what called its step.
+    """
+    points = stack.running(frame)
+    near = tuple(locations.qualified_name(one.code) for one in points)
+    built, spot, origin = gap_of(optimizer, ()), None, None
+    if any(group.get("initial_lr", built.settings.get("lr") not in ("0", "0.0")) for group in optimizer.param_groups):
+        spot, origin = _schedule(optimizer, files(points))
+    return _told(idle.at_rest(built, spot, files(points), near, origin), points)
+
+
+def waiting(optimizer: Optimizer, names: frozenset[str], frame: FrameType, alone: bool) -> Explanation | None:
+    """An optimizer that does not step, although backward fills what it holds; None if the source does not tell why.
+
+    Args:
+        names: its names, as variables or attributes.
+        frame: what called for a backward, or for another optimizer's step.
+        alone: no optimizer has stepped.
+    """
+    points = stack.running(frame)
+    users = [one for one in reversed(points) if frames.is_user_file(one.code.co_filename)]
+    chain = tuple((one.code, one.lasti) for one in users)
+    held = stepping.held_back(chain, names) if alone else stepping.mistaken(chain, names)
+    return _told(idle.never(gap_of(optimizer, ()), held), points) if held is not None else None
+
+
+def _told(finding: Finding, points: Sequence[Point]) -> Explanation | None:
+    from gradkit.live.explain import Explanation
+    from gradkit.report.report import Report
+
+    users = [point for point in points if frames.is_user_file(point.code.co_filename)]
+    if not users or finding.location is None:
+        return None
+    label = whose.name_of(users[-1])
+    line = finding.location.line
+    origin = Origin(finding.location.file, label, WATCHED, first=line, last=line, reproduced=True, silent=True)
+    picture = Picture((), (), (), (finding,))
+    return Explanation(Report((finding,), (), picture, label, backward=True, error="", runs=0, origin=origin))
+
+
+# -- what keeps a learning rate at 0 ----------------------------------------------------------------------------------
+
+
+def _schedule(optimizer: Optimizer, known: Sequence[str]) -> tuple[Location | None, Location | None]:
+    """The line that keeps a learning rate at 0, and where what it was handed became 0.
+
+    It is the one that returns 0 to a scheduler, else the one that builds the scheduler, else the only one that sets a
+    learning rate by hand.
+    """
+    schedulers = bystanders.schedulers_of(optimizer)
+    deed = next((one for one in deeds_of(optimizer) if one.kind == SCHEDULED and one.chain), None)
+    built = locations.locate(deed.chain[0], whole=True) if deed is not None else None
+    factors = [one for scheduler in schedulers for one in _factors(scheduler)]
+    origin = next(filter(None, (_handed_zero(one, deed) for one in factors)), None)
+    if origin is not None:
+        return built or origin, origin
+    asked = [line for line in map(_returning, filter(None, map(_code, factors))) if line is not None]
+    by_hand = stepping.rate_lines(known) if not schedulers else []
+    return next(iter(asked), None) or built or (by_hand[0] if len(by_hand) == 1 else None), None
+
+
+def _factors(scheduler: LRScheduler) -> list[Any]:
+    """The functions that a scheduler asks for its factor."""
+    return introspection.entries(introspection.attributes(scheduler).get("lr_lambdas"))
+
+
+def _code(factor: Any) -> CodeType | None:
+    """The code of a function of the user's."""
+    code = introspection.ask(factor, "__code__")
+    return code if isinstance(code, CodeType) and frames.is_user_file(code.co_filename) else None
+
+
+def _handed_zero(factor: Any, deed: Deed | None) -> Location | None:
+    """Where one of the numbers that a factor is computed from became 0. A warm-up of no steps is none of them."""
+    code = _code(factor)
+    if code is not None:
+        tree = locations.tree_of(code.co_filename)
+        names = [name for name, value in _enclosed(factor) if _is_no_total(name, value)]
+        nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)] if tree is not None else []
+        uses = [n for n in nodes if isinstance(n, ast.Name) and n.id in names and _within(n, code)]
+        return _one(zeros.written_at(code.co_filename, use) for use in uses)
+    if deed is None or deed.library is None or not introspection.is_a(factor, functools.partial):
+        return None
+    names = [name for name, value in factor.keywords.items() if _is_no_total(name, value)]
+    called, point = deed.library[0], deed.chain[0]
+    places = called.co_varnames[: called.co_argcount + called.co_kwonlyargcount]
+    call = locations.node_at(point)
+    given = [zeros.argument(call, name, places.index(name)) for name in names if name in places]
+    return _one(zeros.written_at(point[0].co_filename, one) for one in given if one is not None)
+
+
+def _enclosed(function: Any) -> Iterator[tuple[str, Any]]:
+    """What a function takes from the functions around it."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        with contextlib.suppress(ValueError):  # an empty cell
+            yield name, cell.cell_contents
+
+
+def _is_no_total(name: str, value: Any) -> bool:
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return plain and value == 0 and not re.search("warm|last|min|start", name)
+
+
+def _within(node: ast.Name, code: CodeType) -> bool:
+    lines = [line for _, _, line in code.co_lines() if line is not None]
+    return min(lines) <= node.lineno <= max(lines)
+
+
+def _one(found: Iterable[Location | None]) -> Location | None:
+    """The one line that was found, None if there are several."""
+    lines = {(one.file, one.line): one for one in found if one is not None}
+    return next(iter(lines.values())) if len(lines) == 1 else None
+
+
+def _returning(code: CodeType) -> Location | None:
+    """The line on which a function returns, if there is one only; of a lambda the line that it stands on."""
+    tree = units.tree_of(code)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name and _begins(node, code):
+            found = [one for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
+            name = locations.qualified_name(code)
+            return locations.place(code.co_filename, found[0], name) if len(found) == 1 else None
+    return None
+
+
+def _begins(node: ast.FunctionDef, code: CodeType) -> bool:
+    return code.co_firstlineno in (node.lineno, *(one.lineno for one in node.decorator_list))

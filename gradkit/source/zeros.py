@@ -1,0 +1,173 @@
+"""Where a number became 0: from the argument that it was handed as, back to the line that rounds it away or writes it.
+
+Nothing is run. Of two ways that fit equally well none is taken.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from gradkit.core.records import Location
+from gradkit.source import locations, syntax
+from gradkit.source.syntax import FUNCTIONS
+
+_DEEPEST = 8
+_ROUNDING = frozenset("int round floor trunc".split())
+
+
+def argument(call: ast.AST | None, name: str, position: int) -> ast.expr | None:
+    """What a call hands to a parameter, by its name or its position from 0; None if it hands nothing.
+
+    Example:
+        >>> ast.unparse(argument(ast.parse("SGD(params, lr=rate)", mode="eval").body, "lr", 1))
+        'rate'
+    """
+    if not isinstance(call, ast.Call):
+        return None
+    named = next((one.value for one in call.keywords if one.arg == name), None)
+    plain = not any(isinstance(one, ast.Starred) for one in call.args[: position + 1])
+    return named if named is not None else call.args[position] if plain and len(call.args) > position else None
+
+
+def written_at(file: str, value: ast.expr) -> Location | None:
+    """The line that makes a value 0, or writes it, if that is another than where the value stands itself.
+
+    Args:
+        file: where the value stands.
+        value: an expression of the file's, also of a tree that was parsed apart.
+    """
+    tree = locations.tree_of(file)
+    if tree is None:
+        return None
+    source = _Source(tree)
+    node = next((one for one in source.tree.nodes if isinstance(one, ast.expr) and syntax.same(value, one)), None)
+    found = source.follow(node) if node is not None else None
+    if found is None or node is None or found.lineno == node.lineno:
+        return None
+    around = source.tree.inside(found)
+    return locations.place(file, found, syntax.function_of(around))
+
+
+class _Source:
+    """A file's assignments, classes and calls, by the names that they give values to."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = syntax.Tree(tree)
+
+    def follow(self, value: ast.expr, depth: int = 0) -> ast.expr | None:
+        """The expression that makes a value 0: a number written out, or one that rounds; None if that is not plain."""
+        if _is_zero(value) or _rounds(value):
+            return value
+        if depth > _DEEPEST:
+            return None
+        if isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Call, ast.IfExp)):
+            ways = [one for one in ast.iter_child_nodes(value) if isinstance(one, ast.expr)]
+            ways = ways[1:] if isinstance(value, ast.Call) else ways
+        else:
+            ways = list(self._given(value))
+            if len(ways) > 1:
+                return None
+        ends = [end for end in (self.follow(one, depth + 1) for one in ways) if end is not None]
+        return ends[0] if len({end.lineno for end in ends}) == 1 else None
+
+    def _given(self, value: ast.expr) -> Iterator[ast.expr]:
+        """All that a name, an attribute or an entry of a dictionary is given in this file."""
+        if isinstance(value, ast.Name):
+            yield from self._of_name(value)
+        elif isinstance(value, ast.Attribute):
+            yield from self._assigned(ast.Attribute, value.attr) or self._of_key(value.attr)
+        elif isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
+            yield from self._assigned(ast.Subscript, value.slice.value) or self._of_key(value.slice.value)
+
+    def _of_name(self, value: ast.Name) -> Iterator[ast.expr]:
+        around = [one for one in reversed(self.tree.inside(value)) if isinstance(one, FUNCTIONS)]
+        for scope in (*around, None):
+            found = [
+                given
+                for node in self.tree.nodes
+                if isinstance(node, (ast.Assign, ast.AnnAssign)) and self.tree.function(node) is scope
+                for target, given in syntax.pairs(node)
+                if isinstance(target, ast.Name) and target.id == value.id
+            ]
+            if found:
+                yield from found
+                return
+            if isinstance(scope, FUNCTIONS) and value.id in syntax.parameters(scope):
+                yield from self._handed(scope, value.id)
+                return
+
+    def _handed(self, function: Any, name: str) -> Iterator[ast.expr]:
+        """What the calls of a function hand to one of its parameters; its default, where they hand nothing."""
+        names = [one for one in syntax.parameters(function) if one not in ("self", "cls")]
+        owner = self.tree.inside(function)[-1]
+        called = owner.name if function.name == "__init__" and isinstance(owner, ast.ClassDef) else function.name
+        calls = [one for one in self.tree.nodes if isinstance(one, ast.Call) and syntax.call_name(one) == called]
+        given = [argument(one, name, names.index(name)) for one in calls]
+        yield from (one for one in given if one is not None)
+        if not given or None in given:
+            arguments = function.args
+            plain = [*arguments.posonlyargs, *arguments.args]
+            defaults = dict(zip(reversed(plain), reversed(arguments.defaults), strict=False))
+            defaults |= dict(zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True))
+            yield from (one for key, one in defaults.items() if key.arg == name and one is not None)
+
+    def _assigned(self, kind: type[ast.Attribute | ast.Subscript], key: object) -> list[ast.expr]:
+        """What is given to ``anything.key``, or to ``anything[key]``."""
+        found = []
+        for node in self.tree.nodes:
+            for target, given in syntax.pairs(node):
+                name = getattr(target, "attr", None) if kind is ast.Attribute else _key(target)
+                if isinstance(target, kind) and name == key:
+                    found.append(given)
+        return found
+
+    def _of_key(self, key: object) -> list[ast.expr]:
+        """What a setting of this name is given: by a call, in a dictionary, as a default of a class or of an option."""
+        handed, defaults = list[ast.expr](), list[ast.expr]()
+        for node in self.tree.nodes:
+            if isinstance(node, ast.Call) and syntax.call_name(node) == "add_argument":
+                options = [one.value for one in node.args if isinstance(one, ast.Constant)]
+                if key in [str(one).lstrip("-").replace("-", "_") for one in options]:
+                    defaults += [one.value for one in node.keywords if one.arg == "default"]
+            elif isinstance(node, ast.Call):
+                handed += [one.value for one in node.keywords if one.arg == key and _last(one.value) != key]
+            elif isinstance(node, ast.Dict):
+                handed += [one for name, one in zip(node.keys, node.values, strict=True) if _constant(name) == key]
+            elif isinstance(node, ast.ClassDef):
+                pairs = (pair for one in node.body for pair in syntax.pairs(one))
+                defaults += [given for target, given in pairs if isinstance(target, ast.Name) and target.id == key]
+        return handed or defaults
+
+
+def _last(value: ast.expr) -> object:
+    """The name that a value is handed on by: ``"lr"`` of ``args.lr``."""
+    return getattr(value, "attr", getattr(value, "id", None)) or _key(value)
+
+
+def _key(target: ast.expr) -> object:
+    return _constant(target.slice) if isinstance(target, ast.Subscript) else None
+
+
+def _constant(node: ast.expr | None) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _is_zero(value: ast.expr) -> bool:
+    given = _constant(value)
+    return isinstance(given, (int, float)) and not isinstance(given, bool) and given == 0
+
+
+def _rounds(value: ast.expr) -> bool:
+    """Whether an expression loses what is behind the point."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.FloorDiv, ast.Mod)):
+            return True
+        if isinstance(node, ast.Call) and syntax.call_name(node) in _ROUNDING and _divides(node):
+            return True
+    return False
+
+
+def _divides(call: ast.Call) -> bool:
+    return any(isinstance(node, ast.BinOp) for one in call.args for node in ast.walk(one))

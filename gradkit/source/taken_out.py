@@ -13,14 +13,14 @@ from gradkit.core.records import Location
 from gradkit.source import attributes, frames, locations
 from gradkit.source.syntax import FUNCTIONS
 
-_NUMBER, _ARRAY = "python_roundtrip", "numpy_roundtrip"
-_BY = {"item": _NUMBER, "tolist": _NUMBER, "numpy": _ARRAY, "detach": "detach", "data": "data_attr"}
-_BY_CALL = {"float": _NUMBER, "int": _NUMBER, "bool": _NUMBER}
+NUMBER, ARRAY, COPY, BARE = "number", "array", "copy", "bare"
+_BY = {"item": NUMBER, "tolist": NUMBER, "numpy": ARRAY, "detach": COPY, "data": BARE}
+_BY_CALL = frozenset(("float", "int", "bool"))
 _TALK = frozenset(("print", "extra_repr", "__repr__", "info", "debug", "log", "format", "warning"))
 
 
 def taken_out_at(owner: type, attribute: str) -> tuple[str, Location] | None:
-    """The line that takes the value out of ``self.<attribute>``, and the id of the cause that this is.
+    """As what the value of ``self.<attribute>`` is taken out, one of this module's constants; and the line that does.
 
     Args:
         owner: the class that holds it.
@@ -33,10 +33,10 @@ def taken_out_at(owner: type, attribute: str) -> tuple[str, Location] | None:
         True
     """
     found = list(_reads(owner, attribute))
-    if not found or any(cause is None for cause, _ in found):
+    if not found or any(kind is None for kind, _ in found):
         return None
-    cause, place = found[0]
-    return (cause, place) if cause is not None else None
+    kind, place = found[0]
+    return (kind, place) if kind is not None else None
 
 
 def _reads(owner: type, attribute: str) -> Iterator[tuple[str | None, Location]]:
@@ -46,8 +46,8 @@ def _reads(owner: type, attribute: str) -> Iterator[tuple[str | None, Location]]
         for function in (node for node in body.body if isinstance(node, FUNCTIONS) and node.name not in _TALK):
             for path in _paths(function, []):
                 if _is_own(path[-1], attribute) and not _is_told(path):
-                    cause, node = _taken(path)
-                    yield cause, locations.place(file, node, f"{body.name}.{function.name}")
+                    kind, node = _taken(path)
+                    yield kind, locations.place(file, node, f"{body.name}.{function.name}")
 
 
 def _paths(node: ast.AST, outer: list[ast.AST]) -> Iterator[list[ast.AST]]:
@@ -72,7 +72,7 @@ def _is_told(path: Iterable[ast.AST]) -> bool:
 
 
 def _taken(path: list[ast.AST]) -> tuple[str | None, ast.AST]:
-    """By what the value is taken out, and the node that does; (None, the read) where it is used as it is."""
+    """As what the value is taken out, and the node that does; (None, the read) where it is used as it is."""
     for outer, inner in zip(path[-2::-1], path[:0:-1], strict=False):
         if isinstance(outer, ast.stmt):
             break
@@ -81,7 +81,7 @@ def _taken(path: list[ast.AST]) -> tuple[str | None, ast.AST]:
         if isinstance(outer, ast.Call) and inner is not outer.func:
             name = getattr(outer.func, "id", "")
             if name in _BY_CALL:
-                return _BY_CALL[name], outer
+                return NUMBER, outer
             if not _computes(outer):
                 break
     return None, path[-1]

@@ -18,7 +18,8 @@ from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, No
 from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, one_place
-from gradkit.source import arguments, attributes, conditions, dataflow, locations, taken_out
+from gradkit.source import arguments, attributes, conditions, dataflow, locations
+from gradkit.source.taken_out import ARRAY, BARE, COPY, NUMBER, taken_out_at
 
 
 def findings(e: Evidence, told: set[str]) -> list[Finding]:
@@ -210,14 +211,17 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
     )  # fmt: skip
 
 
+_TAKEN = {NUMBER: "python_roundtrip", ARRAY: "numpy_roundtrip", COPY: "detach", BARE: "data_attr"}
+
+
 def _taken_out(e: Evidence, names: Sequence[str]) -> Finding | None:
     """The finding for a Parameter whose value was taken out of it while the model was built."""
     cls, attribute = e.way_to(names[0])[-1]
-    found = taken_out.taken_out_at(cls, attribute)
+    found = taken_out_at(cls, attribute)
     if found is None or any(e.way_to(name)[-1:] != [(cls, attribute)] for name in names):
         return None
-    cause, spot = found
-    return Finding(cause, spot, proof=LIKELY, parameters=tuple(names), module=_home(names))
+    kind, spot = found
+    return Finding(_TAKEN[kind], spot, proof=LIKELY, parameters=tuple(names), module=_home(names))
 
 
 def _home(names: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from gradkit.core import introspection
 from gradkit.live.surroundings import locals_of
 from gradkit.source import frames, syntax
+from gradkit.tracing.after_backward import held_by
 
 _MOST = 64
 
@@ -29,9 +30,13 @@ def optimizers_in(frame: FrameType | None) -> dict[int, tuple[Optimizer, frozens
     return found
 
 
-def scaler_is_suspicious(frame: FrameType | None) -> bool:
+def scaler_is_suspicious(frame: FrameType | None, optimizer: Optimizer) -> bool:
     """Whether a scaler is in use, and the optimizer steps without it, or gradients are clipped with no ``unscale_``
-    before in the same function. That is no proof: what the step does in which order, a run of it tells."""
+    before in the same function. That is no proof: what the step does in which order, a run of it tells.
+
+    Where two optimizers hold the same parameters, it is not known which of them the scaler is meant for.
+    """
+    inner = frame
     if not any(_is_in_use(value) for _, value in _things(frame)):
         return False
     files, by_scaler = dict[str, None](), False
@@ -40,6 +45,10 @@ def scaler_is_suspicious(frame: FrameType | None) -> bool:
         if frames.is_user_file(frame.f_code.co_filename):
             files[frame.f_code.co_filename] = None
         frame = frame.f_back
+    held = set(map(id, held_by(optimizer)))
+    others = [one for one, _ in optimizers_in(inner).values() if one is not optimizer] if not by_scaler else []
+    if any(not held.isdisjoint(map(id, held_by(one))) for one in others):
+        return False
     return not by_scaler or any(map(_clips_scaled, files))
 
 

@@ -147,7 +147,7 @@ class Looks:
 
     def _numbers(self, parameters: Sequence[torch.Tensor], scaled: bool) -> set[str]:
         most = dict(zip(map(id, parameters), _largest(parameters), strict=True))
-        self._arrived = any(value != 0 for value in most.values())
+        self._arrived = self._arrived or any(value != 0 for value in most.values())
         self._zero = {number: self._zero.get(number, 0) + 1 for number, value in most.items() if value == 0}
         found = {ZERO} if any(times >= LASTING for times in self._zero.values()) else set[str]()
         finite = all(value is None or abs(value) < float("inf") for value in most.values())

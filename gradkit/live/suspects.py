@@ -82,7 +82,7 @@ class Suspect:
         if looks.steps == 1 or (self._around and looks.steps <= LASTING):
             self._around, about = surroundings.look(frame, optimizer, model)
             found = looks.suspect(found | self._around)
-        if (SCALED in self._tried) if looks.steps > 1 else bystanders.scaler_is_suspicious(frame):
+        if (SCALED in self._tried) if looks.steps > 1 else bystanders.scaler_is_suspicious(frame, optimizer):
             found = looks.suspect(found | {SCALED})
         if AT_REST in found and looks.steps == LASTING:
             self._resting = idle.at_rest(optimizer, frame)

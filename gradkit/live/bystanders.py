@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import inspect
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -81,7 +82,7 @@ def _things(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
     seen = set[int]()
     while frame is not None:
         known = [*locals_of(frame).items()]
-        if frames.is_user_file(frame.f_code.co_filename) and frame.f_globals is not frame.f_locals:
+        if frames.is_user_file(frame.f_code.co_filename) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             names = frame.f_code.co_names
             known += [(name, frame.f_globals[name]) for name in names if name in frame.f_globals]
         for name, value in known:

@@ -95,9 +95,8 @@ def _rows(optimizer: Optimizer, frame: FrameType) -> tuple[Parameter, ...]:
             known.add(id(one))
             module = holders[name]
             found.setdefault(name, _row(name, one, type(module).__name__, module.training, id(one) in held))
-    for number, one in enumerate(held.values()):
-        if id(one) not in known:
-            found[f"params[{number}]"] = _row(f"params[{number}]", one, "", True, True)
+    left = [(f"params[{number}]", one) for number, (key, one) in enumerate(held.items()) if key not in known]
+    found.update({name: _row(name, tensor, "", True, True) for name, tensor in left})
     return tuple(found.values())
 
 

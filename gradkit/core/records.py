@@ -252,7 +252,8 @@ class Origin:
         file: where they stand.
         function: qualified name of the function, ``"<module>"`` at the top level.
         kind: ``"loop"`` (one pass of a loop), ``"body"`` (a function from its start), ``"module"`` (statements of a
-            script or cell); ``""`` if nothing could be run again, and the report says what is read off.
+            script or cell); ``""`` if nothing could be run again, and the report says what is read off; ``"watched"``
+            if nothing had to be, and it says what was seen in every step.
         loop_line: the line of the loop, 0 if there is none.
         first, last: the lines that were run, or, if nothing could be, those that failed.
         reproduced: the same came of it as in the program: the same error at the same line, or none for the same

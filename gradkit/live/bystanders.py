@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import inspect
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -15,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from gradkit.core import introspection
 from gradkit.live.surroundings import locals_of
 from gradkit.source import frames, syntax
+from gradkit.tracing.after_backward import held_by
 
 _MOST = 64
 
@@ -29,9 +31,13 @@ def optimizers_in(frame: FrameType | None) -> dict[int, tuple[Optimizer, frozens
     return found
 
 
-def scaler_is_suspicious(frame: FrameType | None) -> bool:
+def scaler_is_suspicious(frame: FrameType | None, optimizer: Optimizer) -> bool:
     """Whether a scaler is in use, and the optimizer steps without it, or gradients are clipped with no ``unscale_``
-    before in the same function. That is no proof: what the step does in which order, a run of it tells."""
+    before in the same function. That is no proof: what the step does in which order, a run of it tells.
+
+    Where two optimizers hold the same parameters, it is not known which of them the scaler is meant for.
+    """
+    inner = frame
     if not any(_is_in_use(value) for _, value in _things(frame)):
         return False
     files, by_scaler = dict[str, None](), False
@@ -40,6 +46,10 @@ def scaler_is_suspicious(frame: FrameType | None) -> bool:
         if frames.is_user_file(frame.f_code.co_filename):
             files[frame.f_code.co_filename] = None
         frame = frame.f_back
+    held = set(map(id, held_by(optimizer)))
+    others = [one for one, _ in optimizers_in(inner).values() if one is not optimizer] if not by_scaler else []
+    if any(not held.isdisjoint(map(id, held_by(one))) for one in others):
+        return False
     return not by_scaler or any(map(_clips_scaled, files))
 
 
@@ -72,7 +82,7 @@ def _things(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
     seen = set[int]()
     while frame is not None:
         known = [*locals_of(frame).items()]
-        if frames.is_user_file(frame.f_code.co_filename) and frame.f_globals is not frame.f_locals:
+        if frames.is_user_file(frame.f_code.co_filename) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             names = frame.f_code.co_names
             known += [(name, frame.f_globals[name]) for name in names if name in frame.f_globals]
         for name, value in known:

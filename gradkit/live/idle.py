@@ -10,20 +10,24 @@ import contextlib
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from gradkit.core import introspection
-from gradkit.core.records import Finding, Location, Origin, Picture
+from gradkit.core.records import Finding, Location, Origin, Parameter, Picture
 from gradkit.diagnosis.facts.optimizers import gap_of
 from gradkit.diagnosis.rules import idle
-from gradkit.live import bystanders, stack, whose
+from gradkit.live import bystanders, stack, surroundings, whose
 from gradkit.live.candidates import files
 from gradkit.live.stack import Point
 from gradkit.source import frames, locations, stepping, units, zeros
+from gradkit.state import registered
+from gradkit.tracing.after_backward import held_by
 from gradkit.witness.deeds import SCHEDULED, Deed
 from gradkit.witness.histories import deeds_of
 
@@ -44,7 +48,7 @@ def at_rest(optimizer: Optimizer, frame: FrameType) -> Explanation | None:
     built, spot, origin = gap_of(optimizer, ()), None, None
     if any(group.get("initial_lr", built.settings.get("lr") not in ("0", "0.0")) for group in optimizer.param_groups):
         spot, origin = _schedule(optimizer, files(points))
-    return _told(idle.at_rest(built, spot, files(points), near, origin), points)
+    return _told(idle.at_rest(built, spot, files(points), near, origin), optimizer, frame, points)
 
 
 def waiting(optimizer: Optimizer, names: frozenset[str], frame: FrameType, alone: bool) -> Explanation | None:
@@ -59,10 +63,10 @@ def waiting(optimizer: Optimizer, names: frozenset[str], frame: FrameType, alone
     users = [one for one in reversed(points) if frames.is_user_file(one.code.co_filename)]
     chain = tuple((one.code, one.lasti) for one in users)
     held = stepping.held_back(chain, names) if alone else stepping.mistaken(chain, names)
-    return _told(idle.never(gap_of(optimizer, ()), held), points) if held is not None else None
+    return _told(idle.never(gap_of(optimizer, ()), held), optimizer, frame, points) if held is not None else None
 
 
-def _told(finding: Finding, points: Sequence[Point]) -> Explanation | None:
+def _told(finding: Finding, optimizer: Optimizer, frame: FrameType, points: Sequence[Point]) -> Explanation | None:
     from gradkit.live.explain import Explanation
     from gradkit.report.report import Report
 
@@ -72,8 +76,37 @@ def _told(finding: Finding, points: Sequence[Point]) -> Explanation | None:
     label = whose.name_of(users[-1])
     line = finding.location.line
     origin = Origin(finding.location.file, label, WATCHED, first=line, last=line, reproduced=True, silent=True)
+    rows = _rows(optimizer, frame)
+    wanted = [row for row in rows if row.should_train]
+    names, numel = tuple(row.name for row in wanted), sum(row.numel for row in wanted)
+    finding = replace(finding, parameters=names, numel=numel)
     picture = Picture((), (), (), (finding,))
-    return Explanation(Report((finding,), (), picture, label, backward=True, error="", runs=0, origin=origin))
+    return Explanation(Report((finding,), rows, picture, label, backward=True, error="", runs=0, origin=origin))
+
+
+def _rows(optimizer: Optimizer, frame: FrameType) -> tuple[Parameter, ...]:
+    """The parameters of the models that an optimizer trains, and what else it holds, by number."""
+    held = {id(one): one for one in held_by(optimizer)}
+    found: dict[str, Parameter] = {}
+    known = set[int]()
+    for model in surroundings.models_of(frame, held):
+        holders = registered.holders(model)
+        for name, one in registered.parameters(model):
+            known.add(id(one))
+            module = holders[name]
+            found.setdefault(name, _row(name, one, type(module).__name__, module.training, id(one) in held))
+    left = [(f"params[{number}]", one) for number, (key, one) in enumerate(held.items()) if key not in known]
+    found.update({name: _row(name, tensor, "", True, True) for name, tensor in left})
+    return tuple(found.values())
+
+
+def _row(name: str, one: torch.Tensor, module: str, training: bool, held: bool) -> Parameter:
+    """As the program's own backward has left it."""
+    reached, dtype = one.grad is not None, str(one.dtype).removeprefix("torch.")
+    return Parameter(
+        name, tuple(one.shape), one.numel(), dtype, one.requires_grad, training,
+        should_train=one.requires_grad and held, used=reached, reached=reached, grad_norm=None, module=module,
+    )  # fmt: skip
 
 
 # -- what keeps a learning rate at 0 ----------------------------------------------------------------------------------

@@ -66,6 +66,11 @@ class Looks:
         self._versions = versions(held_by(optimizer))
 
     @property
+    def is_bare(self) -> bool:
+        """Whether nothing that may train had a gradient other than zeros in any look."""
+        return bool(self._looked) and not self._arrived
+
+    @property
     def held(self) -> frozenset[int]:
         """Ids of the parameters that it has been seen to hold."""
         return frozenset(self._versions)
@@ -92,7 +97,6 @@ class Looks:
         found |= {EMPTY_GROUP} if any(not group["params"] for group in optimizer.param_groups) else set()
         found |= self._without(open_ones)
         found |= self._numbers([one for one in open_ones if one.grad is not None], _is_scaled(optimizer))
-        found |= {BARE} if open_ones and not self._arrived else set()
         found |= {AT_REST} if self.at_rest else set()
         self._before = self.lasted
         return self.suspect(frozenset(found))
@@ -147,7 +151,7 @@ class Looks:
 
     def _numbers(self, parameters: Sequence[torch.Tensor], scaled: bool) -> set[str]:
         most = dict(zip(map(id, parameters), _largest(parameters), strict=True))
-        self._arrived = any(value != 0 for value in most.values())
+        self._arrived = self._arrived or any(value != 0 for value in most.values())
         self._zero = {number: self._zero.get(number, 0) + 1 for number, value in most.items() if value == 0}
         found = {ZERO} if any(times >= LASTING for times in self._zero.values()) else set[str]()
         finite = all(value is None or abs(value) < float("inf") for value in most.values())

@@ -82,13 +82,16 @@ class Suspect:
         if looks.steps == 1 or (self._around and looks.steps <= LASTING):
             self._around, about = surroundings.look(frame, optimizer, model)
             found = looks.suspect(found | self._around)
-        if (SCALED in self._tried) if looks.steps > 1 else bystanders.scaler_is_suspicious(frame):
+        if looks.is_bare:
+            found = looks.suspect(found | {BARE})
+        if (SCALED in self._tried) if looks.steps > 1 else bystanders.scaler_is_suspicious(frame, optimizer):
             found = looks.suspect(found | {SCALED})
         if AT_REST in found and looks.steps == LASTING:
             self._resting = idle.at_rest(optimizer, frame)
         new = found - self._tried - {AT_REST}
         self._tried |= new
-        if new and not (new & {BARE, SCALED} and self._explain_whole(optimizer, frame, after_step, new)):
+        told = bool(new & {BARE, SCALED}) and self._explain_whole(optimizer, frame, after_step, new)
+        if not told and new - {BARE, SCALED}:
             self._explain(optimizer, frame, after_step, found, about)
         if SCALED in new and not self._explained:
             self._tried -= {SCALED}

@@ -1,6 +1,7 @@
 """What gradkit and its peers cost: time and peak memory over those of a plain forward pass.
 
     python benchmarks/cost.py [--device cuda] [--pairs 5] [--only mlp resnet gpt2 growth memory]
+    python benchmarks/cost.py --kinds diagnose --over backward    # over a forward and a backward pass
 
 Peers (``pip install torchlens torchview torchvista``) are measured where they are installed.
 Time: plain passes and others by turns in one process, the median of the pairs' ratios; on a CPU, the seconds of this
@@ -46,10 +47,10 @@ def seconds(run: Callable[[], object], calls: int, device: str) -> float:
     return (clock() - begin) / calls
 
 
-def compare(name: str, kind: str, device: str, pairs: int) -> Found:
+def compare(name: str, kind: str, over: str, device: str, pairs: int) -> Found:
     """Medians: milliseconds of a plain pass and of one of this kind, and the ratio; and what the first pass took."""
     model, inputs = programs.make(name, device)
-    runs = [lambda: tools.plain(model, inputs), lambda: tools.KINDS[kind](model, inputs)]
+    runs = [lambda: tools.KINDS[over](model, inputs), lambda: tools.KINDS[kind](model, inputs)]
     calls = programs.CALLS.get(name, 1)
     first = [seconds(run, 1, device) for run in runs][1]
     for run in runs:
@@ -103,6 +104,7 @@ def large() -> Found:
 def child(what: str, *rest: str, options: argparse.Namespace) -> Found | None:
     """One measurement in a process of its own; None if that failed."""
     command = [sys.executable, __file__, "--device", options.device, "--pairs", str(options.pairs)]
+    command += ["--over", options.over]
     done = subprocess.run([*command, "--child", what, *rest], check=False, capture_output=True, text=True)
     if done.returncode:
         print(f"{' '.join([what, *rest])}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}", file=sys.stderr)
@@ -116,7 +118,7 @@ def answer(what: str, rest: list[str], options: argparse.Namespace) -> Found:
     warnings.simplefilter("ignore")
     with contextlib.redirect_stdout(io.StringIO()):
         if what == "time":
-            return compare(rest[0], rest[1], options.device, options.pairs)
+            return compare(rest[0], rest[1], options.over, options.device, options.pairs)
         if what == "peak":
             return peak(rest[0], rest[1], options.device)
         return large() if what == "large" else count(rest[0])
@@ -126,7 +128,7 @@ def table(names: list[str], kinds: list[str], options: argparse.Namespace) -> No
     """Time and memory, a row for each kind."""
     print("| | " + " | ".join(f"{name}: time | memory" for name in names) + " |")
     print("|---" * (1 + 2 * len(names)) + "|")
-    bases = {name: child("peak", name, "plain", options=options) for name in names}
+    bases = {name: child("peak", name, options.over, options=options) for name in names}
     for kind in kinds:
         cells = []
         for name, base in bases.items():
@@ -159,6 +161,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=[*programs.NAMES, *programs.GPT, "growth", "memory"])
     parser.add_argument("--kinds", nargs="+", choices=list(tools.KINDS))
+    parser.add_argument("--over", choices=list(tools.KINDS), default="plain")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -102,7 +102,6 @@ class Hearing:
 
     def _heard(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @faults.on_behalf
-        @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
             if _is_compiling():
                 return original(*args, **kwargs)
@@ -126,7 +125,7 @@ class Hearing:
                 del caught, context
 
         self._inside.add(id(backward.__code__))
-        return backward
+        return functools.wraps(original)(backward)
 
     def _is_inside(self, frame: FrameType | None) -> bool:
         """Whether a frame was called by a backward of this thread, or by what is told here."""

@@ -177,7 +177,7 @@ def _trained(optimizer: Optimizer, *, seen: bool) -> set[int]:
 
 
 def _largest(parameters: Sequence[torch.Tensor]) -> list[float | None]:
-    """The largest absolute value of each gradient, nan if it holds one; None where that cannot be seen cheaply."""
+    """What is 0, inf or nan where the largest absolute value of a gradient is; None where that takes long to see."""
     found: list[float | None] = [None] * len(parameters)
     by_device: dict[torch.device, list[tuple[int, torch.Tensor]]] = {}
     for number, one in enumerate(parameters):
@@ -185,12 +185,19 @@ def _largest(parameters: Sequence[torch.Tensor]) -> list[float | None]:
         if gradient is not None:
             by_device.setdefault(gradient.device, []).append((number, gradient))
     with torch.no_grad():
-        for pairs in by_device.values():
-            norms = torch._foreach_norm([gradient for _, gradient in pairs], float("inf"))  # noqa: SLF001
-            values = torch.stack([norm.double() if norm.device.type != "mps" else norm.float() for norm in norms])
-            for (number, _), value in zip(pairs, values.tolist(), strict=True):
-                found[number] = value
+        for device, pairs in by_device.items():
+            quick = device.type == "cpu"  # there the largest takes 25 times as long as the 2-norm
+            numbers = _norms([gradient for _, gradient in pairs], 2 if quick else float("inf"))
+            for (number, gradient), value in zip(pairs, numbers, strict=True):
+                told = not quick or 0 < value < float("inf")  # else squares may have under- or overflowed
+                found[number] = value if told else _norms([gradient], float("inf"))[0]
     return found
+
+
+def _norms(gradients: list[torch.Tensor], order: float) -> list[float]:
+    norms = torch._foreach_norm(gradients, order)  # noqa: SLF001
+    values: list[float] = torch.stack([one.float() if one.is_mps else one.double() for one in norms]).tolist()
+    return values
 
 
 def _plain(gradient: Any) -> torch.Tensor | None:

@@ -248,7 +248,8 @@ def _norm(grad: torch.Tensor) -> float | None:
     values = grad.detach().coalesce().values() if grad.layout is torch.sparse_coo else grad.detach()
     if values.dim() > 1 and values.is_floating_point() and values.dtype is not torch.float64:
         # A copy in float64 of a large embedding's gradient takes twice its memory, and longer than a forward.
-        rows = torch.linalg.vector_norm(values, dim=-1, dtype=torch.float32)
+        # A row is all but the first dimension: of a convolution, the last alone is 3 long, or 1, which takes 18 times.
+        rows = torch.linalg.vector_norm(values, dim=tuple(range(1, values.dim())), dtype=torch.float32)
         norm = float(torch.linalg.vector_norm(rows if rows.device.type == "mps" else rows.double()))
         if _SMALLEST <= norm < math.inf:
             return norm

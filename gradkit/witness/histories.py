@@ -30,12 +30,13 @@ _by_memory: dict[int, int] = {}
 _unplaced: dict[int, None] = {}
 
 
-def _forget(known: Any) -> None:
-    if _histories.get(known.number) is known:
-        del _histories[known.number]
-        _unplaced.pop(known.number, None)
-        if known.memory:
-            _by_memory.pop(known.memory, None)
+def _forget(gone: Any) -> None:
+    number, memory = gone.number, gone.memory
+    if _histories.get(number) is gone:
+        del _histories[number]
+        _unplaced.pop(number, None)
+        if memory:
+            _by_memory.pop(memory, None)
 
 
 def is_known(thing: object) -> bool:
@@ -102,8 +103,7 @@ def lies_in(tensor: object, memory: int) -> None:
 def is_placed_later(tensor: object) -> None:
     """Leave to :func:`unplaced` which memory a tensor lies in: to ask costs more than all else that is kept of it."""
     number = id(tensor)
-    if number in _unplaced:
-        del _unplaced[number]
+    _unplaced.pop(number, None)
     _unplaced[number] = None
 
 

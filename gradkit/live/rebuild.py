@@ -18,6 +18,7 @@ from gradkit.core import introspection
 from gradkit.live import cells, pruning, stack
 from gradkit.source import locations, provenance, rebinding, units
 from gradkit.source.units import Unit
+from gradkit.state import reachable
 
 _STEP, _ONCE, _FACTORY = "__gradkit_step__", "__gradkit_once__", "__gradkit_factory__"
 _BY_NAME = frozenset(("locals", "vars", "eval", "exec", "dir"))  # they read what no name in the statements tells
@@ -103,6 +104,7 @@ class _Names:
         closure = tuple(found.get(name) or self._new_cell(name) for name in made.co_freevars)
         given = tuple(self.local[name] for name in made.co_varnames[: made.co_argcount])
         step = FunctionType(made, frame.f_globals, self.code.co_name, given, closure)
+        vars(step)[reachable.PIECE] = True
         step.__qualname__ = getattr(self.code, "co_qualname", "") or locations.qualified_name(self.code)
         return step
 

@@ -52,6 +52,8 @@ ATTRIBUTE, ITEM, ELEMENT, VARIABLE, GLOBAL, MEMO, PART = (
 GONE: Any = object()
 """What is said of a slot that is not filled."""
 Memo: Any = type(functools.lru_cache(len))
+PIECE = "gradkit_piece"
+"""The attribute that marks a function which was made of some statements of a running one."""
 _FEW = 64  # a longer container is taken for data: what a step is made of is named one by one
 _BARE = (dict, list, tuple, set, frozenset, deque)
 
@@ -461,11 +463,13 @@ def _contents(thing: Any) -> list[Any]:
 def _reached_from_function(function: FunctionType) -> list[Any]:
     """What it works with, the names of a module of the user's that it uses among them; of a library's function nothing.
 
-    A library's names and closures are more than the step could change.
+    A library's names and closures are more than the step could change. A piece of a library's that is run by itself
+    works with the variables of the frame that it was taken from: its own, not its module's.
     """
     code = function.__code__
     if not frames.is_user_file(code.co_filename):
-        return []
+        is_piece = vars(function).get(PIECE) is True
+        return [value for kind, *_, value in contents(function) if kind in (VARIABLE, PART)] if is_piece else []
     used = [value for *_, value in contents(function)]
     modules = [vars(one) for one in used if type(one) is ModuleType and is_users_module(one)]
     named = names_in(code) if modules else ()

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import gradkit
 from gradkit.core.records import Finding
@@ -158,3 +159,33 @@ def test_a_block_of_the_users_around_a_librarys_call_stays_the_users(softmask: M
     report = gradkit.diagnose(step, model=net)
     assert only(report).library == ""
     assert "softmask" not in report.text()
+
+
+class Checkpointed(nn.Module):
+    """As models are that recompute a block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = checkpoint(self.body, x, use_reentrant=True)
+        out: torch.Tensor = self.head(hidden)
+        return out
+
+
+class WithMethod(Checkpointed):
+    """As the models of transformers are."""
+
+    def enable_input_require_grads(self) -> None:
+        """Let the inputs require grad."""
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs")
+@pytest.mark.parametrize(("kind", "proposed"), [(Checkpointed, False), (WithMethod, True)])
+def test_a_method_is_proposed_only_of_a_model_that_has_it(kind: type[nn.Module], proposed: bool) -> None:
+    model = kind()
+    report = gradkit.diagnose(lambda: model(X).mean(), model=model)
+    assert only(report).cause == "checkpoint_reentrant"
+    assert ("model.enable_input_require_grads()" in report.text("en")) is proposed
+    assert ("model.enable_input_require_grads()" in report.text("zh")) is proposed

@@ -792,3 +792,51 @@ def test_a_sound_step_is_called_sound(tmp_path: Path) -> None:
     assert found is not None
     assert found.report is not None
     assert found.report.healthy
+
+
+LIBRARY = """\
+class Loop:
+    def __init__(self, net, optimizer):
+        self.net, self.optimizer, self.seen = net, optimizer, 0
+
+    def fit(self, batches):
+        for batch in batches:
+            loss = self.loss_of(batch)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+
+    def loss_of(self, batch):
+        self.seen += len(batch)
+        return self.net(batch).square().mean()
+"""
+
+
+def test_what_a_librarys_trainer_counts_is_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    (library / "plainloop.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(str(library))
+    text = """
+        from plainloop import Loop
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 1)
+
+            def forward(self, x):
+                return self.head(self.body(x).detach())
+
+        net = Net()
+        loop = Loop(net, torch.optim.SGD(net.parameters(), lr=0.1))
+        loop.fit(torch.randn(3, 5, 4))
+        print("seen:", loop.seen)
+    """
+    found = _explained_at_step(text, tmp_path)
+    assert found is not None
+    assert found.report is not None
+    assert [one.cause for one in found.report.findings] == ["detach"]
+    assert capsys.readouterr().out == "seen: 15\n"

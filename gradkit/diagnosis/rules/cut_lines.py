@@ -211,8 +211,14 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
         cause, spot, notes, proof=proof, parameters=cut.parameters, module=module, call=call,
         revived=revived, reruns=e.reruns,
         facts={"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}, doubt=doubt, library=via,
+        variant="by_method" if cause == "checkpoint_reentrant" and _lets_inputs_train(e) else "",
     )  # fmt: skip
     return library.told(found, region, first)
+
+
+def _lets_inputs_train(e: Evidence) -> bool:
+    """Whether the model has transformers' method for that; others have to let their inputs require grad themselves."""
+    return any(hasattr(cls, "enable_input_require_grads") for cls in e.facts.classes.values())
 
 
 def _doubt(cut: Cut, e: Evidence) -> str:

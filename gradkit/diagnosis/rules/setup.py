@@ -194,7 +194,11 @@ def _optimizer(e: Evidence) -> list[Finding]:
     if gap.built is not None and gap.built.chain:
         spot = setup.optimizer_line_at(gap.built.chain[0], filtered=filtered)
         notes = (*called_by(gap.built.chain), *_put_after(e, names, gap.built))
-        return [Finding("optimizer_mismatch", spot, notes, proof=OBSERVED, parameters=names, facts=facts)]
+        by = gap.built.by.partition(".")[0]
+        variant = "trainer" if by in ("transformers", "trl") else ""
+        return [
+            Finding("optimizer_mismatch", spot, notes, proof=OBSERVED, parameters=names, facts=facts, variant=variant)
+        ]
     line = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=filtered)
     return [Finding("optimizer_mismatch", line, proof=_searched(line), parameters=names, facts=facts)]
 

@@ -218,7 +218,8 @@ class Trial:
         took = whose.that_took_part(self._parts, first.trace)
         if not self._narrowed and took.keys() != self._parts.keys():
             raise _Narrower(took)
-        self.is_end = not _uses_a_model(first.trace)
+        lost = self.fault.mishap is not None and self.fault.mishap.kind == autograd_errors.NO_HISTORY
+        self.is_end = lost and not _uses_a_model(first.trace)
         self._is_step = True
         guarded.allow(LONGER)
 

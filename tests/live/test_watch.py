@@ -137,6 +137,21 @@ def test_an_error_of_a_forward_pass_is_explained_when_it_leaves_the_block() -> N
     assert caught.value.gradkit_report.findings
 
 
+def test_a_block_that_is_itself_run_again_with_the_step_is_not_opened_anew() -> None:
+    def fail() -> None:
+        weight = nn.Parameter(torch.ones(2))
+        with gradkit.watch() as w:
+            opened.append(w)
+            loss = (weight.detach() * 2).sum()
+            loss.backward()
+
+    opened: list[Watch] = []
+    with pytest.raises(RuntimeError, match="does not require grad") as caught:
+        fail()
+    assert caught.value.gradkit_report.findings[0].cause == "detach"
+    assert len(opened) == 1
+
+
 def test_an_error_that_autograd_has_no_part_in_is_left_alone() -> None:
     with pytest.raises(ZeroDivisionError) as caught, gradkit.watch() as w:
         _ = torch.ones(1) * (1 / 0)

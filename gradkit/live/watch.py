@@ -144,7 +144,7 @@ class Watch:
         return (_hearing.steps if self in _open else self._took) - self._began
 
     def open(self) -> Watch:
-        """Begin, or go on after ``close()``; nothing happens while it is open, nor in a step that gradkit runs again."""
+        """Begin, or go on after ``close()``; not while it is open, nor in a step that is run again."""
         if self not in _open and not turns.is_mine():
             _hearing.forget()
             _listener.forget()

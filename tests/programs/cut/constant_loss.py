@@ -57,12 +57,10 @@ def a_target_that_is_compared_with_itself() -> Built:
 
     def step() -> torch.Tensor:
         smooth = labels * 0.9 + 0.05
-        out = model(x)
-        soft = out.detach().softmax(-1) * 0 + smooth
-        accuracy = (out.argmax(-1) == labels.argmax(-1)).float().mean()
+        model(x)
         total = torch.zeros(())
         total = total + (smooth - labels).square().mean()  # CUT
-        return total + 0 * accuracy.item() * len(soft)
+        return total * 2
 
     return model, step
 
@@ -87,8 +85,7 @@ def a_distance_between_two_passes_of_the_teacher() -> Built:
         with torch.no_grad():
             target, again = teacher(x), teacher(x + 0.1)
         loss = nn.functional.mse_loss(again, target)  # CUT
-        print(student.shape, end="")
-        return loss
+        return loss / len(student)
 
     return model, step
 

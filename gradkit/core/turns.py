@@ -58,6 +58,12 @@ def is_free() -> bool:
     return not _turn
 
 
+def is_mine() -> bool:
+    """Whether this thread has the turn, or runs a part of the step that has it."""
+    me = threading.get_ident()
+    return _turn.get("thread") == me or me in _inside
+
+
 def enter(thread: int) -> None:
     """A thread runs a part of the step that has the turn."""
     _inside.add(thread)

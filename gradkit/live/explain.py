@@ -24,7 +24,7 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
 from gradkit.core.records import Note, Origin, Picture
 from gradkit.diagnosis import read_off
-from gradkit.live import caveats, earlier_cells, stack, thawed, whose
+from gradkit.live import caveats, earlier_cells, leftovers, stack, thawed, whose
 from gradkit.live.candidates import INSIDE, MOST, OUTSIDE, Candidate, candidates, files, recording_off, runs_without
 from gradkit.live.rebuild import CannotRebuild
 from gradkit.live.stack import Point
@@ -235,20 +235,21 @@ def _searched(
     found: Iterator[Candidate], fault: Fault, points: Sequence[Point], tried: list[Tried],
     *, live: bool, after_step: bool = False,
 ) -> Report | None:  # fmt: skip
-    """The first unit that is the step, diagnosed; one whose recording is switched off further out only if need be."""
+    """The first unit that is the step, diagnosed; one whose recording is switched off further out, or which only ends
+    what was begun further out, only if need be."""
     reserve: Report | None = None
     few = itertools.islice(found, MOST)
     silent = fault.mishap is None
     for candidate in (way for one in few for way in earlier_cells.ways(one, silent=silent)):
         try:
-            report = _tried(candidate, fault, live, after_step)
+            report, is_end = _tried(candidate, fault, live, after_step)
         except (CannotRebuild, NotTheStep) as refused:
             known = _as_tried(candidate, refused.reason, refused.facts)
             tried += [known] if refused.reason != earlier_cells.NONE and known not in tried else []
             continue
-        if not _is_from_further_out(candidate, live):
+        if not is_end and not _is_from_further_out(candidate, live):
             return report
-        tried.append(_as_tried(candidate, "decorated", {}))
+        tried.append(_as_tried(candidate, "only_end" if is_end else "decorated", {}))
         reserve = reserve or report
     if reserve is not None or fault.mishap is None:
         return reserve
@@ -259,8 +260,8 @@ def _is_from_further_out(candidate: Candidate, live: bool) -> bool:
     return runs_without(candidate) or (live and recording_off(candidate) == OUTSIDE)
 
 
-def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> Report:
-    """One unit, run again and diagnosed.
+def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> tuple[Report, bool]:
+    """One unit, run again and diagnosed; and whether it is only the end of a step.
 
     Raises:
         CannotRebuild: it is no function by itself.
@@ -272,11 +273,10 @@ def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> 
         raise NotTheStep("rebound", names=", ".join(lost))
     switched = live and recording_off(candidate) == INSIDE
     with _recording() if switched else contextlib.nullcontext():
-        trial = Trial(candidate, rebuilt.step, fault)
-        report = _report(trial)
+        trial, report, emptied = _reported(candidate, rebuilt.step, fault)
     if rebuilt.unlike:
         raise NotTheStep("made_otherwise", name=rebuilt.unlike[0])
-    differs = (*caveats.of(candidate, trial.whole, after_step=after_step), *rebuilt.caveats)
+    differs = (*caveats.of(candidate, trial.whole, after_step=after_step), *rebuilt.caveats, *emptied)
     if trial.not_proven is not None:
         differs = (*differs, Note("not_proven", None, {**trial.not_proven.facts, "reason": trial.not_proven.reason}))
     unit = candidate.unit
@@ -284,25 +284,32 @@ def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> 
         candidate.point.code.co_filename, candidate.function, unit.kind, unit.loop_line, unit.first, unit.last,
         reproduced=trial.reproduced, silent=fault.mishap is None, caveats=differs, before=rebuilt.before,
     )  # fmt: skip
-    return replace(report, origin=origin)
+    return replace(report, origin=origin), trial.is_end
 
 
-def _report(trial: Trial) -> Report:
-    """What comes of a unit; of one that raises no more because it has changed what requires grad, from its beginning.
+def _reported(candidate: Candidate, step: Callable[[], object], fault: Fault) -> tuple[Trial, Report, tuple[Note, ...]]:
+    """The trial of a unit, and what it reports.
+
+    Where another error came, once more without what buffers still hold; where none came because the unit has changed
+    what requires grad, once more from its beginning.
 
     Raises:
         NotTheStep: it is not what failed.
     """
-    mishap = trial.fault.mishap
+    trial = Trial(candidate, step, fault)
     try:
-        return trial.report()
+        return trial, trial.report(), ()
     except NotTheStep as refused:
-        is_spent = refused.reason == "did_not_raise" and mishap is not None
-        parameters = thawed.by(trial.candidate, trial.step) if is_spent else ()
-        if not parameters:
+        silent = fault.mishap is None
+        buffers = leftovers.of(candidate) if silent and refused.reason == "raised_other" else {}
+        spent = thawed.by(candidate, step) if not silent and refused.reason == "did_not_raise" else ()
+        if not buffers and not spent:
             raise
-    with thawed.undone(parameters):
-        return trial.report()
+    if spent:
+        with thawed.undone(spent):
+            return trial, trial.report(), ()
+    trial = Trial(candidate, leftovers.without(buffers, step), fault)
+    return trial, trial.report(), (Note("emptied", None, {"names": ", ".join(dict.fromkeys(buffers))}),)
 
 
 def _is_redrawn(candidate: Candidate) -> bool:

@@ -11,6 +11,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ VARIABLE = "GRADKIT_RUN"
 
 _ROOT = str(Path(__file__).parents[2])
 _NO_PYTHONPATH = "EIS"  # options of python that leave PYTHONPATH, or what it leads to, aside
+_NOT_HANDED_ON = _NO_PYTHONPATH + "x"
 _NOTHING_SEEN: dict[str, Any] = {"healthy": None, "findings": [], "steps": 0}
 
 
@@ -110,15 +112,44 @@ def _is_program(word: str) -> bool:
 
 
 def command(program: Sequence[str]) -> list[str]:
-    """The words that start a program: behind ``--`` a command's own, else Python and what it is given.
+    """The words that start a program: behind ``--`` a command's own, else this Python with the options that it was
+    started with, and what it is given.
 
     Example:
         >>> command(["--", "torchrun", "train.py"])
         ['torchrun', 'train.py']
-        >>> command(["-m", "package.train", "--epochs", "3"])[1:]
+        >>> command(["-m", "package.train", "--epochs", "3"])[-4:]
         ['-m', 'package.train', '--epochs', '3']
     """
-    return list(program[1:]) if program[0] == "--" else [sys.executable, *program]
+    return list(program[1:]) if program[0] == "--" else [sys.executable, *python_options(sys.orig_argv), *program]
+
+
+def python_options(given: Sequence[str]) -> list[str]:
+    """The options of Python itself, as ``-O`` and ``-W error``, without those that would keep gradkit away from the
+    program (``-E``, ``-I``, ``-S``), and ``-x``, which would skip a line of it.
+
+    Args:
+        given: the words that this Python was started with, ``sys.orig_argv``.
+
+    Example:
+        >>> python_options(["python", "-OI", "-W", "error", "-m", "gradkit", "run", "-v", "train.py"])
+        ['-O', '-Werror']
+    """
+    found, words_left = list[str](), iter(given[1:])
+    for word in words_left:
+        if word.startswith("--") and word != "--":
+            found += [word, next(words_left, "")]
+        elif word[:1] != "-" or len(word) == 1:
+            break
+        else:
+            short = re.match(r"-([^cmWX]*)([cmWX]?)(.*)", word, re.DOTALL)
+            plain, last, value = short.groups() if short is not None else ("", "", "")
+            plain = "".join(one for one in plain if one not in _NOT_HANDED_ON)
+            found += [f"-{plain}"] if plain else []
+            if last in ("c", "m"):
+                break
+            found += [f"-{last}{value or next(words_left, '')}"] if last else []
+    return found
 
 
 def environment(wishes: Wishes, program: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:

@@ -138,6 +138,8 @@ class Looks:
 
     def _strike_off(self, parameters: Iterable[torch.Tensor]) -> None:
         """What was written since the first step has had a gradient in some step between the looks."""
+        if isinstance(self.optimizer, torch.optim.LBFGS):  # it writes all that it holds
+            return
         for number, version in versions(parameters).items():
             if self._versions.setdefault(number, version) != version:
                 self.missing.discard(number)
@@ -164,11 +166,13 @@ def versions(parameters: Iterable[torch.Tensor]) -> dict[int, int]:
 
 
 def _trained(optimizer: Optimizer, *, seen: bool) -> set[int]:
-    """Ids of what an optimizer has made a state for, which it does at the first gradient.
+    """Ids of what an optimizer has made a state for, which it does at the first gradient; LBFGS keeps one for all.
 
     Fused kernels write without torch's counting it; where one keeps no state either, nothing is known of its group
     unless every step was looked at.
     """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        return set()
     trained = {id(one) for one in held_by(optimizer) if optimizer.state.get(one)}
     for group in [] if seen else optimizer.param_groups:
         if group.get("fused") and not trained.intersection(map(id, group["params"])):

@@ -111,6 +111,7 @@ class Trial:
         reproduced: whether the same came of it as in the program; known after ``report``.
         not_proven: why no further run was made; None if they were.
         whole: the model that was diagnosed.
+        is_end: no module ran in it, and nothing that trains was used: a rollout or the like came before.
     """
 
     candidate: Candidate
@@ -119,6 +120,7 @@ class Trial:
     reproduced: bool = False
     not_proven: NotTheStep | None = None
     whole: nn.Module | None = None
+    is_end: bool = False
     _parts: Mapping[str, nn.Module] = field(default_factory=dict)
     _is_step: bool = False
     _narrowed: bool = False
@@ -222,6 +224,8 @@ class Trial:
         took = whose.that_took_part(self._parts, first.trace)
         if not self._narrowed and took.keys() != self._parts.keys():
             raise _Narrower(took)
+        lost = self.fault.mishap is not None and self.fault.mishap.kind == autograd_errors.NO_HISTORY
+        self.is_end = lost and not _uses_a_model(first.trace)
         self._is_step = True
         guarded.allow(LONGER)
 
@@ -314,6 +318,12 @@ def is_made_in(trace: Trace) -> bool:
     if any(one.parameter or one.buffer or one.attribute or one.leaf for one in values):
         return True
     return all(trace.values[number].maker >= 0 for number in trace.sources([trace.loss]))
+
+
+def _uses_a_model(trace: Trace) -> bool:
+    """Whether a module ran, or something that trains was used."""
+    used = (trace.values[number] for call in trace.calls for number in call.inputs)
+    return any(call.module >= 0 for call in trace.calls) or any(one.leaf and one.requires_grad for one in used)
 
 
 def _makes_anew(trace: Trace) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from torch.optim import Optimizer
 
-from gradkit.core import attempts, console, introspection
+from gradkit.core import attempts, console, introspection, turns
 from gradkit.core.i18n import words
 from gradkit.core.records import Finding
 from gradkit.live.hearing import Hearing
@@ -144,8 +144,8 @@ class Watch:
         return (_hearing.steps if self in _open else self._took) - self._began
 
     def open(self) -> Watch:
-        """Begin, or go on after ``close()``; nothing happens while it is open."""
-        if self not in _open:
+        """Begin, or go on after ``close()``; not while it is open, nor in a step that is run again."""
+        if self not in _open and not turns.is_mine():
             _hearing.forget()
             _listener.forget()
             _hearing.open()
@@ -170,7 +170,7 @@ class Watch:
         return self.open()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if isinstance(error, Exception):
+        if isinstance(error, Exception) and self in _open:
             _safely(lambda: _explain(error, while_raised=False))
         self.close()
 

@@ -208,7 +208,7 @@ def _optimizers_after(point: Point) -> Iterator[Optimizer]:
     for call in sorted(calls, key=lambda one: one.lineno):
         if isinstance(call.func, ast.Attribute) and call.func.attr in _STEPS:
             for given in (call.func.value, *call.args):
-                value = _value(given, point)
+                value = value_of(given, looked_up_in(point))
                 value = (
                     value if introspection.is_a(value, Optimizer) else introspection.attributes(value).get("optimizer")
                 )
@@ -216,14 +216,25 @@ def _optimizers_after(point: Point) -> Iterator[Optimizer]:
                     yield value
 
 
-def _value(expression: ast.expr, point: Point) -> Any:
-    """What a name, an attribute or an entry stands for, where that can be looked up without running anything."""
+def looked_up_in(point: Point) -> Callable[[str], Any]:
+    """What the names of a frame stand for; None for those that have no value."""
+    local, space = point.frame.f_locals, point.frame.f_globals
+    return lambda name: local.get(name, space.get(name))
+
+
+def value_of(expression: ast.expr, names: Callable[[str], Any]) -> Any:
+    """What a name, an attribute or an entry stands for, where that can be looked up without running anything.
+
+    Example:
+        >>> value_of(ast.parse("kept['a'][0]", mode="eval").body, {"kept": {"a": [3]}}.get)
+        3
+    """
     if isinstance(expression, ast.Name):
-        return point.frame.f_locals.get(expression.id, point.frame.f_globals.get(expression.id))
+        return names(expression.id)
     if isinstance(expression, ast.Attribute):
-        return introspection.attributes(_value(expression.value, point)).get(expression.attr)
+        return introspection.attributes(value_of(expression.value, names)).get(expression.attr)
     if isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Constant):
-        held = _value(expression.value, point)
+        held = value_of(expression.value, names)
         if introspection.is_a(held, dict):
             return dict(introspection.items(held)).get(expression.slice.value)
         if introspection.is_a(held, (list, tuple)) and isinstance(expression.slice.value, int):

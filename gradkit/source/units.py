@@ -121,6 +121,12 @@ def tree_of(code: CodeType) -> ast.Module | None:
     return locations.tree_at(code)
 
 
+def function_of(code: CodeType, lasti: int, line: int) -> ast.AST | None:
+    """The function, lambda or module that code was compiled from; None if its source is not known as it was then."""
+    tree = tree_of(code)
+    return _function(tree, code, lasti, line)[0] if tree is not None else None
+
+
 def stands_in(statement: ast.AST, place: ast.AST) -> bool:
     """Whether a statement, or a copy of it, is the one at a place."""
     return syntax.same(statement, place)

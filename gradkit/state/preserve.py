@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.autograd import grad_mode
 from torch.nn.parameter import is_lazy
 
 from gradkit.core import introspection, patches, turns
@@ -60,7 +61,7 @@ class Preserved:
         self._tapes: iterators.ReplayedIterators | None = None
         self._mark, self._over = -1, False
         self._memory: dict[int, _Memory] = {}
-        self._contents: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._contents: dict[int, tuple[torch.Tensor, torch.Tensor, Back]] = {}
         self._leaves: dict[int, _Leaf] = {}
         self._cleared: set[int] = set()
         self._modules: dict[int, nn.Module] = {}
@@ -179,7 +180,7 @@ class Preserved:
         if id(tensor) not in self._contents and not inner(tensor):
             self._remember_memory(tensor)
             copy = tensor.detach() if is_hollow(tensor) else tensor.detach().clone()
-            self._contents[id(tensor)] = (tensor, copy)
+            self._contents[id(tensor)] = (tensor, copy, _count_of_writes(tensor))
 
     def _remember_memory(self, tensor: torch.Tensor) -> None:
         if id(tensor) not in self._memory and not inner(tensor):
@@ -225,8 +226,8 @@ class Preserved:
                 _attempt(known, errors)
         for memory in self._memory.values():
             _attempt(memory.restore, errors)
-        for tensor, copy in reversed(self._contents.values()):
-            _attempt(partial(_restore_contents, tensor, copy), errors)
+        for contents in reversed(self._contents.values()):
+            _attempt(partial(_restore_contents, *contents), errors)
         own = {id(parameter) for parameter in self.parameters.values()}
         for key, leaf in self._leaves.items():
             _attempt(leaf.restore_flags, errors)
@@ -329,10 +330,18 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
         return None
 
 
-def _restore_contents(tensor: torch.Tensor, copy: torch.Tensor) -> None:
+def _count_of_writes(tensor: torch.Tensor) -> Back:
+    """What puts autograd's count of writes back, by which it knows whether a graph may still go backward."""
+    if tensor.is_inference():  # none is kept
+        return lambda: None
+    return grad_mode._unsafe_preserve_version_counter(tensor).__exit__  # noqa: SLF001
+
+
+def _restore_contents(tensor: torch.Tensor, copy: torch.Tensor, count_back: Back) -> None:
     if not _same(tensor, copy):
         with torch.inference_mode(tensor.is_inference()), torch.no_grad():
             (tensor if tensor.is_inference() else tensor.data).copy_(copy)
+    count_back()
 
 
 def _same(tensor: torch.Tensor, copy: torch.Tensor) -> bool:

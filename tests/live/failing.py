@@ -51,17 +51,44 @@ class Failed:
         return trace.tb_frame.f_globals
 
 
+@dataclass
+class Ended:
+    """A program that has come to its end.
+
+    Attributes:
+        marked: the lines that end in ``# CUT``.
+        globals: its global variables.
+    """
+
+    marked: frozenset[int]
+    globals: dict[str, Any]
+
+    def weights(self) -> list[torch.Tensor]:
+        """What its modules hold, by the names of the variables."""
+        modules = (one for _, one in sorted(self.globals.items()) if isinstance(one, nn.Module))
+        return [tensor for one in modules for tensor in one.state_dict().values()]
+
+
 def run(text: str, folder: Path, name: str = "train.py") -> Failed:
     """Run a program that raises."""
-    lines = textwrap.dedent(text).strip().splitlines()
-    file = folder / name
-    file.write_text("\n".join(MARK.sub("", line) for line in lines) + "\n", encoding="utf-8")
-    marked = frozenset(at for at, line in enumerate(lines, 1) if MARK.search(line))
+    file, marked = _written(text, folder / name)
     try:
         runpy.run_path(str(file), run_name="__main__")
     except Exception as error:
         return Failed(error, file, marked)
     raise AssertionError("the program has not raised")
+
+
+def program(text: str, folder: Path, name: str = "train.py") -> Ended:
+    """Run a program to its end."""
+    file, marked = _written(text, folder / name)
+    return Ended(marked, runpy.run_path(str(file), run_name="__main__"))
+
+
+def _written(text: str, file: Path) -> tuple[Path, frozenset[int]]:
+    lines = textwrap.dedent(text).strip().splitlines()
+    file.write_text("\n".join(MARK.sub("", line) for line in lines) + "\n", encoding="utf-8")
+    return file, frozenset(at for at, line in enumerate(lines, 1) if MARK.search(line))
 
 
 def named(found: Explanation) -> tuple[str, int]:

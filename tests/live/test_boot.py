@@ -222,6 +222,21 @@ def test_torch_is_heard_after_somebody_looked_for_it() -> None:
     assert end("train.py", watched=True).heard == ("open", "ended NoneType")
 
 
+def test_torch_is_heard_beside_a_finder_that_asks_all_others_for_it_as_well() -> None:
+    finder = """\
+        import sys
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                if name == "torch":
+                    others = [one for one in sys.meta_path if one is not self]
+                    return next(filter(None, (one.find_spec(name, path, target) for one in others)), None)
+        sys.meta_path.insert(0, Finder())
+    """
+    write(finder, "../lib/sitecustomize.py")
+    write("import torch")
+    assert same_end("train.py").heard == ("open", "ended NoneType")
+
+
 def test_an_error_in_a_thread_is_heard() -> None:
     write("import threading, torch\nthread = threading.Thread(target=lambda: 1 / 0)\nthread.start()\nthread.join()")
     assert end("train.py", watched=True).heard == ("open", "failed ZeroDivisionError", "ended NoneType")

@@ -87,6 +87,36 @@ def test_a_python_that_leaves_the_path_aside_is_told_of() -> None:
     assert "PYTHONPATH" in done.stderr
 
 
+def test_options_of_python_itself_are_the_programs_too() -> None:
+    Path("train.py").write_text("import sys\nprint(sys.flags.optimize, sys.warnoptions, sys._xoptions)")
+    given = ["-O", "-W", "ignore", "-X", "faulthandler", "-m", "gradkit", "run", "train.py", "-B"]
+    done = subprocess.run([sys.executable, *given], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("1 ['ignore'] {'faulthandler': True}\n", "")
+
+
+OPTIONS = {
+    "-m gradkit run train.py": [],
+    "-OO -m gradkit run -O": ["-OO"],
+    "-Om gradkit run train.py": ["-O"],
+    "-W error -Xdev -m gradkit run": ["-Werror", "-Xdev"],
+    "-BWerror::UserWarning -u /bin/gradkit run train.py": ["-B", "-Werror::UserWarning", "-u"],
+    "--check-hash-based-pycs always -m gradkit": ["--check-hash-based-pycs", "always"],
+    "-I -m gradkit run train.py": [],
+    "-EOsS -x -m gradkit run train.py": ["-Os"],
+}
+
+
+@pytest.mark.parametrize("words", OPTIONS)
+def test_only_options_that_stand_before_gradkit_are_handed_on_and_none_that_shuts_it_out(words: str) -> None:
+    assert launch.python_options(["python", *words.split()]) == OPTIONS[words]
+
+
+def test_a_command_gets_no_options_of_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-O", "-m", "gradkit"])
+    assert launch.command(["--", "torchrun"]) == ["torchrun"]
+    assert launch.command(["train.py"]) == [sys.executable, "-O", "train.py"]
+
+
 DIVIDED = {
     "train.py --stop": ([], ["train.py", "--stop"]),
     "--stop train.py": (["--stop"], ["train.py"]),

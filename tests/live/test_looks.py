@@ -59,6 +59,24 @@ def test_a_gradient_that_is_missing_is_suspicious_at_once(net: nn.Sequential, op
     assert known.still_missing() == {id(net[0].weight)}
 
 
+def test_what_lbfgs_has_written_may_still_have_had_no_gradient(net: nn.Sequential) -> None:
+    optimizer = torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=2)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        with torch.no_grad():
+            hidden = net[0](torch.ones(1, 2))
+        loss = net[2](hidden).square().sum()
+        loss.backward()
+        return loss
+
+    known = Looks(optimizer)
+    for _ in range(2):
+        optimizer.step(closure)
+        assert known.look() == {MISSING}
+    assert known.still_missing() == {id(net[0].weight), id(net[0].bias)}
+
+
 def test_what_had_a_gradient_in_one_look_is_missing_no_more(
     net: nn.Sequential, optimizer: torch.optim.Optimizer
 ) -> None:

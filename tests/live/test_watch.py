@@ -56,6 +56,29 @@ def silent(steps: int = 5) -> None:
         optimizer.step()
 
 
+def too_wide(steps: int = 5) -> None:
+    model = Captioner()
+    optimizer = torch.optim.SGD([*model.head.parameters(), *model.norm.parameters(), *model.tail.parameters()], lr=0.1)
+    for x in torch.randn(steps, 4, 2):
+        loss = model(x).square().mean()
+        model.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+class Captioner(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head, self.norm = nn.Linear(2, 3), nn.Linear(3, 2), nn.BatchNorm1d(2)
+        self.tail = nn.Linear(2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():  # CUT that is too wide
+            features = self.body(x)
+            features = self.norm(self.head(features))
+        return self.tail(features)
+
+
 # -- errors ---------------------------------------------------------------------------------------------------------
 
 
@@ -112,6 +135,21 @@ def test_an_error_of_a_forward_pass_is_explained_when_it_leaves_the_block() -> N
     with pytest.raises(RuntimeError, match="leaf") as caught:
         fail()
     assert caught.value.gradkit_report.findings
+
+
+def test_a_block_that_is_itself_run_again_with_the_step_is_not_opened_anew() -> None:
+    def fail() -> None:
+        weight = nn.Parameter(torch.ones(2))
+        with gradkit.watch() as w:
+            opened.append(w)
+            loss = (weight.detach() * 2).sum()
+            loss.backward()
+
+    opened: list[Watch] = []
+    with pytest.raises(RuntimeError, match="does not require grad") as caught:
+        fail()
+    assert caught.value.gradkit_report.findings[0].cause == "detach"
+    assert len(opened) == 1
 
 
 def test_an_error_that_autograd_has_no_part_in_is_left_alone() -> None:
@@ -173,6 +211,27 @@ def test_a_silent_fault_is_told_once_at_its_line(watch: Watch, told: list[Explan
     (finding,) = explanation.report.findings
     assert (finding.cause, finding.location.line) == ("detach", line_of("CUT that is silent"))
     assert watch.report is explanation.report
+
+
+def test_a_silent_fault_is_told_although_the_change_was_tried_with_a_step(
+    watch: Watch, told: list[Explanation]
+) -> None:
+    too_wide()
+    (explanation,) = told
+    finding = explanation.report.findings[0]
+    assert (finding.cause, finding.location.line) == ("no_grad_block", line_of("CUT that is too wide"))
+
+
+def test_a_loss_that_waits_can_go_backward_after_the_step_was_run_again(watch: Watch) -> None:
+    model, waiting = Captioner(), []
+    optimizer = torch.optim.SGD([*model.head.parameters(), *model.norm.parameters()], lr=0.1)
+    for x in torch.randn(4, 4, 2):
+        loss = model(x).square().mean()
+        waiting.append(model.tail(model.head(x.new_ones(1, 3))).square().sum())
+        model.zero_grad()
+        loss.backward()
+        optimizer.step()  # which moves nothing: what it holds has no gradient
+        waiting.pop().backward()
 
 
 def test_a_silent_fault_is_not_told_before_it_has_lasted(watch: Watch, told: list[Explanation]) -> None:

@@ -704,6 +704,21 @@ def test_nothing_is_left_behind_when_the_step_raises_after(name: str) -> None:
     assert snapshots.differences(before, snapshots.take(model, *others)) == []
 
 
+def test_a_graph_from_before_can_go_backward_although_the_step_wrote_what_it_needs() -> None:
+    model, batch = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)), torch.ones(3, 2)
+    before = model(batch).sum()
+
+    def step() -> torch.Tensor:
+        loss = model(batch).sum()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(2)
+        return loss.detach()
+
+    gradkit.diagnose(step, model=model)
+    before.backward()
+
+
 def leave_inference_mode() -> None:
     if torch.is_inference_mode_enabled():
         torch._C._InferenceMode(False).__enter__()

@@ -7,6 +7,7 @@ through NumPy or Python numbers, a layer that is not called. Then values kept fr
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -139,11 +140,23 @@ def _constant(e: Evidence, names: Sequence[str]) -> list[Finding]:
     trips = [trip for trip in _trips(e) if trip[2].intersection(names)]
     if trips:
         return _round_trip(*trips[-1][:2], names)
-    origin = next(iter(_origins(e)), None)
+    origin = _over_data(e) or next(iter(_origins(e)), None)
     spot = locations.innermost(origin.chain) if origin is not None else None
     notes = called_by(origin.chain) if origin is not None else []
     call = origin.name if origin is not None else ""
     return [Finding("constant_loss", spot, tuple(notes), proof=OBSERVED, parameters=tuple(names), call=call)]
+
+
+def _over_data(e: Evidence) -> Call | None:
+    """The call that made one number for the loss out of the data, once a module had run: its output is wanted there."""
+    values, reaching = e.trace.values, e.verdict.reaching
+    ran = max((call.index for call in e.trace.calls if call.module >= 0), default=len(e.trace.calls))
+    made = (call for call in e.trace.calls if call.index > ran and call.chain and reaching.intersection(call.outputs))
+    for call in made:
+        several = any(math.prod(values[n].shape) > 1 for n in call.inputs)
+        if several and not any(values[n].shape for n in call.outputs):
+            return call if any(values[n].maker < 0 for n in e.trace.sources(call.inputs)) else None
+    return None
 
 
 def _origins(e: Evidence) -> list[Call]:

@@ -104,7 +104,7 @@ class Boot:
         self.told = told
         self.home = os.getpid()
         self.program: Any = None  # gradkit.live.program.Program, once torch is there
-        self.postponed = False
+        self.postponed = self.is_asking = False
         self.before = sys.excepthook
         sys.excepthook = self.excepthook
         atexit.register(self.ended)
@@ -121,10 +121,14 @@ class Boot:
             del sys.modules["sitecustomize"]
         if self.postponed and not _gradkit_is_being_imported():
             self.open()
-        if name != "torch":
+        if name != "torch" or self.is_asking:  # another finder asks all others, as this one does
             return None
         others = (one.find_spec for one in list(sys.meta_path) if one is not self and hasattr(one, "find_spec"))
-        spec: Any = next(filter(None, (find(name, path, target) for find in others)), None)
+        self.is_asking = True
+        try:
+            spec: Any = next(filter(None, (find(name, path, target) for find in others)), None)
+        finally:
+            self.is_asking = False
         if getattr(spec, "loader", None) is not None and hasattr(spec.loader, "exec_module"):
             self._open_after(spec.loader)
         return spec

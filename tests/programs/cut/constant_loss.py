@@ -36,6 +36,60 @@ def a_total_to_which_nothing_was_added() -> Built:
     return model, step
 
 
+@cut("constant_loss")
+def a_criterion_that_is_given_the_input_for_the_prediction() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        noise = torch.randn(x.shape)
+        noisy = x + 0.1 * noise
+        predicted = model(noisy)
+        loss = nn.functional.mse_loss(noisy, noise)  # CUT
+        return loss / max(len(predicted), 1)
+
+    return model, step
+
+
+@cut("constant_loss")
+def a_target_that_is_compared_with_itself() -> Built:
+    model, x = small(), batch()
+    labels = torch.rand(6, 2)
+
+    def step() -> torch.Tensor:
+        smooth = labels * 0.9 + 0.05
+        model(x)
+        total = torch.zeros(())
+        total = total + (smooth - labels).square().mean()  # CUT
+        return total * 2
+
+    return model, step
+
+
+@cut("constant_loss")
+def a_loss_over_the_data_alone_in_a_function_of_its_own() -> Built:
+    model, x = small(), batch()
+
+    def loss_of(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        weight = torch.linspace(0.5, 1.0, len(target)).unsqueeze(-1)
+        return (weight * (target - target.mean()).abs()).sum()  # CUT
+
+    return model, lambda: loss_of(model(x), x)
+
+
+@cut("constant_loss")
+def a_distance_between_two_passes_of_the_teacher() -> Built:
+    model, teacher, x = small(), small().requires_grad_(False), batch()
+
+    def step() -> torch.Tensor:
+        student = model(x)
+        with torch.no_grad():
+            target, again = teacher(x), teacher(x + 0.1)
+        loss = nn.functional.mse_loss(again, target)  # CUT
+        return loss / len(student)
+
+    return model, step
+
+
 # -- nothing in the place of the loss ---------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ import graphviz
 from gradkit.core import printable, regular_files, writing
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
-from gradkit.core.records import BARREN, Finding, Harmless, Meant, Origin, Parameter, Picture, Untried
+from gradkit.core.records import BARREN, Finding, Harmless, LossTerm, Meant, Origin, Parameter, Picture, Untried
 from gradkit.report import breakdown, html, layout, text
 from gradkit.report.checklist import Check, checks
 from gradkit.report.picture import dot, render, torchviz_view
@@ -43,6 +43,7 @@ class Report:
         meant: by what it is known which parameters are to learn.
         autograd: the nodes that ``graph(view="torchviz")`` is drawn from.
         origin: which statements of a program were run again for it; None for a step that was handed over.
+        terms: what the loss is the sum of, term by term; ``()`` of a loss that is no sum.
     """
 
     findings: tuple[Finding, ...]
@@ -60,6 +61,7 @@ class Report:
     meant: Meant = field(default_factory=Meant)
     autograd: Kept = field(default_factory=Kept)
     origin: Origin | None = None
+    terms: tuple[LossTerm, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -231,6 +233,7 @@ class Report:
             "parameters": [_plain(dataclasses.asdict(p)) for p in self.parameters],
             "harmless": [dataclasses.asdict(one) for one in self.harmless], "left": list(self.left),
             "untried": [dataclasses.asdict(one) for one in self.untried], "meant": dataclasses.asdict(self.meant),
+            "terms": [_term(one) for one in self.terms],
             "origin": dataclasses.asdict(self.origin) if self.origin is not None else None,
         }  # fmt: skip
 
@@ -250,6 +253,10 @@ def _found(finding: Finding) -> dict[str, Any]:
     del row["rule"]
     told = {"variant": row.pop("variant"), "via": row.pop("library"), "why": row.pop("doubt")}
     return {**row, "facts": {**row["facts"], **{name: value for name, value in told.items() if value}}}
+
+
+def _term(term: LossTerm) -> dict[str, Any]:
+    return {**_plain(dataclasses.asdict(term)), "carries": term.carries}
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Run a step once and keep, for each torch call: what went in and out, whether autograd recorded it, and where.
 
 A ``TorchFunctionMode`` sees every call of ``torch.*`` and ``Tensor.*``, ``.data``, and every switch of grad mode;
-module hooks tell which module is running. Only numbers, shapes, code positions and weak references are kept, never
-tensors.
+module hooks tell which module is running. Only numbers, shapes, code positions and weak references are kept, and no
+tensors but copies of single numbers.
 Source of the mechanism: https://pytorch.org/docs/stable/torch.overrides.html
 """
 
@@ -370,7 +370,7 @@ class Tracer(TorchFunctionMode):
 
     def _escape(self, name: str, inputs: tuple[int, ...], result: Any, begin: int) -> Any:
         """A value leaves torch: it becomes a value of its own, and what is handed out remembers its number."""
-        number = self.ledger.left(len(self._calls))
+        number = self.ledger.left(len(self._calls), result)
         self._append(name, inputs, (number,), begin, False)
         if name not in ("__int__", "__index__", "__complex__"):
             tagged_values.note(result, (number,))

@@ -19,8 +19,9 @@ from gradkit.diagnosis.experiments.returns import Returned
 from gradkit.diagnosis.experiments.undo_cuts import Rerun
 from gradkit.diagnosis.experiments.undo_errors import RerunWithout
 from gradkit.diagnosis.experiments.without_hooks import Unhooked
-from gradkit.diagnosis.facts import cuts
+from gradkit.diagnosis.facts import cuts, dead_terms
 from gradkit.diagnosis.facts.cuts import Verdict
+from gradkit.diagnosis.facts.dead_terms import DeadTerm
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.tracing import autograd_errors, backward
@@ -37,6 +38,21 @@ class Caches:
     runs: int = 0
 
 
+@dataclass(frozen=True)
+class Revived:
+    """What dead terms hand on once their cuts are undone.
+
+    Attributes:
+        parameters: those that each hands a gradient to, by the number of the term; none that the run did not show.
+        rerun: the run.
+        runs: how many times the step was run for it.
+    """
+
+    parameters: dict[int, frozenset[str]] = field(default_factory=dict)
+    rerun: Rerun = field(default_factory=Rerun)
+    runs: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shown:
     """What the experiments showed, each in the field of its name; as it stands here, if it was not made.
@@ -49,6 +65,7 @@ class Shown:
         hooks: the runs with the user's hooks made transparent.
         refused: likewise, for hooks whose result torch refused.
         gradients: the runs that ask where a gradient becomes nan, nothing or zero.
+        terms: the run with the dead terms of the loss given back what was cut from them.
         made: the names of those that were made.
     """
 
@@ -59,6 +76,7 @@ class Shown:
     hooks: Unhooked = field(default_factory=Unhooked)
     refused: Unhooked = field(default_factory=Unhooked)
     gradients: lost_gradients.GradientFaults = field(default_factory=lost_gradients.GradientFaults)
+    terms: Revived = field(default_factory=Revived)
     made: tuple[str, ...] = ()
 
     def runs(self, name: str) -> int:
@@ -119,6 +137,12 @@ class Known:
     def behind(self) -> frozenset[str]:
         """The parameters that are part of the graph behind the loss."""
         return frozenset(node.label for node in self.first.graph.nodes if node.leaf)
+
+    @cached_property
+    def dead(self) -> tuple[DeadTerm, ...]:
+        """Terms of the loss that should hand on a gradient and do not."""
+        first = self.first
+        return dead_terms.find(first.trace, first.terms, self.facts.wanted) if not first.reached.error else ()
 
     @cached_property
     def unsound(self) -> Open:
@@ -288,6 +312,14 @@ def _without_refused_hooks(_: Known, lab: Lab) -> Unhooked:
     return without_hooks.refused_by_autograd(lab.session)
 
 
+def _with_dead_terms_revived(known: Known, lab: Lab) -> Revived:
+    cut = [cut for one in known.dead for cut in one.verdict.cuts]
+    rerun = undo_cuts.rerun_without_cuts(lab.session, cut)
+    if rerun.trace is None:
+        return Revived({}, rerun, 1)
+    return Revived(dead_terms.revived(known.dead, known.first.trace, rerun.trace), rerun, 1)
+
+
 def _is_open(known: Known) -> bool:
     return known.replay and bool(known.open.not_finite or known.open.lost or known.open.barren)
 
@@ -322,5 +354,9 @@ EXPERIMENTS = (
     Experiment(
         name="gradients", untried="questions", ask=_where_gradients_end,
         broken=lost_gradients.GradientFaults(runs=1), applies=_is_open,
+    ),
+    Experiment(
+        name="terms", untried="replay", ask=_with_dead_terms_revived, broken=Revived(runs=1),
+        applies=lambda known: known.replay and any(one.verdict.cuts for one in known.dead),
     ),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradkit.core import attempts, introspection, patches
 from gradkit.core.tensors import has_no_numbers
-from gradkit.diagnosis.experiments import loss_terms
+from gradkit.diagnosis.facts import loss_terms
 from gradkit.load import call
 from gradkit.source import faults
 from gradkit.source.faults import on_behalf

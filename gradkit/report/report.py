@@ -15,7 +15,7 @@ from gradkit.core import printable, regular_files, writing
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
 from gradkit.core.records import BARREN, Finding, Harmless, LossTerm, Meant, Origin, Parameter, Picture, Untried
-from gradkit.report import breakdown, html, layout, text
+from gradkit.report import breakdown, html, layout, terms, text
 from gradkit.report.checklist import Check, checks
 from gradkit.report.picture import dot, render, torchviz_view
 from gradkit.report.picture.torchviz_kept import Kept
@@ -134,7 +134,9 @@ class Report:
             return self._text(printable.fitted)
 
     def _text(self, fit: Callable[[str], str]) -> str:
-        return text.write(self.sections(), self.verdict(), self._foot(), self.asides(), fit)
+        return text.write(
+            self.sections(), self.verdict(), self._foot(), self.asides(), fit, table=terms.write(self.terms, fit)
+        )
 
     def breakdown(self, depth: int = 1, language: str | None = None) -> str:
         """The parameters counted by module: elements in all, should train, ``requires_grad``, reached; with a remark
@@ -163,6 +165,7 @@ class Report:
                 self.sections(), self.verdict(), self._foot(), healthy=self.healthy,
                 drawing=self._drawing() if with_picture else "", asides=self.asides(),
                 breakdown=breakdown.table(breakdown.shares(self.parameters, self.picture.modules)),
+                terms=terms.table(self.terms),
             )  # fmt: skip
 
     def _drawing(self) -> str:

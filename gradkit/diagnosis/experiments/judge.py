@@ -263,7 +263,15 @@ class Judge:
         parameters = self._lab.session.preserved.parameters
         names = {id(p): name for name, p in reversed(list(parameters.items()))}
         new = {n for k, n in names.items() if now.get(k, 0.0) > 0 and (self._raised or not was.get(k))}
+        new |= {names[k] for k in self._by_a_term(after) if k in names}
         return tuple(n for n in parameters if n in new) if self._raised or alive & new else ()
+
+    def _by_a_term(self, after: Trial) -> frozenset[int]:
+        """The leaves that a term of the loss gives a gradient to, and gave none before: others may reach them too."""
+        was, now = self._before.terms, after.terms
+        if was is None or now is None or len(was) != len(now):
+            return frozenset()
+        return frozenset[int]().union(*(there - here for here, there in zip(was, now, strict=True)))
 
     @property
     def _raised(self) -> bool:

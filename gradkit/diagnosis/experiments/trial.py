@@ -62,7 +62,7 @@ class Trial:
         samples: some numbers of each of these gradients, always from the same places.
         leaves: the leaves themselves, so that their ids stay theirs.
         backwards: those of the first step, in order.
-        terms: for each summand of its loss, the ids of the leaves that it gives a gradient to; None if that is not
+        terms: for each term of its losses, the ids of the leaves that it gives a gradient to; None if that is not
             known.
         nodes: for each step, how many nodes autograd's graphs had.
         kept: for each step, how many values with a history are alive after it.
@@ -169,8 +169,6 @@ class _Steps:
     def _own_backward(self, loss: torch.Tensor, first: bool) -> None:
         if not loss.requires_grad:
             return
-        if first:
-            self.trial.terms = loss_terms.reached_by(loss)
         older = self._past(loss)
         start = None if loss.numel() == 1 else torch.ones_like(loss)
         with attempts.lifted(), torch.enable_grad():
@@ -190,6 +188,8 @@ class _Steps:
             self._group = [one for one in self._group if one.taken is None]
             self._group.append(OneBackward(frozenset(leaves)))
             self.trial.backwards.append(self._group[-1])
+            told = loss_terms.reached_by(losses[0]) if len(losses) == 1 else None
+            self.trial.terms = (*(self.trial.terms or ()), *told) if told is not None else self.trial.terms
         original(tensors, *args, **kwargs)
 
     def _past(self, loss: torch.Tensor) -> dict[int, Any]:

@@ -62,7 +62,7 @@ def find(trace: Trace, terms: Sequence[Term], wanted: Iterable[str]) -> tuple[De
 def revived(dead: Iterable[DeadTerm], trace: Trace, rerun: Trace) -> dict[int, frozenset[str]]:
     """The parameters that each dead term hands a gradient to in a run with its cuts undone, by the term's number.
 
-    Left out is a term that cannot be found in that run, and a number that has left torch: only the sum gets that back.
+    Left out is a term that cannot be found in that run, or is a number: only the sum gets back what that has lost.
     """
     found: dict[int, frozenset[str]] = {}
     for one in dead:
@@ -70,8 +70,9 @@ def revived(dead: Iterable[DeadTerm], trace: Trace, rerun: Trace) -> dict[int, f
         if 0 <= at < len(rerun.calls) and rerun.calls[at].key == trace.calls[at].key:
             same = rerun.calls[at].outputs[trace.calls[at].outputs.index(one.term.number)]
             leaves = loss_terms.leaves_behind(rerun, [same])[0]
-            if not trace.values[one.term.number].python:
-                found[one.term.number] = frozenset(rerun.values[n].parameter for n in leaves) - {""}
+            names = frozenset(rerun.values[n].parameter for n in leaves) - {""}
+            if rerun.values[same].requires_grad:  # what is joined on to a value is no call of the run
+                found[one.term.number] = names or frozenset(one.parameters)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from gradkit.core import attempts, introspection
+from gradkit.core import attempts, causes, introspection
 from gradkit.core.attempts import Attempts
 from gradkit.core.records import Finding, Harmless, LossTerm, Meant, Untried
 from gradkit.core.trace import Chain
@@ -49,6 +49,7 @@ class Options:
         always: interventions of every run.
         look: handed the first run, while its tensors are alive; may raise to end the diagnosis.
         alone: no other rank takes part: none is waited for.
+        late: what a later step of the program may do otherwise is told, too: who asks holds it back until then.
     """
 
     optimizer: torch.optim.Optimizer | None = None
@@ -58,6 +59,7 @@ class Options:
     always: tuple[Intervention, ...] = ()
     look: Callable[[FirstRun, Tracer], object] = lambda first, tracer: None
     alone: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +188,8 @@ def _conclude(
         first=known.first, facts=facts, verdict=known.verdict, shown=known.shown, open=known.open, seen=witnessed,
         dead=known.dead,
     )
-    findings, judged = judge.judged(rule_order.findings(evidence), known, lab, options.optimizer, tries, tell)
+    found = [f for f in rule_order.findings(evidence) if options.late or not f.variant in causes.cause(f.cause).passing]
+    findings, judged = judge.judged(found, known, lab, options.optimizer, tries, tell)
     nothing: tuple[Harmless, ...] = ()
     asides = tries.make("harmless", partial(harmless.harmless_stops, evidence, findings), nothing)
     table: tuple[LossTerm, ...] = tries.make("terms", partial(terms.rows, evidence), ())

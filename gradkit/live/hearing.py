@@ -18,7 +18,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradkit.core import turns
-from gradkit.live.looks import next_after
+from gradkit.diagnosis.facts import loss_terms
+from gradkit.live.looks import DEAD_TERM, WEIGHTLESS, next_after
 from gradkit.live.suspects import Suspect
 from gradkit.source import faults
 from gradkit.witness.listening import Listening
@@ -55,6 +56,7 @@ class Hearing:
         self.gone: list[Suspect] = []
         self._here = threading.local()
         self._met = self._steps = 0
+        self._peeks, self._idle = True, frozenset[str]()
         self._replaced: dict[str, tuple[Any, Any]] = {}
         self._hooks: list[Any] = []
         self._witness = Listening(until_steps=_SET_UP)
@@ -101,6 +103,8 @@ class Hearing:
             if torch.compiler.is_compiling() or not self._hooks or getattr(here, "inside", False):
                 return original(*args, **kwargs)
             here.inside = True
+            if self._peeks:
+                self._peek(args[0] if args else kwargs.get("tensors"))
             try:
                 return original(*args, **kwargs)
             except Exception as error:  # noqa: BLE001  it is raised again below
@@ -117,6 +121,20 @@ class Hearing:
                 del caught, context
 
         return backward
+
+    def _peek(self, losses: Any) -> None:
+        """Look at what a loss is the sum of, before its graph is freed; without a look at any number."""
+        loss = losses if isinstance(losses, torch.Tensor) else None
+        if loss is not None and loss.numel() == 1 and loss.grad_fn is not None:
+            dead, weightless = loss_terms.idle_terms(loss.grad_fn)
+            self._idle |= {name for name, found in ((DEAD_TERM, dead), (WEIGHTLESS, weightless)) if found}
+
+    def _peeked(self, suspect: Suspect) -> None:
+        """Hand on what was seen of the losses before a step; and is the next loss to be looked at?"""
+        if self._peeks:
+            suspect.heard(self._idle)
+            self._idle = frozenset()
+        self._peeks = any(one.peeks for one in self.suspects.values())
 
     def _tell(self, error: Exception) -> None:
         if self._is_ours() or threading.get_ident() not in threading._active:  # type: ignore[attr-defined]  # noqa: SLF001
@@ -139,6 +157,7 @@ class Hearing:
             return
         suspect = self.suspects.get(id(optimizer)) or self._meet(optimizer)
         suspect.looks.steps += 1
+        self._peeked(suspect)
         if suspect.looks.steps == suspect.looks.due:
             if suspect.looks.optimizer is not optimizer:  # another one's id, which is used again
                 suspect = self._meet(optimizer)
@@ -150,6 +169,8 @@ class Hearing:
         if torch.compiler.is_compiling() or self._is_ours():
             return
         suspect = self.suspects.get(id(optimizer))
+        if suspect is not None and self._idle:
+            self._peeked(suspect)
         if suspect is not None and suspect.looks.steps == suspect.looks.due:  # the gradients came in the step itself
             self._look(suspect, optimizer, sys._getframe(1), True)
 

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 LASTING = 3  # looks in a row
 MISSING, ZERO, NOT_FINITE, FROZEN, EMPTY_GROUP = "missing", "zero", "not_finite", "frozen", "empty_group"
+DEAD_TERM, WEIGHTLESS = "dead_term", "weightless"
 
 
 def next_after(step: int) -> int:
@@ -42,6 +43,7 @@ class Looks:
         suspicions: what the last look found suspicious, of this module's constants.
         lasted: how many looks in a row found something.
         missing: ids of parameters whose ``.grad`` was None in every look so far.
+        idle: what the loss of this step holds that hands on no gradient: ``DEAD_TERM``, ``WEIGHTLESS``.
 
     Example:
         >>> layer = nn.Linear(2, 1)
@@ -56,6 +58,7 @@ class Looks:
         self.steps, self.due, self.lasted, self._before, self._made = 0, 1, 0, 0, 0
         self.suspicions: frozenset[str] = frozenset()
         self.missing: set[int] = set()
+        self.idle: frozenset[str] = frozenset()
         self._zero: dict[int, int] = {}
         self._looked: set[int] = set()
         self._versions = versions(held_by(optimizer))
@@ -79,7 +82,7 @@ class Looks:
         open_ones = [one for one in held if one.requires_grad]
         found = {FROZEN} if held and not open_ones else set[str]()
         found |= {EMPTY_GROUP} if any(not group["params"] for group in optimizer.param_groups) else set()
-        found |= self._without(open_ones)
+        found |= self._without(open_ones) | self.idle
         found |= self._numbers([one for one in open_ones if one.grad is not None], _is_scaled(optimizer))
         self._before = self.lasted
         return self.suspect(frozenset(found))

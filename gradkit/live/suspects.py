@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from gradkit.core import causes
 from gradkit.core.records import Finding
 from gradkit.live import surroundings
-from gradkit.live.looks import LASTING, MISSING, Looks, held_by
+from gradkit.live.looks import LASTING, MISSING, WEIGHTLESS, ZERO, Looks, held_by
 
 if TYPE_CHECKING:
     from gradkit.live.explain import Explanation
@@ -52,6 +52,18 @@ class Suspect:
         self._around: frozenset[str] = frozenset()
         self._explained: list[_Explained] = []
         self._tried: frozenset[str] = frozenset()
+        self._weighed = False
+
+    @property
+    def peeks(self) -> bool:
+        """Whether the next loss is to be looked at: the next step is due, or something is told of this one's terms."""
+        due = 0 < self.looks.due <= self.looks.steps + 1
+        return due or any(WEIGHTLESS in one.suspicions for one in self._explained)
+
+    def heard(self, idle: frozenset[str]) -> None:
+        """Take note of what the losses of this step hold that hands on no gradient."""
+        self.looks.idle = idle
+        self._weighed = self._weighed or (WEIGHTLESS not in idle and self.looks.steps > 1)
 
     @property
     def is_explained(self) -> bool:
@@ -118,11 +130,17 @@ class Suspect:
             return None
         passed = one.missing - self.looks.still_missing() - one.around
         findings = [
-            f for f in report.findings if (late or not causes.cause(f.cause).may_pass) and not _is_over(f, passed, one)
-        ]
+            f for f in report.findings
+            if (late or not causes.may_pass(f.cause, f.variant)) and not _is_over(f, passed, one) and self._stands(f)
+        ]  # fmt: skip
         if one.suspicions == {MISSING} and passed == one.missing:
             return None
         return replace(one.explanation, report=replace(report, findings=tuple(findings))) if findings else None
+
+
+    def _stands(self, finding: Finding) -> bool:
+        """Whether no step since had a weight for a term that had none."""
+        return not (self._weighed and finding.variant == WEIGHTLESS)
 
 
 def _is_over(finding: Finding, passed: frozenset[int], one: _Explained) -> bool:

@@ -196,6 +196,7 @@ class Trial:
             callers=candidate.callers,
             always=(stop,) if stop is not None else (),
             alone=True,
+            late=fault.mishap is None,
         )
         return model, options
 

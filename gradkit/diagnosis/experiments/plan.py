@@ -12,7 +12,7 @@ from typing import Any
 
 from gradkit.core.attempts import Attempts
 from gradkit.core.trace import Value
-from gradkit.diagnosis.experiments import lost_gradients, returns, undo_cuts, undo_errors, without_hooks
+from gradkit.diagnosis.experiments import lost_gradients, returns, undo_cuts, undo_errors, without_hooks, zero_gradients
 from gradkit.diagnosis.experiments.caches import CachedValue, CacheSearch
 from gradkit.diagnosis.experiments.lost_gradients import ZeroGradient
 from gradkit.diagnosis.experiments.returns import Returned
@@ -65,6 +65,7 @@ class Shown:
         hooks: the runs with the user's hooks made transparent.
         refused: likewise, for hooks whose result torch refused.
         gradients: the runs that ask where a gradient becomes nan, nothing or zero.
+        zeros: the runs that ask why a gradient is zero in this run, and whether it stays so.
         terms: the run with the dead terms of the loss given back what was cut from them.
         made: the names of those that were made.
     """
@@ -76,6 +77,7 @@ class Shown:
     hooks: Unhooked = field(default_factory=Unhooked)
     refused: Unhooked = field(default_factory=Unhooked)
     gradients: lost_gradients.GradientFaults = field(default_factory=lost_gradients.GradientFaults)
+    zeros: zero_gradients.Zeros = field(default_factory=zero_gradients.Zeros)
     terms: Revived = field(default_factory=Revived)
     made: tuple[str, ...] = ()
 
@@ -329,6 +331,18 @@ def _where_gradients_end(known: Known, lab: Lab) -> lost_gradients.GradientFault
     return lost_gradients.gradient_faults(lab.session, not_finite=still.not_finite, lost=still.lost, zero=still.barren)
 
 
+def _flat(known: Known) -> tuple[str, ...]:
+    """Parameters with a gradient of exactly zero that nothing so far explains."""
+    told = {name for one in known.open.vanishing for name in one.parameters}
+    told |= {name for one in known.shown.gradients.dropped if one.zeros for name in one.parameters}
+    norms = known.first.reached.norms
+    return tuple(name for name in known.open.zero if norms.get(name) == 0 and name not in told)
+
+
+def _why_zero(known: Known, lab: Lab) -> zero_gradients.Zeros:
+    return zero_gradients.ask(lab.session, _flat(known))
+
+
 EXPERIMENTS = (
     Experiment(
         name="mended", untried="mend", ask=_without_the_error, broken=RerunWithout(runs=1),
@@ -354,6 +368,10 @@ EXPERIMENTS = (
     Experiment(
         name="gradients", untried="questions", ask=_where_gradients_end,
         broken=lost_gradients.GradientFaults(runs=1), applies=_is_open,
+    ),
+    Experiment(
+        name="zeros", untried="questions", ask=_why_zero, broken=zero_gradients.Zeros(runs=1),
+        applies=lambda known: known.replay and not known.first.reached.error and bool(_flat(known)),
     ),
     Experiment(
         name="terms", untried="replay", ask=_with_dead_terms_revived, broken=Revived(runs=1),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
@@ -66,6 +66,7 @@ class Trial:
             known.
         nodes: for each step, how many nodes autograd's graphs had.
         kept: for each step, how many values with a history are alive after it.
+        later: the ids of the leaves whose gradient was not zero in some step after the first.
     """
 
     steps: int = 0
@@ -77,6 +78,7 @@ class Trial:
     terms: tuple[frozenset[int], ...] | None = None
     nodes: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
+    later: set[int] = field(default_factory=set)
 
 
 def trial(
@@ -85,13 +87,17 @@ def trial(
     *,
     changed: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     stale: Sequence[torch.Tensor] = (),
+    steps: int = STEPS,
+    until: frozenset[int] | None = None,
 ) -> Trial:
-    """Run the step of ``session`` three times in a row, each time with the same data of iterators.
+    """Run the step of ``session`` some times in a row, each time with the same data of iterators.
 
     Args:
         optimizers: those that the program has; they step after each step that does not step any itself.
         changed: held around all steps.
         stale: values from before, whose history is gone; the first step is handed them without.
+        steps: how many.
+        until: leaves, by id; once a later step has given all of them a gradient, that is enough.
 
     Raises:
         Exception: whatever gradkit itself raised, or ``changed`` did. What the step raises is told in the ``Trial``.
@@ -104,7 +110,7 @@ def trial(
     made = _Steps(session, optimizers, stale)
     try:
         with changed():
-            made.run()
+            made.run(steps, until)
     finally:
         made.end()
         preserved.rewind()
@@ -136,8 +142,8 @@ class _Steps:
         self._older.clear()
         self._now.clear()
 
-    def run(self) -> None:
-        for number in range(STEPS):
+    def run(self, steps: int, until: frozenset[int] | None) -> None:
+        for number in range(steps):
             self._nodes, self._stepped = 0, False
             try:
                 self._step(first=number == 0)
@@ -149,6 +155,8 @@ class _Steps:
             self.trial.steps += 1
             self.trial.nodes.append(self._nodes)
             self.trial.kept.append(self._watch.alive())
+            if until is not None and until <= self.trial.later:
+                return
 
     def _step(self, *, first: bool) -> None:
         session = self._session
@@ -219,7 +227,9 @@ class _Steps:
         for parameter in held.values():
             self._session.preserved.leaf(parameter)
             self._session.preserved.before_write(parameter)
-        if first:
+        if not first:
+            self._note_later(held)
+        else:
             self._note(held)
             for one in self._group:
                 one.taken = (one.taken or frozenset()) | held.keys()
@@ -236,10 +246,18 @@ class _Steps:
                 flat = torch.view_as_real(grad).flatten() if grad.is_complex() else grad.flatten()
                 self.trial.samples[key] = flat[:: max(1, flat.numel() // _SAMPLE)].detach().double().clone()
 
+    def _note_later(self, leaves: Mapping[int, torch.Tensor]) -> None:
+        for key in leaves.keys() - self.trial.later:
+            grad = grad_of(leaves[key])
+            if grad is not None and not has_no_numbers(grad) and bool((grad != 0).any()):
+                self.trial.later.add(key)
+
     def _after(self, first: bool) -> None:
         """Let the program's optimizers step, if it does not do that in the step."""
         if first:
             self._note(dict(self.trial.leaves))
+        else:
+            self._note_later(self.trial.leaves)
         self._steps_itself = self._steps_itself or self._stepped
         if self._steps_itself:
             return

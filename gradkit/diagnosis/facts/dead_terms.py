@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from gradkit.core.trace import SAMPLE, Call, Trace
 from gradkit.diagnosis.facts import cuts, loss_terms
-from gradkit.diagnosis.facts.cuts import INDEX, REGION, STATE, Cut, Verdict
+from gradkit.diagnosis.facts.cuts import REGION, STATE, Cut, Verdict
 from gradkit.diagnosis.facts.loss_terms import Term
 
 _CRITERIA = ("_loss", "cross_entropy", "cross_entropy_with_logits", "kl_div")
@@ -100,15 +100,16 @@ def _flows(trace: Trace, name: str, behind: set[int]) -> bool:
 
 
 def _is_aside(way: cuts.CheapestWay) -> bool:
-    """Whether a parameter flows in by what is kept between steps, or by what is picked with it alone."""
-    return not way.tolls or any({STATE, INDEX}.intersection(toll.detours) for toll in way.tolls)
+    """Whether a parameter flows in by what is kept between steps alone."""
+    return not way.tolls or any(STATE in toll.detours for toll in way.tolls)
 
 
 def _is_meant(trace: Trace, cut: Cut, behind_live: set[int]) -> bool:
     """Whether what a cut hands out is a draw, or something that a live term is measured by."""
     if cut.kind == REGION and trace.regions[cut.region].kind == SAMPLE:
         return True
-    return any(behind_live.intersection(trace.calls[index].outputs) for index in cut.calls)
+    out = {n for index in cut.calls for n in trace.calls[index].outputs if trace.values[n].floating}
+    return any(not trace.values[n].requires_grad for n in out & behind_live)
 
 
 def _is_a_constant_criterion(trace: Trace, term: Term, behind: set[int]) -> bool:

@@ -240,17 +240,22 @@ def reached_by(loss: torch.Tensor) -> tuple[frozenset[int], ...] | None:
         return None
 
 
-def has_dead_term(root: Any) -> bool:
-    """Whether something is added to a loss that has no history, or that is multiplied by zero; by its ``grad_fn``.
+def idle_terms(root: Any) -> tuple[bool, bool]:
+    """Whether something is added to a loss that has no history; and whether something is multiplied by zero in it.
 
-    A number that is added, as ``sum()`` begins with, looks no other.
+    A number that is added, as ``sum()`` begins with, looks no other than what has lost its history.
+
+    Args:
+        root: the ``grad_fn`` of the loss.
 
     Example:
         >>> loss = torch.ones(1, requires_grad=True).sum()
-        >>> has_dead_term((loss + loss.detach()).grad_fn), has_dead_term((loss + loss).grad_fn)
-        (True, False)
+        >>> idle_terms((loss + loss.detach()).grad_fn), idle_terms((loss + 0 * loss).grad_fn)
+        ((True, False), (False, True))
     """
-    return any(one is None or any(map(_is_weightless, _passed(one))) for one in _nodes(root))
+    found = _nodes(root)
+    weightless = len(found) > 1 and any(_is_weightless(node) for one in found for node in _passed(one))
+    return any(one is None for one in found), weightless
 
 
 def _is_weightless(node: Any) -> bool:
@@ -260,16 +265,15 @@ def _is_weightless(node: Any) -> bool:
 
 def _nodes(root: Any) -> list[Any]:
     """The nodes of the terms in their order; None for one without history."""
-    end = _passed(root)[-1] if root is not None else None
-    if end is None or type(end).__name__ not in _SUM_NODES:
+    if root is None or type(end := _passed(root)[-1]).__name__ not in _SUM_NODES:
         return [root]
     return [term for parent, _ in end.next_functions for term in _nodes(parent)]
 
 
 def _passed(root: Any) -> list[Any]:
     """A node, and those behind it that only weigh or reshape what they are handed."""
-    found = [root]
-    while type(found[-1]).__name__ in _PASSED_NODES:
+    found = [root] if root is not None else []
+    while found and type(found[-1]).__name__ in _PASSED_NODES:
         parents = [parent for parent, _ in found[-1].next_functions if parent is not None]
         if len(parents) != 1:
             break

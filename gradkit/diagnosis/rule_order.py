@@ -12,7 +12,7 @@ from typing import Any
 
 from gradkit.core import causes
 from gradkit.core.records import LIKELY, READ, Finding
-from gradkit.diagnosis.rules import cut_lines, errors, gradients, loss, no_loss, setup, terms, unconnected
+from gradkit.diagnosis.rules import cut_lines, errors, gradients, loss, no_loss, setup, terms, unconnected, zeros
 from gradkit.diagnosis.rules.evidence import Evidence
 
 
@@ -45,6 +45,7 @@ def _of_run(evidence: Evidence) -> list[Finding]:
     found += _by(unconnected.built, evidence, {f.location for f in found})
     named = {f.location for f in found}
     found += [f for f in _by(unconnected.dead_terms, evidence) if f.location not in named]
+    found += [f for f in _by(zeros.findings, evidence) if f.location not in {one.location for one in found}]
     found += _by(terms.findings, evidence, {f.location for f in found})
     found += _by(loss.findings, evidence)
     found += _by(cut_lines.unexplained, evidence, {p for f in found for p in f.parameters})

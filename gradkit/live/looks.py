@@ -116,6 +116,16 @@ class Looks:
             self.missing -= _trained(optimizer, seen=self._made == self.steps)
         return set(self.missing)
 
+    def zero(self) -> frozenset[int]:
+        """Ids of the parameters whose gradient was zero in every look, and of which no trace of another is left."""
+        optimizer = self.optimizer
+        found = {number for number, times in self._zero.items() if times >= self._made > 0}
+        return frozenset(found - (_ever_more(optimizer) if optimizer is not None else set()))
+
+    def again_soon(self) -> None:
+        """Look again before another quarter of the steps so far is over."""
+        self.due = min(self.due, self.steps + max(1, self.steps // 4))
+
     def _numbers(self, parameters: Sequence[torch.Tensor], scaled: bool) -> set[str]:
         most = dict(zip(map(id, parameters), _largest(parameters), strict=True))
         self._zero = {number: self._zero.get(number, 0) + 1 for number, value in most.items() if value == 0}
@@ -145,6 +155,18 @@ def _trained(optimizer: Optimizer, *, seen: bool) -> set[int]:
         if group.get("fused") and not trained.intersection(map(id, group["params"])):
             trained |= set(map(id, group["params"]))
     return trained
+
+
+def _ever_more(optimizer: Optimizer) -> set[int]:
+    """Ids of the parameters that have a gradient other than zero now, or had one as the optimizer's state tells."""
+    found = set[int]()
+    for one in held_by(optimizer):
+        state = optimizer.state.get(one, {})
+        for kept in (one.grad, *(state.get(name) for name in ("exp_avg_sq", "square_avg", "sum"))):
+            plain = _plain(kept) if isinstance(kept, torch.Tensor) else None
+            if plain is not None and bool((plain != 0).any()):
+                found.add(id(one))
+    return found
 
 
 def _largest(parameters: Sequence[torch.Tensor]) -> list[float | None]:

@@ -17,10 +17,13 @@ from torch.optim import Optimizer
 from gradkit.core import causes
 from gradkit.core.records import Finding
 from gradkit.live import surroundings
-from gradkit.live.looks import LASTING, MISSING, WEIGHTLESS, ZERO, Looks, held_by
+from gradkit.live.looks import DEAD_TERM, LASTING, MISSING, WEIGHTLESS, ZERO, Looks, held_by
 
 if TYPE_CHECKING:
     from gradkit.live.explain import Explanation
+
+
+ZERO_GRADIENT = "zero_gradient"
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ class Suspect:
         if found - self._tried:
             self._tried |= found
             self._explain(optimizer, frame, after_step, found, about)
+        if any(ZERO in one.suspicions for one in self._explained):
+            looks.again_soon()
 
     def _explain(
         self, optimizer: Optimizer, frame: FrameType, after_step: bool, found: frozenset[str],
@@ -95,12 +100,14 @@ class Suspect:
         from gradkit.live import explain
 
         missing = [one for one in held_by(optimizer) if id(one) in self.looks.missing] + list(about)
+        zero = self.looks.zero()
         explanation = explain.of_running(frame, optimizer, after_step=after_step, missing=missing)
         report = explanation.report if explanation is not None else None
         if explanation is None or report is None or report.healthy or not report.findings:
             return
         if report.origin is None or report.origin.reproduced:  # else it is not this program's fault that was seen
-            ids = surroundings.ids_of([row.name for row in report.parameters], frame, {id(one) for one in missing})
+            about_these = {id(one) for one in missing} | zero
+            ids = surroundings.ids_of([row.name for row in report.parameters], frame, about_these)
             lost = frozenset(map(id, missing))
             self._explained.append(_Explained(found, explanation, lost, frozenset(map(id, about)), ids))
 
@@ -129,18 +136,26 @@ class Suspect:
         if report is None or not one.suspicions & self.looks.suspicions:
             return None
         passed = one.missing - self.looks.still_missing() - one.around
+        now = self.looks.zero() if late else None
         findings = [
             f for f in report.findings
-            if (late or not causes.may_pass(f.cause, f.variant)) and not _is_over(f, passed, one) and self._stands(f)
+            if (late or not causes.may_pass(f.cause, f.variant)) and not _is_over(f, passed, one)
+            and self._stands(f, one, now)
         ]  # fmt: skip
-        if one.suspicions == {MISSING} and passed == one.missing:
-            return None
+        if one.suspicions - {DEAD_TERM, WEIGHTLESS} == {MISSING} and passed == one.missing:
+            findings = [f for f in findings if "term" in f.facts]
         return replace(one.explanation, report=replace(report, findings=tuple(findings))) if findings else None
 
+    def _stands(self, finding: Finding, one: _Explained, zero: frozenset[int] | None) -> bool:
+        """Whether no step since had a weight for a term that had none, or a gradient where all was zero.
 
-    def _stands(self, finding: Finding) -> bool:
-        """Whether no step since had a weight for a term that had none."""
-        return not (self._weighed and finding.variant == WEIGHTLESS)
+        Args:
+            zero: ids of the parameters whose gradient is zero to the end; None if the end is not yet.
+        """
+        if finding.variant == WEIGHTLESS and WEIGHTLESS in one.suspicions and self._weighed:
+            return False
+        mine = frozenset[int]().union(*(one.ids.get(name, frozenset()) for name in finding.parameters))
+        return finding.cause != ZERO_GRADIENT or zero is None or ZERO not in one.suspicions or bool(mine & zero)
 
 
 def _is_over(finding: Finding, passed: frozenset[int], one: _Explained) -> bool:

@@ -260,7 +260,9 @@ def idle_terms(root: Any) -> tuple[bool, bool]:
 
 def _is_weightless(node: Any) -> bool:
     other = getattr(node, "_saved_other", None) if type(node).__name__ == "MulBackward0" else None
-    return isinstance(other, torch.Tensor) and other.device.type == "cpu" and other.numel() == 1 and float(other) == 0
+    if not isinstance(other, torch.Tensor) or other.requires_grad or other.device.type != "cpu":
+        return False  # to look at what lies on a device would be to wait for it
+    return other.numel() == 1 and float(other) == 0
 
 
 def _nodes(root: Any) -> list[Any]:

@@ -41,7 +41,7 @@ def findings(e: Evidence) -> list[Finding]:
         one = _finding(e, flat, stuck)
         if one is None:
             continue
-        place = (one.variant, one.location or one.call)
+        place = one.location or (one.variant, one.call)
         known = found.get(place)
         names = tuple(dict.fromkeys((*(known.parameters if known else ()), *one.parameters)))
         found[place] = replace(known or one, parameters=names)
@@ -153,6 +153,8 @@ def _zeroed(e: Evidence, name: str) -> Location | None:
     spot = _innermost(zeroed[-1]) if zeroed else None
     made = [d for d in deeds if d.kind == CREATED and d.chain] if spot is None else []
     spot = spot or (_innermost(made[0]) if made else None)
+    owner = next((cls for cls, part in reversed(e.way_to(name)) if part == name.rpartition(".")[2]), None)
+    spot = spot or (attributes.registered_buffer(owner, name.rpartition(".")[2]) if owner is not None else None)
     return spot or attributes.definition(e.way_to(name), e.files, ())[0]
 
 

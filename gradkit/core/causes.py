@@ -81,7 +81,7 @@ _CAUSES = (
     Cause("parameter_rewrap", HISTORY, sites=("parameter", "requires_grad")),
     Cause("new_leaf", HISTORY, sites=("freeze", "rewrap", "parameter", "requires_grad"), rank=FIRST),
     Cause("cached_tensor", HISTORY, variants=("loss",)),
-    Cause("non_differentiable_op", DERIVATIVE, sites=("integer_cast",)),
+    Cause("non_differentiable_op", DERIVATIVE, variants=("choices",), sites=("integer_cast",)),
     Cause("integer_cast", DERIVATIVE, sites=("integer_cast",)),
     Cause("zero_gradient", DERIVATIVE, variants=_ZEROS, passing=_PASSING, arrives=True, check="nonzero"),
     Cause("nan_gradient", DERIVATIVE, arrives=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from gradkit.core.trace import Chain
-from gradkit.source import dataflow, locations
+from gradkit.source import dataflow, locations, syntax
 
 _LONGEST = 48
 
@@ -36,7 +36,7 @@ def _key(statement: ast.stmt | None, node: ast.AST | None, line: int) -> str:
         if not isinstance(one, ast.Dict):
             continue
         for key, value in zip(one.keys, one.values, strict=True):
-            inside = any(part is node for part in ast.walk(value)) if node is not None else value.lineno == line
+            inside = any(syntax.same(part, node) for part in ast.walk(value)) if node is not None else value.lineno == line
             if inside and isinstance(key, ast.Constant):
                 return str(key.value)
     return ""

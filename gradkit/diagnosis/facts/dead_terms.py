@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from gradkit.core.trace import SAMPLE, Call, Trace
 from gradkit.diagnosis.facts import cuts, loss_terms
-from gradkit.diagnosis.facts.cuts import REGION, STATE, Cut, Verdict
+from gradkit.diagnosis.facts.cuts import CAST, OPERATION, REGION, STATE, Cut, Verdict
 from gradkit.diagnosis.facts.loss_terms import Term
 
 _CRITERIA = ("_loss", "cross_entropy", "cross_entropy_with_logits", "kl_div")
@@ -26,11 +26,13 @@ class DeadTerm:
         term: the term.
         verdict: what cuts it off from the parameters; no cuts, of one that nothing learnable flows into.
         parameters: those that flow into it.
+        of_choices: what cuts it off is a choice that a live term rests on, too: that is to stay as it is.
     """
 
     term: Term
     verdict: Verdict
     parameters: tuple[str, ...] = ()
+    of_choices: bool = False
 
 
 def find(trace: Trace, terms: Sequence[Term], wanted: Iterable[str]) -> tuple[DeadTerm, ...]:
@@ -90,7 +92,8 @@ def _explained(
     verdict = cuts.find(alone, names)
     if not verdict.cuts or any(_is_meant(trace, cut, behind_live) for cut in verdict.cuts):
         return None
-    return DeadTerm(term, verdict, tuple(names))
+    chosen = all(_is_a_choice(trace, cut, behind_live) for cut in verdict.cuts)
+    return DeadTerm(term, verdict, tuple(names), chosen)
 
 
 def _flows(trace: Trace, name: str, behind: set[int]) -> bool:
@@ -112,10 +115,16 @@ def _is_meant(trace: Trace, cut: Cut, behind_live: set[int]) -> bool:
     return any(not trace.values[n].requires_grad for n in out & behind_live)
 
 
+def _is_a_choice(trace: Trace, cut: Cut, behind_live: set[int]) -> bool:
+    """Whether the integers that a cut hands out, as topk and argmax do, pick something for a live term."""
+    out = {n for index in cut.calls for n in trace.calls[index].outputs if not trace.values[n].floating}
+    return cut.kind in (CAST, OPERATION) and bool(out & behind_live)
+
+
 def _is_a_constant_criterion(trace: Trace, term: Term, behind: set[int]) -> bool:
     """Whether a loss function was asked of values none of which can learn, while autograd was recording."""
     calls = [call for call in trace.calls if behind.intersection(call.outputs)]
-    return term.weightless is False and any(_is_criterion(call) for call in calls)
+    return term.weightless is None and any(_is_criterion(call) for call in calls)
 
 
 def _is_criterion(call: Call) -> bool:

@@ -46,7 +46,7 @@ class Term:
         added: index of the call that adds it.
         loss: which loss it belongs to, counted from 0, where the step goes backward from several.
         value: what it adds to the loss; None if that is not known.
-        weightless: it is multiplied by a weight that is zero.
+        weightless: the call that multiplies it by zero; None as a rule.
         parameters: those that it hands a gradient to.
         alive: it hands some leaf a gradient.
         within: the values between it and its making.
@@ -57,7 +57,7 @@ class Term:
     added: int
     loss: int = 0
     value: float | None = None
-    weightless: bool = False
+    weightless: Call | None = None
     parameters: tuple[str, ...] = ()
     alive: bool = True
     within: tuple[int, ...] = ()
@@ -98,7 +98,7 @@ class _Sum:
 
     def terms(self, loss: int) -> list[Term]:
         found: list[Term] = []
-        waiting: list[tuple[int, int, float | None, bool]] = [(loss, -1, 1.0, False)]
+        waiting: list[tuple[int, int, float | None, Call | None]] = [(loss, -1, 1.0, None)]
         while waiting and len(found) <= _MOST_TERMS:
             number, added, factor, nothing = waiting.pop()
             path, weight, zero = self._core(number)
@@ -117,13 +117,13 @@ class _Sum:
             )
         return found
 
-    def _core(self, number: int) -> tuple[list[int], float | None, bool]:
-        """The values from this one to what it is a weighted form of, what they differ by, and whether that is zero."""
-        path, weight, zero = [number], 1.0, False
+    def _core(self, number: int) -> tuple[list[int], float | None, Call | None]:
+        """The values from this one to what it is a weighted form of, what they differ by, and what makes that zero."""
+        path, weight, zero = [number], 1.0, None
         while (call := self._maker(path[-1])) is not None and (inner := self._inner(call)) is not None:
             if call.name in _SCALES:
                 outer, within = self._number(path[-1]), self._number(inner)
-                zero = zero or (outer == 0 and within not in (None, 0))
+                zero = call if zero is None and outer == 0 and within not in (None, 0) else zero
                 weight = math.nan if outer is None or not within else weight * outer / within
             elif len(self._trace.values[inner].shape) > 0:
                 weight = math.nan

@@ -11,6 +11,7 @@ from dataclasses import replace
 from gradkit.core.records import (
     CONSTANT,
     CUT,
+    LIKELY,
     LIVE,
     NOT_REVIVED,
     NOT_RUN,
@@ -23,12 +24,13 @@ from gradkit.core.records import (
     LossTerm,
     Note,
 )  # fmt: skip
+from gradkit.core.trace import Chain
 from gradkit.diagnosis.experiments.undo_cuts import Rerun
 from gradkit.diagnosis.facts.dead_terms import DeadTerm
 from gradkit.diagnosis.facts.loss_terms import Term
-from gradkit.diagnosis.rules import cut_lines
+from gradkit.diagnosis.rules import cut_lines, zeros
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
-from gradkit.source import addends, locations
+from gradkit.source import addends, locations, weights
 
 TERM = "term"
 
@@ -44,7 +46,24 @@ def findings(e: Evidence, told: set[Location | None]) -> list[Finding]:
         for one in _of_cuts(e, dead) if dead.verdict.cuts else _of_a_constant(e, dead):
             if one.location not in told:
                 found.setdefault((one.cause, one.location), one)
+    for one in _weightless(e):
+        if one.location not in told:
+            found.setdefault((one.cause, one.location), one)
     return list(found.values())
+
+
+def _weightless(e: Evidence) -> Iterator[Finding]:
+    """Terms with a weight of zero that nobody has written down: one step alone cannot tell it from a schedule."""
+    for term in e.first.terms:
+        call = term.weightless
+        reason = weights.zero_weight(call.chain, _chain(term), e.files) if call is not None and term.alive else None
+        if reason is not None and call is not None:
+            spot = locations.innermost(call.chain)
+            notes = (Note("weighed", spot),) if spot is not None and spot.line != reason.location.line else ()
+            yield Finding(
+                "zero_gradient", reason.location, notes, proof=LIKELY, parameters=term.parameters, call=call.name,
+                variant=zeros.WEIGHTLESS, facts={TERM: _name(term)},
+            )  # fmt: skip
 
 
 def _of_cuts(e: Evidence, dead: DeadTerm) -> Iterator[Finding]:
@@ -58,6 +77,9 @@ def _of_cuts(e: Evidence, dead: DeadTerm) -> Iterator[Finding]:
 def _about(e: Evidence, dead: DeadTerm, one: Finding) -> Finding:
     """A finding of a cut, told as one about a term."""
     made, name = _made(dead.term), _name(dead.term)
+    if dead.of_choices and made is not None and one.location is not None:
+        chosen = Note("chosen", one.location, {"call": one.call})
+        one = replace(one, location=made, notes=(chosen,), proof=OBSERVED, variant="choices", revived=(), module="")
     notes = one.notes
     spot = one.location
     if made is not None and spot is not None and (made.file, made.line) != (spot.file, spot.line):
@@ -105,6 +127,10 @@ def _both(known: LossTerm, other: LossTerm) -> LossTerm:
     value = None if known.value is None or other.value is None else known.value + other.value
     names = tuple(dict.fromkeys((*known.parameters, *other.parameters)))
     return replace(known, value=value, parameters=names, count=known.count + 1)
+
+
+def _chain(term: Term) -> Chain:
+    return term.made.chain if term.made is not None else ()
 
 
 def _made(term: Term) -> Location | None:

@@ -15,7 +15,7 @@ from gradkit.core.trace import Call
 from gradkit.diagnosis.experiments import zero_gradients as asked
 from gradkit.diagnosis.experiments.zero_gradients import Flat
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
-from gradkit.source import attributes, frames, locations
+from gradkit.source import attributes, frames, locations, setup, weights
 from gradkit.witness.deeds import CREATED, WRITTEN, Deed
 
 DEADLOCK, HELD, INACTIVE, CLAMPED, ITSELF, WEIGHTLESS, MASKED, NO_VARIANCE = (
@@ -58,14 +58,28 @@ def woken(e: Evidence) -> Iterator[Harmless]:
 
 def _finding(e: Evidence, flat: Flat, stuck: Sequence[str]) -> Finding | None:
     if flat.kind == asked.WEIGHT:
-        return _plain(WEIGHTLESS, flat.call, flat)
+        return _weightless(e, flat)
     if flat.kind in (asked.INACTIVE, asked.CLAMPED):
         return _flat_slope(e, flat.kind, flat.call, flat)
-    if flat.kind in (asked.MASKED, asked.IGNORED):
+    if flat.kind == asked.IGNORED:
+        return _without_labels(e, flat)
+    if flat.kind == asked.MASKED:
         return _plain(MASKED, flat.call, flat)
     if flat.kind == asked.ITSELF:
         return _plain(ITSELF, flat.call, flat) if _is_compared_with_itself(e, flat.call) else None
     return _of_a_factor(e, flat, stuck) if flat.origin >= 0 else None
+
+
+def _weightless(e: Evidence, flat: Flat) -> Finding:
+    """A number of Python's that is zero; where the source tells why it is, that is the place."""
+    values, found = e.trace.values, _plain(WEIGHTLESS, flat.call, flat)
+    makers = [values[n].maker for n in flat.call.inputs if values[n].requires_grad]
+    weighed = e.trace.calls[makers[0]].chain if makers and makers[0] >= 0 else ()
+    reason = weights.zero_weight(flat.call.chain, weighed, e.files)
+    if reason is None:
+        return found
+    notes = (Note("weighed", found.location), *found.notes) if found.location != reason.location else found.notes
+    return replace(found, location=reason.location, notes=notes, proof=LIKELY)
 
 
 def _plain(variant: str, call: Call, flat: Flat, notes: Iterable[Note] = ()) -> Finding:
@@ -73,6 +87,16 @@ def _plain(variant: str, call: Call, flat: Flat, notes: Iterable[Note] = ()) -> 
         "zero_gradient", locations.innermost(call.chain), (*notes, *called_by(call.chain)), proof=OBSERVED,
         parameters=flat.parameters, call=call.name, variant=variant,
     )  # fmt: skip
+
+
+def _without_labels(e: Evidence, flat: Flat) -> Finding:
+    """No label counts: the one line that takes labels out, if there is one."""
+    found = _plain(MASKED, flat.call, flat)
+    ignored = setup.ignored_index_of(flat.call.chain[0] if flat.call.chain else None)
+    lines = setup.ignored_label_lines(e.files, ignored)
+    if len(lines) != 1 or found.location is None:
+        return found
+    return replace(found, location=lines[0], notes=(Note("no_label", found.location),), proof=LIKELY)
 
 
 # -- a factor ---------------------------------------------------------------------------------------------------------

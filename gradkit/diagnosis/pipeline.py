@@ -185,10 +185,15 @@ def _conclude(
     known = plan.make(known, lab, tries, tell)
     tell("causes")
     evidence = Evidence(
-        first=known.first, facts=facts, verdict=known.verdict, shown=known.shown, open=known.open, seen=witnessed,
+        first=known.first,
+        facts=facts,
+        verdict=known.verdict,
+        shown=known.shown,
+        open=known.open,
+        seen=witnessed,
         dead=known.dead,
     )
-    found = [f for f in rule_order.findings(evidence) if options.late or not f.variant in causes.cause(f.cause).passing]
+    found = [f for f in rule_order.findings(evidence) if options.late or f.variant not in causes.cause(f.cause).passing]
     findings, judged = judge.judged(found, known, lab, options.optimizer, tries, tell)
     nothing: tuple[Harmless, ...] = ()
     asides = tries.make("harmless", partial(harmless.harmless_stops, evidence, findings), nothing)

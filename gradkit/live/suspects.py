@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from gradkit.live.explain import Explanation
 
 
-ZERO_GRADIENT = "zero_gradient"
-
-
 @dataclass(frozen=True)
 class _Explained:
     """An explanation, and what gave rise to it.
@@ -155,7 +152,8 @@ class Suspect:
         if finding.variant == WEIGHTLESS and WEIGHTLESS in one.suspicions and self._weighed:
             return False
         mine = frozenset[int]().union(*(one.ids.get(name, frozenset()) for name in finding.parameters))
-        return finding.cause != ZERO_GRADIENT or zero is None or ZERO not in one.suspicions or bool(mine & zero)
+        is_zero = causes.cause(finding.cause).check == "nonzero"
+        return not is_zero or zero is None or ZERO not in one.suspicions or bool(mine & zero)
 
 
 def _is_over(finding: Finding, passed: frozenset[int], one: _Explained) -> bool:

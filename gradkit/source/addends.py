@@ -1,4 +1,7 @@
-"""What a term of a loss is called where it is made: the variable, the key of a dictionary, else the expression."""
+"""What a term of a loss is called where it is made: the variable, the key of a dictionary, else the expression.
+
+A report lists the terms by these names, as the program's own log would.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,9 @@ def _key(statement: ast.stmt | None, node: ast.AST | None, line: int) -> str:
         if not isinstance(one, ast.Dict):
             continue
         for key, value in zip(one.keys, one.values, strict=True):
-            inside = any(syntax.same(part, node) for part in ast.walk(value)) if node is not None else value.lineno == line
+            inside = (
+                any(syntax.same(part, node) for part in ast.walk(value)) if node is not None else value.lineno == line
+            )
             if inside and isinstance(key, ast.Constant):
                 return str(key.value)
     return ""

@@ -30,7 +30,10 @@ INACTIVE, CLAMPED, MASKED, IGNORED, ITSELF, FACTOR, WEIGHT, ONE_CLASS = (
 )  # fmt: skip
 _KINDS = (
     (INACTIVE, re.compile(r"(Relu|Threshold)Backward\d+$")),
-    (CLAMPED, re.compile(r"(Clamp\w*|Hardtanh|Hardsigmoid|Hardswish|Maximum|Minimum|Sigmoid|Tanh|Softmax)Backward\d+$")),
+    (
+        CLAMPED,
+        re.compile(r"(Clamp\w*|Hardtanh|Hardsigmoid|Hardswish|Maximum|Minimum|Sigmoid|Tanh|Softmax)Backward\d+$"),
+    ),
     (MASKED, re.compile(r"(Where|MaskedFill|MaskedScatter|MaskedSelect)Backward\d+$")),
     (IGNORED, re.compile(r"NllLoss\w*Backward\d+$")),
     (ITSELF, re.compile(r"(MseLoss|SmoothL1Loss|HuberLoss|Abs|Pow|Norm|LinalgVectorNorm)Backward\d+$")),

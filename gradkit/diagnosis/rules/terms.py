@@ -43,7 +43,7 @@ def findings(e: Evidence, told: set[Location | None]) -> list[Finding]:
     """
     found: dict[object, Finding] = {}
     for dead in e.dead:
-        for one in _of_cuts(e, dead) if dead.verdict.cuts else _of_a_constant(e, dead):
+        for one in _of_cuts(e, dead) if dead.verdict.cuts else _of_a_constant(dead):
             if one.location not in told:
                 found.setdefault((one.cause, one.location), one)
     for one in _weightless(e):
@@ -71,10 +71,10 @@ def _of_cuts(e: Evidence, dead: DeadTerm) -> Iterator[Finding]:
     rerun = Rerun(alive, e.shown.terms.runs) if alive is not None else Rerun()
     shown = replace(e.shown, rerun=rerun)
     for one in cut_lines.findings(replace(e, verdict=dead.verdict, shown=shown)):
-        yield _about(e, dead, one)
+        yield _about(dead, one)
 
 
-def _about(e: Evidence, dead: DeadTerm, one: Finding) -> Finding:
+def _about(dead: DeadTerm, one: Finding) -> Finding:
     """A finding of a cut, told as one about a term."""
     made, name = _made(dead.term), _name(dead.term)
     if dead.of_choices and made is not None and one.location is not None:
@@ -89,13 +89,13 @@ def _about(e: Evidence, dead: DeadTerm, one: Finding) -> Finding:
     return replace(one, notes=notes, proof=proof, doubt=doubt, facts={**one.facts, TERM: name})
 
 
-def _of_a_constant(e: Evidence, dead: DeadTerm) -> Iterator[Finding]:
+def _of_a_constant(dead: DeadTerm) -> Iterator[Finding]:
     """A loss function that was asked of nothing that can learn."""
     call, name = dead.term.made, _name(dead.term)
     if call is not None:
         yield Finding(
-            "constant_loss", _made(dead.term), tuple(called_by(call.chain)), proof=OBSERVED, call=call.name, variant=TERM,
-            facts={TERM: name},
+            "constant_loss", _made(dead.term), tuple(called_by(call.chain)), proof=OBSERVED, call=call.name,
+            variant=TERM, facts={TERM: name},
         )  # fmt: skip
 
 

@@ -255,8 +255,8 @@ class Untried:
     Attributes:
         what: names its sentence, ``untried.<what>``: ``"graph"``, ``"picture"``, ``"replay"``, ``"mend"``, ``"stale"``,
             ``"strays"``, ``"returns"``, ``"hooks"``, ``"questions"``, ``"harmless"``, ``"terms"``; ``"warning"``: one
-            that is an error here, and that backward was let pass; ``"earlier"``: the lines that computed the loss were not seen,
-            for it was computed before the step.
+            that is an error here, and that backward was let pass; ``"earlier"``: the lines that computed the loss were
+            not seen, for it was computed before the step.
         error: what was raised.
     """
 

@@ -14,10 +14,15 @@ _LONGEST = 48
 
 
 def name_of(chain: Chain) -> str:
-    """What the innermost line of a chain calls the value that it makes; ``""`` if its source is not known.
+    """What the innermost line of a chain calls the value that it makes.
+
+    Returns:
+        ``""`` if its source is not known.
+
+    Args:
+        chain: the user's frames, innermost first.
 
     Example:
-        >>> from types import CodeType
         >>> name_of(())
         ''
     """

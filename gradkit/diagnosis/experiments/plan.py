@@ -143,8 +143,10 @@ class Known:
     @cached_property
     def dead(self) -> tuple[DeadTerm, ...]:
         """Terms of the loss that should hand on a gradient and do not."""
-        first = self.first
-        return dead_terms.find(first.trace, first.terms, self.facts.wanted) if not first.reached.error else ()
+        first, facts = self.first, self.facts
+        if first.reached.error:
+            return ()
+        return dead_terms.find(first.trace, first.terms, facts.wanted, facts.starved)
 
     @cached_property
     def unsound(self) -> Open:

@@ -35,11 +35,14 @@ class DeadTerm:
     of_choices: bool = False
 
 
-def find(trace: Trace, terms: Sequence[Term], wanted: Iterable[str]) -> tuple[DeadTerm, ...]:
-    """The dead terms among some terms, in their order.
+def find(
+    trace: Trace, terms: Sequence[Term], wanted: Iterable[str], starved: Iterable[str] = ()
+) -> tuple[DeadTerm, ...]:
+    """The dead terms beside live ones, in their order.
 
     Args:
         wanted: names of the parameters that should train.
+        starved: those that no term hands a gradient to; what cuts them off is known of the loss as a whole.
 
     Example:
         >>> from gradkit.core.trace import Value
@@ -51,13 +54,15 @@ def find(trace: Trace, terms: Sequence[Term], wanted: Iterable[str]) -> tuple[De
         >>> [(one.parameters, one.verdict.cuts[0].kind) for one in found]
         [(('w',), 'detach')]
     """
-    dead = [one for one in terms if not one.alive]
+    teaching = {one.loss for one in terms if one.alive}
+    dead = [one for one in terms if not one.alive and one.loss in teaching]
     if not dead:
         return ()
     live = {n for one in terms if one.alive for n in (one.number, *one.within)}
     live |= {one.number for one in terms if one.added < 0}
     behind_live = trace.sources(one.number for one in terms if one.alive)
-    made = [_explained(trace, one, tuple(wanted), live, behind_live) for one in dead]
+    names, gone = tuple(wanted), frozenset(starved)
+    made = [_explained(trace, one, names, gone, live, behind_live) for one in dead]
     return tuple(one for one in made if one is not None)
 
 
@@ -79,7 +84,7 @@ def revived(dead: Iterable[DeadTerm], trace: Trace, rerun: Trace) -> dict[int, f
 
 
 def _explained(
-    trace: Trace, term: Term, wanted: Sequence[str], live: set[int], behind_live: set[int]
+    trace: Trace, term: Term, wanted: Sequence[str], starved: frozenset[str], live: set[int], behind_live: set[int]
 ) -> DeadTerm | None:
     behind = trace.sources([term.number])
     if behind & live:
@@ -88,7 +93,9 @@ def _explained(
     names = [n for n in wanted if _flows(trace, n, behind)]
     if not names:
         return DeadTerm(term, cuts.find(alone, ())) if _is_a_constant_criterion(trace, term, behind) else None
-    names = [one.parameter for one in cuts.cheapest(alone, names) if not _is_aside(one)]
+    names = [
+        one.parameter for one in cuts.cheapest(alone, names) if one.parameter not in starved and not _is_aside(one)
+    ]
     verdict = cuts.find(alone, names)
     if not verdict.cuts or any(_is_meant(trace, cut, behind_live) for cut in verdict.cuts):
         return None

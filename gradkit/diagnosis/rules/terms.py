@@ -100,13 +100,12 @@ def _of_a_constant(dead: DeadTerm) -> Iterator[Finding]:
 
 
 def rows(e: Evidence) -> tuple[LossTerm, ...]:
-    """All terms of the losses of the step, in the order in which they are added; those of one line as one."""
+    """All terms of the losses of the step, in the order in which they are added; those of one expression as one."""
     dead = {one.term.number: one for one in e.dead}
     found: dict[object, LossTerm] = {}
     for term in e.first.terms:
         one = _row(e, term, dead.get(term.number))
-        spot = one.location
-        place = (one.loss, one.state, spot.file, spot.line) if spot is not None else (one.loss, term.number)
+        place = (one.loss, one.state, _chain(term)[:1] or term.number)
         found[place] = _both(found[place], one) if place in found else one
     return tuple(found.values())
 

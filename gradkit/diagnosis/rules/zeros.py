@@ -90,13 +90,10 @@ def _plain(variant: str, call: Call, flat: Flat, notes: Iterable[Note] = ()) -> 
 
 
 def _without_labels(e: Evidence, flat: Flat) -> Finding:
-    """No label counts: the one line that takes labels out, if there is one."""
-    found = _plain(MASKED, flat.call, flat)
+    """No label counts: with the lines that take labels out, as far as they are found."""
     ignored = setup.ignored_index_of(flat.call.chain[0] if flat.call.chain else None)
     lines = setup.ignored_label_lines(e.files, ignored)
-    if len(lines) != 1 or found.location is None:
-        return found
-    return replace(found, location=lines[0], notes=(Note("no_label", found.location),), proof=LIKELY)
+    return _plain(MASKED, flat.call, flat, [Note("ignored_here", line) for line in lines[:3]])
 
 
 # -- a factor ---------------------------------------------------------------------------------------------------------

@@ -267,8 +267,8 @@ class Judge:
 
     def _by_a_term(self, after: Trial) -> frozenset[int]:
         """The leaves that a term of the loss gives a gradient to, and gave none before: others may reach them too."""
-        was, now = self._before.terms, after.terms
-        if was is None or now is None or len(was) != len(now):
+        was, now = self._before.every_term, after.every_term
+        if len(was) != len(now):
             return frozenset()
         return frozenset[int]().union(*(there - here for here, there in zip(was, now, strict=True)))
 

@@ -62,8 +62,9 @@ class Trial:
         samples: some numbers of each of these gradients, always from the same places.
         leaves: the leaves themselves, so that their ids stay theirs.
         backwards: those of the first step, in order.
-        terms: for each term of its losses, the ids of the leaves that it gives a gradient to; None if that is not
-            known.
+        terms: for each term of its loss, the ids of the leaves that it gives a gradient to; None if that is not
+            known, or it goes backward itself.
+        every_term: likewise of all losses that it goes backward from.
         nodes: for each step, how many nodes autograd's graphs had.
         kept: for each step, how many values with a history are alive after it.
         later: the ids of the leaves whose gradient was not zero in some step after the first.
@@ -76,6 +77,7 @@ class Trial:
     leaves: dict[int, torch.Tensor] = field(default_factory=dict)
     backwards: list[OneBackward] = field(default_factory=list)
     terms: tuple[frozenset[int], ...] | None = None
+    every_term: tuple[frozenset[int], ...] = ()
     nodes: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
     later: set[int] = field(default_factory=set)
@@ -132,7 +134,7 @@ class _Steps:
         self._session, self._optimizers, self._stale = session, optimizers, stale
         self.trial = Trial()
         self._since, self._nodes = -1, 0
-        self._stepped = self._steps_itself = False
+        self._stepped = self._steps_itself = self._handed_over = False
         self._group: list[OneBackward] = []
         self._older: dict[int, Any] = {}
         self._now: dict[int, Any] = {}
@@ -179,6 +181,7 @@ class _Steps:
             return
         older = self._past(loss)
         start = None if loss.numel() == 1 else torch.ones_like(loss)
+        self._handed_over = True
         with attempts.lifted(), torch.enable_grad():
             loss.backward(start, retain_graph=bool(older))  # type: ignore[no-untyped-call]
 
@@ -197,7 +200,8 @@ class _Steps:
             self._group.append(OneBackward(frozenset(leaves)))
             self.trial.backwards.append(self._group[-1])
             told = loss_terms.reached_by(losses[0]) if len(losses) == 1 else None
-            self.trial.terms = (*(self.trial.terms or ()), *told) if told is not None else self.trial.terms
+            self.trial.terms = told if self._handed_over else self.trial.terms
+            self.trial.every_term += told or ()
         original(tensors, *args, **kwargs)
 
     def _past(self, loss: torch.Tensor) -> dict[int, Any]:

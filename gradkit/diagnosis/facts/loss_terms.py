@@ -181,17 +181,32 @@ class _Sum:
 
 
 def _with_reach(trace: Trace, found: list[Term], reached: frozenset[str]) -> tuple[Term, ...]:
-    behind = leaves_behind(trace, [one.number for one in found])
+    numbers = [one.number for one in found]
+    behind, ended = leaves_behind(trace, numbers), ends_in_the_step(trace, numbers)
     made = []
-    for one, leaves in zip(found, behind, strict=True):
+    for one, leaves, end in zip(found, behind, ended, strict=True):
         names = dict.fromkeys(trace.values[n].parameter for n in leaves)
         told = tuple(name for name in names if name and (name in reached or not reached))
-        made.append(replace(one, parameters=told, alive=bool(leaves)))
+        alive = bool(leaves) or (trace.values[one.number].requires_grad and not end)  # not all that is recorded is seen
+        made.append(replace(one, parameters=told, alive=alive))
     return tuple(made)
 
 
 def leaves_behind(trace: Trace, numbers: list[int]) -> list[list[int]]:
     """For each of some values, the leaves that a gradient comes to from it: not those that were made in the step."""
+    values, flowing = trace.values, _flowing(trace, numbers)
+    ends = [(n, bits) for n, bits in flowing.items() if values[n].leaf and (values[n].maker < 0 or values[n].parameter)]
+    return [[n for n, bits in ends if bits >> place & 1] for place in range(len(numbers))]
+
+
+def ends_in_the_step(trace: Trace, numbers: list[int]) -> list[bool]:
+    """For each of some values, whether its gradient comes to a leaf that the step has made, and ends there."""
+    made = [bits for n, bits in _flowing(trace, numbers).items() if trace.values[n].leaf and trace.values[n].maker >= 0]
+    return [any(bits >> place & 1 for bits in made) for place in range(len(numbers))]
+
+
+def _flowing(trace: Trace, numbers: list[int]) -> dict[int, int]:
+    """The values that a gradient comes to, each with one bit for each of those that it comes from."""
     values = trace.values
     flowing: dict[int, int] = {}
     for place, number in enumerate(numbers):
@@ -207,8 +222,7 @@ def leaves_behind(trace: Trace, numbers: list[int]) -> list[list[int]]:
         for given in call.inputs if call.grad_on or hidden else call.inputs[:1]:
             if values[given].requires_grad or hidden:
                 flowing[given] = flowing.get(given, 0) | bits
-    ends = [(n, bits) for n, bits in flowing.items() if values[n].leaf and (values[n].maker < 0 or values[n].parameter)]
-    return [[n for n, bits in ends if bits >> place & 1] for place in range(len(numbers))]
+    return flowing
 
 
 # -- while the graph is alive ----------------------------------------------------------------------------------------

@@ -83,7 +83,8 @@ class Report:
         with speaking(language):
             if not self.barren:
                 return layout.verdict(self.findings, len(wanted), starved, self.backward, self.error)
-            zero = next((layout.aside(one)[0] for one in self.harmless if one.why == BARREN), "")
+            why = [one for one in self.harmless if one.why == BARREN or one.why.startswith("zero_")]
+            zero = next((layout.aside(one)[0] for one in why), "")
             said = words("verdict.barren", n=len(wanted))
             return words("verdict.barren_at", head=said, place=zero) if zero else said
 

@@ -14,6 +14,7 @@ from gradkit.core.trace import SAMPLE, Call, Trace
 from gradkit.diagnosis.facts import cuts, loss_terms
 from gradkit.diagnosis.facts.cuts import CAST, OPERATION, REGION, STATE, Cut, Verdict
 from gradkit.diagnosis.facts.loss_terms import Term
+from gradkit.tracing import listeners
 
 _CRITERIA = ("_loss", "cross_entropy", "cross_entropy_with_logits", "kl_div")
 
@@ -87,8 +88,8 @@ def _explained(
     trace: Trace, term: Term, wanted: Sequence[str], starved: frozenset[str], live: set[int], behind_live: set[int]
 ) -> DeadTerm | None:
     behind = trace.sources([term.number])
-    if behind & live:
-        return None
+    if behind & live or any(call.name == listeners.NAME for call in trace.behind([term.number])):
+        return None  # of torch.func's derivatives not all that flows is seen
     alone = replace(trace, loss=term.number)
     names = [n for n in wanted if _flows(trace, n, behind)]
     if not names:

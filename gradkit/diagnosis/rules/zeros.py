@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from gradkit.core import causes
 from gradkit.core.operations import FROM_PLAIN
 from gradkit.core.records import LIKELY, OBSERVED, Finding, Harmless, Location, Note
 from gradkit.core.trace import Call
@@ -18,8 +19,8 @@ from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import attributes, frames, locations, setup, weights
 from gradkit.witness.deeds import CREATED, WRITTEN, Deed
 
-DEADLOCK, HELD, INACTIVE, CLAMPED, ITSELF, WEIGHTLESS, MASKED, NO_VARIANCE = (
-    "deadlock", "held", "inactive", "clamped", "itself", "weightless", "masked", "no_variance",
+DEADLOCK, HELD, INACTIVE, SILENCED, CLAMPED, ITSELF, WEIGHTLESS, MASKED, NO_VARIANCE = (
+    "deadlock", "held", "inactive", "silenced", "clamped", "itself", "weightless", "masked", "no_variance",
 )  # fmt: skip
 WAKES = "wakes"
 _SLOPES = {"relu": INACTIVE, "relu_": INACTIVE, "threshold": INACTIVE, "relu6": INACTIVE}
@@ -54,6 +55,13 @@ def woken(e: Evidence) -> Iterator[Harmless]:
         spot, _ = attributes.definition(e.way_to(name), e.files, e.built_on(name))
         if spot is not None:
             yield Harmless("zero", spot, WAKES, name)
+
+
+def of_this_step(e: Evidence) -> Iterator[Harmless]:
+    """What holds a gradient at zero in this step, and may not do so in another."""
+    for one in findings(e):
+        if one.variant in causes.cause(one.cause).passing and one.location is not None:
+            yield Harmless("zero", one.location, f"zero_{one.variant}", one.call)
 
 
 def _finding(e: Evidence, flat: Flat, stuck: Sequence[str]) -> Finding | None:
@@ -191,7 +199,10 @@ def _flat_slope(e: Evidence, variant: str, call: Call, flat: Flat) -> Finding | 
     deed = _set_before(e, call)
     if deed is None:
         return found
-    return replace(found, location=_innermost(deed), notes=(*_flat_here(call), *called_by(deed.chain)), proof=LIKELY)
+    return replace(
+        found, location=_innermost(deed), notes=(*_flat_here(call), *called_by(deed.chain)), proof=LIKELY,
+        variant=SILENCED,
+    )  # fmt: skip
 
 
 def _is_zero(text: str) -> bool:

@@ -61,8 +61,8 @@ class Cause:
 
 _HOOKS = ("zero", "nan", "emptied", "hidden", "refused")
 _ZEROS = (
-    "ignored", "empty", "one_class", "times_zero", "sampled", "overwritten", "weightless", "deadlock", "held", "silenced",
-    "inactive", "clamped", "itself", "masked", "no_variance",
+    "ignored", "empty", "one_class", "times_zero", "sampled", "overwritten", "weightless", "deadlock", "held",
+    "silenced", "inactive", "clamped", "itself", "masked", "no_variance",
 )  # fmt: skip
 _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped")
 _SCALER = ("plain_backward", "plain_step", "early_clip")

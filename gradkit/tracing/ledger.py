@@ -76,7 +76,7 @@ class Ledger:
         self._old: set[int] = set()
         self._held: set[int] = set()
         self.wrapping = False
-        self.scalars: dict[int, torch.Tensor | float] = {}
+        self.scalars: dict[int, torch.Tensor] = {}
 
     def known(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor's newest version, None if it was never seen."""
@@ -126,10 +126,8 @@ class Ledger:
         """A value is a Parameter or Variable that ``call`` made."""
         self._facts[number][STRAY], self._facts[number][BIRTH] = True, call
 
-    def left(self, maker: int, result: Any = None) -> int:
+    def left(self, maker: int) -> int:
         """Enter a number, list or array that came out of a tensor."""
-        if isinstance(result, float):
-            self.scalars[len(self.makers)] = float(result)
         return self._new(maker, [(), None, False, "", "", True, False, "", False, False, -1, ""])
 
     def use(self, tensor: torch.Tensor) -> int:

@@ -370,7 +370,7 @@ class Tracer(TorchFunctionMode):
 
     def _escape(self, name: str, inputs: tuple[int, ...], result: Any, begin: int) -> Any:
         """A value leaves torch: it becomes a value of its own, and what is handed out remembers its number."""
-        number = self.ledger.left(len(self._calls), result)
+        number = self.ledger.left(len(self._calls))
         self._append(name, inputs, (number,), begin, False)
         if name not in ("__int__", "__index__", "__complex__"):
             tagged_values.note(result, (number,))

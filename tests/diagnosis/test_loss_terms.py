@@ -242,6 +242,14 @@ def test_the_values_of_the_terms_add_up_to_the_loss() -> None:
     assert sum(values) == pytest.approx(weighed_and_subtracted(model).item(), rel=1e-4)
 
 
+def test_what_a_number_adds_is_worked_out_though_python_has_made_another_of_it() -> None:
+    torch.manual_seed(0)
+    model = net()
+    report = gradkit.diagnose(lambda: entropy_as_a_number(model), model=model)
+    values = [one.value or 0.0 for one in report.terms]
+    assert sum(values) == pytest.approx(entropy_as_a_number(model).item(), rel=1e-4)
+
+
 def test_terms_are_called_by_their_variables_and_name_whom_they_reach() -> None:
     report = report_of(weighed_and_subtracted)
     assert named(report) == {"first": "live", "second": "live"}

@@ -95,6 +95,7 @@ class _Sum:
 
     def __init__(self, trace: Trace, scalars: Mapping[int, Any], place: int) -> None:
         self._trace, self._scalars, self._place = trace, scalars, place
+        self._worked_out: dict[int, float] = {}
 
     def terms(self, loss: int) -> list[Term]:
         found: list[Term] = []
@@ -105,6 +106,7 @@ class _Sum:
             parts = self._parts(path[-1])
             factor_in = None if factor is None or weight is None else factor * weight
             if parts:
+                self._work_out(path[-1], parts)
                 maker = self._trace.values[path[-1]].maker
                 factors = [None if factor_in is None else factor_in * sign for _, sign in parts]
                 signed = zip(parts, factors, strict=True)
@@ -162,6 +164,15 @@ class _Sum:
             signs[1] = -1
         return list(zip(inputs, signs, strict=True))
 
+    def _work_out(self, number: int, parts: list[tuple[int, int]]) -> None:
+        """What a number that left torch adds: Python may have made another of it, but the sum and the rest are known."""
+        total = self._number(number)
+        out = [(n, sign) for n, sign in parts if self._trace.values[n].python]
+        rest = [(self._number(n), sign) for n, sign in parts if not self._trace.values[n].python]
+        if total is not None and len(out) == 1 and all(value is not None for value, _ in rest):
+            left, sign = out[0]
+            self._worked_out[left] = (total - sum(value * by for value, by in rest if value is not None)) * sign
+
     def _maker(self, number: int) -> Call | None:
         maker = self._trace.values[number].maker
         return self._trace.calls[maker] if maker >= 0 and not self._trace.values[number].leaf else None
@@ -174,10 +185,10 @@ class _Sum:
         return next(elsewhere, calls[-1] if calls else None)
 
     def _number(self, number: int) -> float | None:
+        if self._trace.values[number].python:
+            return self._worked_out.get(number)
         one = self._scalars.get(number)
-        if one is None or isinstance(one, float):
-            return one
-        return None if has_no_numbers(one) else float(one)
+        return None if one is None or has_no_numbers(one) else float(one)
 
 
 def _with_reach(trace: Trace, found: list[Term], reached: frozenset[str]) -> tuple[Term, ...]:

@@ -165,7 +165,7 @@ class _Sum:
         return list(zip(inputs, signs, strict=True))
 
     def _work_out(self, number: int, parts: list[tuple[int, int]]) -> None:
-        """What a number that left torch adds: Python may have made another of it, but the sum and the rest are known."""
+        """What a number that left torch adds: Python may have made another of it, but the sum is known."""
         total = self._number(number)
         out = [(n, sign) for n, sign in parts if self._trace.values[n].python]
         rest = [(self._number(n), sign) for n, sign in parts if not self._trace.values[n].python]

@@ -24,5 +24,6 @@ from gradkit.teaching.guide import Guide, GuideStep
 
 __all__ = [
     "Check", "Claim", "Explanation", "Finding", "Guide", "GuideStep", "Harmless", "Judgement", "Location",
-    "LossTerm", "Note", "Parameter", "Report", "Scan", "Share", "Site", "Skipped", "Trial", "Untried", "Verification", "Watch",
+    "LossTerm", "Note", "Parameter", "Report", "Scan", "Share", "Site", "Skipped", "Trial", "Untried", "Verification",
+    "Watch",
 ]  # fmt: skip

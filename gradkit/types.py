@@ -11,7 +11,7 @@ from gradkit.api.scanning.result import Scan
 from gradkit.api.scanning.sites import Site
 from gradkit.api.scanning.verdicts import Judgement
 from gradkit.api.verify import Verification
-from gradkit.core.records import Finding, Harmless, Location, Note, Parameter, Untried
+from gradkit.core.records import Finding, Harmless, Location, LossTerm, Note, Parameter, Untried
 from gradkit.live.explain import Explanation
 from gradkit.live.watch import Watch
 from gradkit.report.breakdown import Share
@@ -23,6 +23,7 @@ from gradkit.teaching.experiment import Trial
 from gradkit.teaching.guide import Guide, GuideStep
 
 __all__ = [
-    "Check", "Claim", "Explanation", "Finding", "Guide", "GuideStep", "Harmless", "Judgement", "Location", "Note",
-    "Parameter", "Report", "Scan", "Share", "Site", "Skipped", "Trial", "Untried", "Verification", "Watch",
+    "Check", "Claim", "Explanation", "Finding", "Guide", "GuideStep", "Harmless", "Judgement", "Location",
+    "LossTerm", "Note", "Parameter", "Report", "Scan", "Share", "Site", "Skipped", "Trial", "Untried", "Verification",
+    "Watch",
 ]  # fmt: skip

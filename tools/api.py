@@ -30,7 +30,8 @@ PUBLIC: dict[tuple[str, str], tuple[str, ...]] = {
     ),
     ("What a report is made of", "报告由什么组成"): (
         "gradkit.types.Finding", "gradkit.types.Location", "gradkit.types.Note", "gradkit.types.Harmless",
-        "gradkit.types.Parameter", "gradkit.types.Check", "gradkit.types.Share", "gradkit.types.Untried",
+        "gradkit.types.Parameter", "gradkit.types.LossTerm",
+        "gradkit.types.Check", "gradkit.types.Share", "gradkit.types.Untried",
     ),
     ("Check in a CI", "在 CI 中检查"): (
         "gradkit.verify", "gradkit.types.Verification", "gradkit.scan", "gradkit.types.Scan",

@@ -89,5 +89,5 @@ def report_of(found: Diagnosis) -> Report:
     return Report(
         found.findings, facts.rows, drawn, found.label, first.value, first.reached.runs, first.error, found.runs,
         found.harmless, first.graph.nodes[0].label if first.graph.nodes else "",
-        untried=(*found.untried, *tries.untried), meant=found.meant, autograd=kept,
+        untried=(*found.untried, *tries.untried), meant=found.meant, autograd=kept, terms=found.terms,
     )  # fmt: skip

@@ -36,6 +36,7 @@ class Cause:
         drawn: it can be drawn as a cut, at a call of the step. What is frozen before the step has no such call.
         explains: it names what is wrong; False if all that it can say is what was seen.
         may_pass: a later step of the same program may do otherwise, so that of one step alone it is no fault.
+        passing: the variants of which that is so.
         check: the point of a verification that it fails, whatever the numbers are; ``""`` for none.
         change: how its cure is derived from the user's own line, one of ``changes.RULES``; ``""`` if a person decides.
         word: for ``change="word"``, the word to take out of the line.
@@ -52,13 +53,18 @@ class Cause:
     drawn: bool = True
     explains: bool = True
     may_pass: bool = False
+    passing: tuple[str, ...] = ()
     check: str = ""
     change: str = ""
     word: str = ""
 
 
 _HOOKS = ("zero", "nan", "emptied", "hidden", "refused")
-_ZEROS = ("ignored", "empty", "one_class", "times_zero", "sampled", "overwritten")
+_ZEROS = (
+    "ignored", "empty", "one_class", "times_zero", "sampled", "overwritten", "weightless", "deadlock", "held",
+    "silenced", "inactive", "clamped", "itself", "masked", "no_variance",
+)  # fmt: skip
+_PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 
@@ -76,9 +82,9 @@ _CAUSES = (
     Cause("parameter_rewrap", HISTORY, sites=("parameter", "requires_grad")),
     Cause("new_leaf", HISTORY, sites=("freeze", "rewrap", "parameter", "requires_grad"), rank=FIRST),
     Cause("cached_tensor", HISTORY, variants=("loss",)),
-    Cause("non_differentiable_op", DERIVATIVE, sites=("integer_cast",)),
+    Cause("non_differentiable_op", DERIVATIVE, variants=("choices",), sites=("integer_cast",)),
     Cause("integer_cast", DERIVATIVE, sites=("integer_cast",)),
-    Cause("zero_gradient", DERIVATIVE, variants=_ZEROS, arrives=True, check="nonzero"),
+    Cause("zero_gradient", DERIVATIVE, variants=_ZEROS, passing=_PASSING, arrives=True, check="nonzero"),
     Cause("nan_gradient", DERIVATIVE, arrives=True),
     Cause("frozen_all", PARAMETERS, sites=("freeze",), variants=("module_flag",), rank=LAST, drawn=False),
     Cause("adapter_inference_mode", PARAMETERS, drawn=False, change="trainable"),
@@ -89,7 +95,7 @@ _CAUSES = (
     Cause("params_replaced", PARAMETERS, sites=("parameter", "requires_grad")),
     Cause("built_in_forward", PARAMETERS, sites=("parameter",)),
     Cause("grad_on_non_leaf", PARAMETERS, sites=("requires_grad",)),
-    Cause("constant_loss", UNUSED, sites=("rewrap",), variants=("nothing",)),
+    Cause("constant_loss", UNUSED, sites=("rewrap",), variants=("nothing", "term")),
     Cause("trainable_unused", UNUSED, variants=("dropped", "argument", "slot"), may_pass=True),
     Cause("ddp_unused", UNUSED, may_pass=True),
     Cause("unused_input", UNUSED, variants=("asked", "branch"), may_pass=True),
@@ -130,6 +136,16 @@ def cause(name: str) -> Cause:
     if name not in _BY_ID:
         raise GradkitError("no_such_guide", cause=name, known=", ".join(_BY_ID))
     return _BY_ID[name]
+
+
+def may_pass(name: str, variant: str = "") -> bool:
+    """Whether a later step of the same program may do otherwise than a finding says.
+
+    Example:
+        >>> may_pass("trainable_unused"), may_pass("zero_gradient", "weightless"), may_pass("detach")
+        (True, True, False)
+    """
+    return cause(name).may_pass or variant in cause(name).passing
 
 
 def families() -> dict[str, tuple[str, ...]]:

@@ -192,6 +192,44 @@ class Meant:
     left: tuple[str, ...] = ()
 
 
+LIVE, CUT, CONSTANT, STOPPED, WEIGHTLESS = "live", "cut", "constant", "stopped", "weightless"
+
+
+@dataclass(frozen=True)
+class LossTerm:
+    """Something that a loss is the sum of.
+
+    Attributes:
+        name: what it is called where it is made, ``""`` if that is not known.
+        state: ``"live"`` (it hands on a gradient), ``"cut"`` (it should, and a finding says why it does not),
+            ``"constant"`` (nothing that should train flows into it), ``"stopped"`` (something does, and is stopped
+            as it seems to be meant) or ``"weightless"`` (its weight is zero in this step).
+        value: what it adds to the loss, with its weight and sign; None if that is not known.
+        location: the line that makes it.
+        parameters: those that it hands a gradient to; of one that is cut, those that it should.
+        loss: which loss it is a part of, counted from 0, where a step goes backward from several.
+        count: how many terms that line makes.
+    """
+
+    name: str
+    state: str
+    value: float | None = None
+    location: Location | None = None
+    parameters: tuple[str, ...] = ()
+    loss: int = 0
+    count: int = 1
+
+    @property
+    def carries(self) -> bool:
+        """Whether it hands any gradient on.
+
+        Example:
+            >>> LossTerm("aux", "cut").carries, LossTerm("mse", "live").carries
+            (False, True)
+        """
+        return self.state == LIVE
+
+
 BARREN = "barren"
 
 
@@ -204,7 +242,7 @@ class Harmless:
             ``"join"`` (of constants), ``"zero"`` (times zero) or ``"hook"``.
         location: the user's line.
         why: names its sentence, ``harmless.<why>``: ``"log"``, ``"left"``, ``"state"``, ``"frozen"``, ``"other_way"``,
-            ``"constant"``, ``"barren"`` or ``"own_hook"``.
+            ``"constant"``, ``"barren"``, ``"wakes"``, ``"own_hook"`` or ``"zero_<variant>"`` (in this step).
         call: the operation, as written by torch.
     """
 
@@ -220,9 +258,9 @@ class Untried:
 
     Attributes:
         what: names its sentence, ``untried.<what>``: ``"graph"``, ``"picture"``, ``"replay"``, ``"mend"``, ``"stale"``,
-            ``"strays"``, ``"returns"``, ``"hooks"``, ``"questions"``, ``"harmless"``; ``"warning"``: one that is an
-            error here, and that backward was let pass; ``"earlier"``: the lines that computed the loss were not seen,
-            for it was computed before the step.
+            ``"strays"``, ``"returns"``, ``"hooks"``, ``"questions"``, ``"harmless"``, ``"terms"``; ``"warning"``: one
+            that is an error here, and that backward was let pass; ``"earlier"``: the lines that computed the loss were
+            not seen, for it was computed before the step.
         error: what was raised.
     """
 

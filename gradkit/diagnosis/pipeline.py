@@ -11,16 +11,16 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from gradkit.core import attempts, introspection
+from gradkit.core import attempts, causes, introspection
 from gradkit.core.attempts import Attempts
-from gradkit.core.records import Finding, Harmless, Meant, Untried
+from gradkit.core.records import Finding, Harmless, LossTerm, Meant, Untried
 from gradkit.core.trace import Chain
 from gradkit.diagnosis import preconditions, rule_order
 from gradkit.diagnosis.experiments import judge, plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers, seen
 from gradkit.diagnosis.facts.first_run import FirstRun
-from gradkit.diagnosis.rules import harmless, no_loss
+from gradkit.diagnosis.rules import harmless, no_loss, terms
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.load.step import Step
 from gradkit.source import attributes, faults, imported
@@ -52,6 +52,7 @@ class Options:
         always: interventions of every run.
         look: handed the first run, while its tensors are alive; may raise to end the diagnosis.
         alone: no other rank takes part: none is waited for.
+        late: what a later step of the program may do otherwise is told, too: who asks holds it back until then.
     """
 
     optimizer: torch.optim.Optimizer | None = None
@@ -63,6 +64,7 @@ class Options:
     always: tuple[Intervention, ...] = ()
     look: Callable[[FirstRun, Tracer], object] = lambda first, tracer: None
     alone: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,7 @@ class Diagnosis:
         untried: parts that broke off.
         judged: how many times the step was run to try changes.
         meant: by what is known which parameters are to learn.
+        terms: what the losses of the step are put together from, of those that are sums.
 
     Example:
         >>> from gradkit.load import from_step
@@ -94,6 +97,7 @@ class Diagnosis:
     untried: tuple[Untried, ...] = ()
     judged: int = 0
     meant: Meant = field(default_factory=Meant)
+    terms: tuple[LossTerm, ...] = ()
 
     @property
     def runs(self) -> int:
@@ -192,16 +196,24 @@ def _conclude(
     known = plan.make(known, lab, tries, tell)
     tell("causes")
     evidence = Evidence(
-        first=known.first, facts=known.facts, verdict=known.verdict, shown=known.shown, open=known.open, seen=witnessed
+        first=known.first,
+        facts=known.facts,
+        verdict=known.verdict,
+        shown=known.shown,
+        open=known.open,
+        seen=witnessed,
+        dead=known.dead,
     )
-    findings, judged = judge.judged(rule_order.findings(evidence), known, lab, options.optimizer, tries, tell)
+    found = [f for f in rule_order.findings(evidence) if options.late or f.variant not in causes.cause(f.cause).passing]
+    findings, judged = judge.judged(found, known, lab, options.optimizer, tries, tell)
     evidence, meant = _without_what_is_left(evidence, findings, meant)
     nothing: tuple[Harmless, ...] = ()
     asides = tries.make("harmless", partial(harmless.harmless_stops, evidence, findings), nothing)
+    table: tuple[LossTerm, ...] = tries.make("terms", partial(terms.rows, evidence), ())
     untried = (*_unread(evidence, findings), *tries.untried)
     return Diagnosis(
         label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=untried,
-        judged=judged, meant=meant,
+        judged=judged, meant=meant, terms=table,
     )  # fmt: skip
 
 

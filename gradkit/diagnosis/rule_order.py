@@ -12,7 +12,18 @@ from typing import Any
 
 from gradkit.core import causes
 from gradkit.core.records import LIKELY, READ, Finding
-from gradkit.diagnosis.rules import cut_lines, errors, gradients, idle, loss, no_loss, setup, unconnected
+from gradkit.diagnosis.rules import (
+    cut_lines,
+    errors,
+    gradients,
+    idle,
+    loss,
+    no_loss,
+    setup,
+    terms,
+    unconnected,
+    zeros,
+)
 from gradkit.diagnosis.rules.evidence import Evidence
 
 
@@ -46,6 +57,8 @@ def _of_run(evidence: Evidence) -> list[Finding]:
     found += _by(unconnected.built, evidence, {f.location for f in found})
     named = {f.location for f in found}
     found += [f for f in _by(unconnected.dead_terms, evidence) if f.location not in named]
+    found += [f for f in _by(zeros.findings, evidence) if f.location not in {one.location for one in found}]
+    found += _by(terms.findings, evidence, {f.location for f in found})
     found += _by(loss.findings, evidence)
     found += _by(cut_lines.unexplained, evidence, {p for f in found for p in f.parameters})
     return [replace(f, doubt=f.doubt or READ) if _is_read(f) else f for f in found]

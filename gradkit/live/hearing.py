@@ -19,8 +19,9 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradkit.core import turns
+from gradkit.diagnosis.facts import loss_terms
 from gradkit.live import bystanders
-from gradkit.live.looks import LASTING, next_after
+from gradkit.live.looks import DEAD_TERM, LASTING, WEIGHTLESS, next_after
 from gradkit.live.suspects import Suspect
 from gradkit.source import faults
 from gradkit.witness.listening import Listening
@@ -61,7 +62,7 @@ class Hearing:
         self.suspects: dict[int, Suspect] = {}
         self.gone: list[Suspect] = []
         self._met = self._steps = self._passes = 0
-        self._waits = True
+        self._waits, self._peeks, self._idle = True, True, frozenset[str]()
         self._replaced: dict[str, tuple[Any, Any]] = {}
         self._hooks: list[Any] = []
         self._afterwards: dict[int, Any] = {}  # hooks of optimizers that are looked at once their step is over
@@ -98,13 +99,15 @@ class Hearing:
     def forget(self) -> None:
         """Look at every optimizer as if it had not been met."""
         self._steps, self._met, self.suspects, self.gone = self.steps, 0, {}, []
-        self._passes, self._waits = 0, True
+        self._passes, self._waits, self._peeks, self._idle = 0, True, True, frozenset()
 
     def _heard(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @faults.on_behalf
         def backward(*args: Any, **kwargs: Any) -> Any:
             if _is_compiling():
                 return original(*args, **kwargs)
+            if self._peeks:
+                self._peek(args[0] if args else kwargs.get("tensors"), sys._getframe(1))
             try:
                 result = original(*args, **kwargs)
             except Exception as error:
@@ -150,6 +153,22 @@ class Hearing:
             if not suspect.looks.steps and not suspect.looks.held & trained:
                 suspect.wait(optimizer, names, frame, self._waits)
 
+    def _peek(self, losses: Any, frame: FrameType) -> None:
+        """Look at what a loss is the sum of, before its graph is freed; without a look at any number."""
+        loss = losses if isinstance(losses, torch.Tensor) else None
+        if not self._hooks or loss is None or loss.numel() != 1 or loss.grad_fn is None:
+            return
+        if not self._is_ours() and not self._is_inside(frame):
+            dead, weightless = loss_terms.idle_terms(loss.grad_fn)
+            self._idle |= {name for name, found in ((DEAD_TERM, dead), (WEIGHTLESS, weightless)) if found}
+
+    def _peeked(self, suspect: Suspect) -> None:
+        """Hand on what was seen of the losses before a step; and is the next loss to be looked at?"""
+        if self._peeks:
+            suspect.heard(self._idle)
+            self._idle = frozenset()
+        self._peeks = any(one.peeks for one in self.suspects.values())
+
     def _tell(self, error: Exception) -> None:
         if self._is_ours() or threading.get_ident() not in threading._active:  # type: ignore[attr-defined]  # noqa: SLF001
             return  # the second: a thread of autograd's own, whose backward waits for what stands here
@@ -168,6 +187,8 @@ class Hearing:
         suspect = self.suspects.get(id(optimizer)) or self._meet(optimizer)
         looks = suspect.looks
         looks.steps += 1
+        if self._peeks or looks.steps + 1 == looks.due:
+            self._peeked(suspect)
         if looks.steps == looks.due:
             self._due(suspect, optimizer, (args[1:] or (kwargs.get("closure"),))[0], sys._getframe(1))
 
@@ -187,6 +208,8 @@ class Hearing:
         suspect = self.suspects.get(id(optimizer))
         if self._is_ours() or suspect is None or suspect.looks.steps != suspect.looks.due:
             return
+        if self._idle:
+            self._peeked(suspect)
         self._look(suspect, optimizer, sys._getframe(1), True)
 
     def _is_last(self, optimizer: Optimizer) -> bool:

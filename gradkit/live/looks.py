@@ -19,6 +19,7 @@ from gradkit.tracing.after_backward import held_by, is_at_rest
 LASTING = 3  # looks in a row
 MISSING, ZERO, NOT_FINITE, FROZEN, EMPTY_GROUP = "missing", "zero", "not_finite", "frozen", "empty_group"
 BARE, AT_REST, SCALED = "bare", "at_rest", "scaled"
+DEAD_TERM, WEIGHTLESS = "dead_term", "weightless"
 
 
 def next_after(step: int) -> int:
@@ -46,6 +47,7 @@ class Looks:
         lasted: how many looks in a row found something.
         missing: ids of parameters whose ``.grad`` was None in every look so far.
         at_rest: the learning rate was 0 in every step so far.
+        idle: what the loss of this step holds that hands on no gradient: ``DEAD_TERM``, ``WEIGHTLESS``.
 
     Example:
         >>> layer = nn.Linear(2, 1)
@@ -61,6 +63,7 @@ class Looks:
         self.suspicions: frozenset[str] = frozenset()
         self.missing: set[int] = set()
         self.at_rest, self._full, self._arrived = True, 1, False
+        self.idle: frozenset[str] = frozenset()
         self._zero: dict[int, int] = {}
         self._looked: set[int] = set()
         self._versions = versions(held_by(optimizer))
@@ -95,7 +98,7 @@ class Looks:
         open_ones = [one for one in held if one.requires_grad]
         found = {FROZEN} if held and not open_ones else set[str]()
         found |= {EMPTY_GROUP} if any(not group["params"] for group in optimizer.param_groups) else set()
-        found |= self._without(open_ones)
+        found |= self._without(open_ones) | self.idle
         found |= self._numbers([one for one in open_ones if one.grad is not None], _is_scaled(optimizer))
         found |= {AT_REST} if self.at_rest else set()
         self._before = self.lasted
@@ -151,6 +154,16 @@ class Looks:
             self.missing -= _trained(optimizer, seen=self._made == self.steps)
         return set(self.missing)
 
+    def zero(self) -> frozenset[int]:
+        """Ids of the parameters whose gradient was zero in every look, and of which no trace of another is left."""
+        optimizer = self.optimizer
+        found = {number for number, times in self._zero.items() if times >= self._made > 0}
+        return frozenset(found - (_ever_more(optimizer) if optimizer is not None else set()))
+
+    def again_soon(self) -> None:
+        """Look again before another quarter of the steps so far is over."""
+        self.due = min(self.due, self.steps + max(1, self.steps // 4))
+
     def _numbers(self, parameters: Sequence[torch.Tensor], scaled: bool) -> set[str]:
         most = dict(zip(map(id, parameters), _largest(parameters), strict=True))
         self._arrived = self._arrived or any(value != 0 for value in most.values())
@@ -178,6 +191,18 @@ def _trained(optimizer: Optimizer, *, seen: bool) -> set[int]:
         if group.get("fused") and not trained.intersection(map(id, group["params"])):
             trained |= set(map(id, group["params"]))
     return trained
+
+
+def _ever_more(optimizer: Optimizer) -> set[int]:
+    """Ids of the parameters that have a gradient other than zero now, or had one as the optimizer's state tells."""
+    found = set[int]()
+    for one in held_by(optimizer):
+        state = optimizer.state.get(one, {})
+        for kept in (one.grad, *(state.get(name) for name in ("exp_avg_sq", "square_avg", "sum"))):
+            plain = _plain(kept) if isinstance(kept, torch.Tensor) else None
+            if plain is not None and bool((plain != 0).any()):
+                found.add(id(one))
+    return found
 
 
 def _largest(parameters: Sequence[torch.Tensor]) -> list[float | None]:

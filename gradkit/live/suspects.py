@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from gradkit.core import causes
 from gradkit.core.records import Finding
 from gradkit.live import bystanders, idle, surroundings
-from gradkit.live.looks import AT_REST, BARE, LASTING, MISSING, SCALED, Looks
+from gradkit.live.looks import AT_REST, BARE, DEAD_TERM, LASTING, MISSING, SCALED, WEIGHTLESS, ZERO, Looks
 from gradkit.tracing.after_backward import held_by
 
 if TYPE_CHECKING:
@@ -60,6 +60,18 @@ class Suspect:
         self._resting: Explanation | None = None
         self._waiting: Explanation | None = None
         self._waits = 0
+        self._weighed = False
+
+    @property
+    def peeks(self) -> bool:
+        """Whether the next loss is to be looked at: the next step is due, or something is told of this one's terms."""
+        due = 0 < self.looks.due <= self.looks.steps + 1
+        return due or any(WEIGHTLESS in one.suspicions for one in self._explained)
+
+    def heard(self, idle: frozenset[str]) -> None:
+        """Take note of what the losses of this step hold that hands on no gradient."""
+        self.looks.idle = idle
+        self._weighed = self._weighed or (WEIGHTLESS not in idle and self.looks.steps > 1)
 
     @property
     def is_explained(self) -> bool:
@@ -96,6 +108,8 @@ class Suspect:
         if SCALED in new and not self._explained:
             self._tried -= {SCALED}
             looks.suspect(found - {SCALED})
+        if any(ZERO in one.suspicions for one in self._explained):
+            looks.again_soon()
 
     def wait(self, optimizer: Optimizer, names: frozenset[str], frame: FrameType, alone: bool) -> None:
         """Take note of one that has not stepped: whether backward has given what it holds a gradient since.
@@ -132,12 +146,14 @@ class Suspect:
         from gradkit.live import explain
 
         missing = [one for one in held_by(optimizer) if id(one) in self.looks.missing] + list(about)
+        zero = self.looks.zero()
         explanation = explain.of_running(frame, optimizer, after_step=after_step, missing=missing)
         report = explanation.report if explanation is not None else None
         if explanation is None or report is None or report.healthy or not report.findings:
             return
         if report.origin is None or report.origin.reproduced:  # else it is not this program's fault that was seen
-            ids = surroundings.ids_of([row.name for row in report.parameters], frame, {id(one) for one in missing})
+            about_these = {id(one) for one in missing} | zero
+            ids = surroundings.ids_of([row.name for row in report.parameters], frame, about_these)
             lost = frozenset(map(id, missing))
             self._explained.append(_Explained(found, explanation, lost, frozenset(map(id, about)), ids))
 
@@ -169,12 +185,27 @@ class Suspect:
         if report is None or not one.suspicions & self.looks.suspicions:
             return None
         passed = one.missing - self.looks.still_missing() - one.around
+        now = self.looks.zero() if late else None
         findings = [
-            f for f in report.findings if (late or not causes.cause(f.cause).may_pass) and not _is_over(f, passed, one)
-        ]
-        if one.suspicions == {MISSING} and passed == one.missing:
-            return None
+            f for f in report.findings
+            if (late or not causes.may_pass(f.cause, f.variant)) and not _is_over(f, passed, one)
+            and self._stands(f, one, now)
+        ]  # fmt: skip
+        if one.suspicions - {DEAD_TERM, WEIGHTLESS} == {MISSING} and passed == one.missing:
+            findings = [f for f in findings if "term" in f.facts]
         return replace(one.explanation, report=replace(report, findings=tuple(findings))) if findings else None
+
+    def _stands(self, finding: Finding, one: _Explained, zero: frozenset[int] | None) -> bool:
+        """Whether no step since had a weight for a term that had none, or a gradient where all was zero.
+
+        Args:
+            zero: ids of the parameters whose gradient is zero to the end; None if the end is not yet.
+        """
+        if finding.variant == WEIGHTLESS and WEIGHTLESS in one.suspicions and self._weighed:
+            return False
+        mine = frozenset[int]().union(*(one.ids.get(name, frozenset()) for name in finding.parameters))
+        is_zero = causes.cause(finding.cause).check == "nonzero"
+        return not is_zero or zero is None or ZERO not in one.suspicions or bool(mine & zero)
 
 
 def _is_over(finding: Finding, passed: frozenset[int], one: _Explained) -> bool:

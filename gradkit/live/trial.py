@@ -204,6 +204,7 @@ class Trial:
             callers=candidate.callers,
             always=(stop,) if stop is not None else (),
             alone=True,
+            late=fault.mishap is None,
         )
         return model, options
 

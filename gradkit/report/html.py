@@ -25,11 +25,12 @@ def write(
     drawing: str = "",
     asides: Sequence[tuple[str, str]] = (),
     breakdown: Sequence[Sequence[str]] = (),
+    terms: Sequence[Sequence[str]] = (),
 ) -> str:
     """A fragment that stands on its own: style, verdict, a card for each finding, and the picture (SVG) if given.
 
-    What was looked at and found harmless (``asides``: place and sentence) is folded away, and so is the table of
-    ``breakdown``: its head, then its rows.
+    What was looked at and found harmless (``asides``: place and sentence) is folded away, and so are the tables of
+    ``breakdown`` and of the ``terms`` of the loss: their heads, then their rows.
 
     Example:
         >>> "gk-verdict ok" in write((), "Sound.", "4 of 4", healthy=True)
@@ -43,8 +44,9 @@ def write(
     if drawing:
         name = escape(words("picture.title"))
         parts.append(f'<div class="gk-paper" role="group" aria-label="{name}" tabindex="0">{drawing}</div>')
+    tables = _table(terms, "terms.title") + _table(breakdown, "breakdown.title")
     foot = "<br>".join(map(escape, summary.splitlines()))
-    parts.append(f'<p class="gk-summary">{foot}</p>{_folded(asides)}{_table(breakdown)}</div>')
+    parts.append(f'<p class="gk-summary">{foot}</p>{_folded(asides)}{tables}</div>')
     return "\n".join(parts)
 
 
@@ -55,20 +57,20 @@ def _folded(asides: Sequence[tuple[str, str]]) -> str:
     return f'<details class="gk-more"><summary>{escape(words("report.harmless"))}</summary><ul>{rows}</ul></details>'
 
 
-def _table(breakdown: Sequence[Sequence[str]]) -> str:
-    if not breakdown:
+def _table(told: Sequence[Sequence[str]], name: str) -> str:
+    if not told:
         return ""
-    head, *rows = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) for tag, row in _tagged(breakdown))
+    head, *rows = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) for tag, row in _tagged(told))
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    title = escape(words("breakdown.title"))
+    title = escape(words(name))
     within = f'<div class="gk-table" role="group" aria-label="{title}" tabindex="0">{table}</div>'
     return f'<details class="gk-more"><summary>{title}</summary>{within}</details>'
 
 
-def _tagged(breakdown: Sequence[Sequence[str]]) -> Iterator[tuple[str, Sequence[str]]]:
-    yield "th", breakdown[0]
-    yield from (("td", row) for row in breakdown[1:])
+def _tagged(told: Sequence[Sequence[str]]) -> Iterator[tuple[str, Sequence[str]]]:
+    yield "th", told[0]
+    yield from (("td", row) for row in told[1:])
 
 
 def page(fragment: str, title: str) -> str:

@@ -25,6 +25,7 @@ from gradkit.core.records import (
 )  # fmt: skip
 from gradkit.source import frames, imported
 
+TERM = "term"
 MOST_NAMES, MOST_LETTERS = 4, 150
 TAKES = ("loses", "zero", "turns", "term", "reaches")
 """Why a change is withheld that takes its gradient from one parameter to give it to another."""
@@ -155,17 +156,31 @@ def _facts(finding: Finding, trainable_numel: int) -> list[tuple[str, str]]:
     if finding.parameters:
         size = f"{finding.numel:,}"
         key = "report.starved_of" if trainable_numel else "report.starved_all"
-        name = "parameters" if causes.cause(finding.cause).arrives else "starved"
+        arrives = causes.cause(finding.cause).arrives or is_about_a_term(finding)
+        name = "parameters" if arrives else "starved"
         rows.append((name, words(key, names=_names(finding.parameters), size=size, total=f"{trainable_numel:,}")))
     if finding.module:
         rows.append(("module", printable.name(finding.module)))
     runs = "_runs" if finding.revived and finding.facts.get("error") else ""
-    why = f"proof.{finding.proof}_{finding.doubt}"
+    why = f"proof.{finding.proof}_{'term' if is_about_a_term(finding) else finding.doubt}"
     key = why if has(why) else f"proof.{finding.proof}{runs}"
     facts = {"n": len(finding.revived or finding.parameters), "reruns": finding.reruns, **_shown(finding.facts)}
     rows.append((finding.proof, words(key, **facts)))
-    told = [(words(f"report.{name}"), text) for name, text in rows]
+    told = [*_term(finding), *((words(f"report.{name}"), text) for name, text in rows)]
     return [*told, *_tried(finding), *((words(f"report.{name}"), text) for name, text in _aside(finding))]
+
+
+def is_about_a_term(finding: Finding) -> bool:
+    """Whether a finding is about one term of the loss: what it names may learn by the others."""
+    return TERM in finding.facts
+
+
+def _term(finding: Finding) -> list[tuple[str, str]]:
+    if not is_about_a_term(finding):
+        return []
+    name = printable.shortened(finding.facts[TERM]) or words("terms.unnamed")
+    key = "terms.about" if finding.parameters else "terms.about_none"
+    return [(words("terms.fact"), words(key, term=name, n=len(finding.parameters)))]
 
 
 def _aside(finding: Finding) -> list[tuple[str, str]]:
@@ -303,7 +318,7 @@ def verdict(findings: tuple[Finding, ...], wanted: int, starved: int, backward: 
     elif not wanted:
         head = words("verdict.nothing")
     elif starved == 0:
-        head = words("verdict.reached", n=wanted)
+        head = words("verdict.term" if is_about_a_term(first) else "verdict.reached", n=wanted)
     elif not backward:
         head = words("verdict.total", n=wanted)
     elif starved >= wanted:

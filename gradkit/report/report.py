@@ -14,8 +14,8 @@ import graphviz
 from gradkit.core import printable, regular_files, writing
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
-from gradkit.core.records import BARREN, Finding, Harmless, Meant, Origin, Parameter, Picture, Untried
-from gradkit.report import breakdown, html, layout, text
+from gradkit.core.records import BARREN, Finding, Harmless, LossTerm, Meant, Origin, Parameter, Picture, Untried
+from gradkit.report import breakdown, html, layout, terms, text
 from gradkit.report.checklist import Check, checks
 from gradkit.report.picture import dot, render, torchviz_view
 from gradkit.report.picture.torchviz_kept import Kept
@@ -43,6 +43,7 @@ class Report:
         meant: by what it is known which parameters are to learn.
         autograd: the nodes that ``graph(view="torchviz")`` is drawn from.
         origin: which statements of a program were run again for it; None for a step that was handed over.
+        terms: what the loss is the sum of, term by term; ``()`` of a loss that is no sum.
     """
 
     findings: tuple[Finding, ...]
@@ -60,6 +61,7 @@ class Report:
     meant: Meant = field(default_factory=Meant)
     autograd: Kept = field(default_factory=Kept)
     origin: Origin | None = None
+    terms: tuple[LossTerm, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -81,7 +83,8 @@ class Report:
         with speaking(language):
             if not self.barren:
                 return layout.verdict(self.findings, len(wanted), starved, self.backward, self.error)
-            zero = next((layout.aside(one)[0] for one in self.harmless if one.why == BARREN), "")
+            why = [one for one in self.harmless if one.why == BARREN or one.why.startswith("zero_")]
+            zero = next((layout.aside(one)[0] for one in why), "")
             said = words("verdict.barren", n=len(wanted))
             return words("verdict.barren_at", head=said, place=zero) if zero else said
 
@@ -132,7 +135,9 @@ class Report:
             return self._text(printable.fitted)
 
     def _text(self, fit: Callable[[str], str]) -> str:
-        return text.write(self.sections(), self.verdict(), self._foot(), self.asides(), fit)
+        return text.write(
+            self.sections(), self.verdict(), self._foot(), self.asides(), fit, table=terms.write(self.terms, fit)
+        )
 
     def breakdown(self, depth: int = 1, language: str | None = None) -> str:
         """The parameters counted by module: elements in all, should train, ``requires_grad``, reached; with a remark
@@ -161,6 +166,7 @@ class Report:
                 self.sections(), self.verdict(), self._foot(), healthy=self.healthy,
                 drawing=self._drawing() if with_picture else "", asides=self.asides(),
                 breakdown=breakdown.table(breakdown.shares(self.parameters, self.picture.modules)),
+                terms=terms.table(self.terms),
             )  # fmt: skip
 
     def _drawing(self) -> str:
@@ -231,6 +237,7 @@ class Report:
             "parameters": [_plain(dataclasses.asdict(p)) for p in self.parameters],
             "harmless": [dataclasses.asdict(one) for one in self.harmless], "left": list(self.left),
             "untried": [dataclasses.asdict(one) for one in self.untried], "meant": dataclasses.asdict(self.meant),
+            "terms": [_term(one) for one in self.terms],
             "origin": dataclasses.asdict(self.origin) if self.origin is not None else None,
         }  # fmt: skip
 
@@ -250,6 +257,10 @@ def _found(finding: Finding) -> dict[str, Any]:
     del row["rule"]
     told = {"variant": row.pop("variant"), "via": row.pop("library"), "why": row.pop("doubt")}
     return {**row, "facts": {**row["facts"], **{name: value for name, value in told.items() if value}}}
+
+
+def _term(term: LossTerm) -> dict[str, Any]:
+    return {**_plain(dataclasses.asdict(term)), "carries": term.carries}
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

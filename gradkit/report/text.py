@@ -15,15 +15,17 @@ def write(
     summary: str,
     asides: Sequence[tuple[str, str]] = (),
     fit: Callable[[str], str] = printable.fitted,
+    table: Sequence[str] = (),
 ) -> str:
     """The whole report.
 
     Args:
         asides: place and sentence of what was looked at and found harmless.
+        table: the lines of the terms of the loss, with their title.
         fit: makes of a text what can be written where it goes; what stands below one another then still does.
     """
     blocks = ["\n".join(_section(section, fit)) for section in sections]
-    lines = [verdict, summary]
+    lines = [verdict, summary, *table]
     if asides:
         lines += [words("report.harmless"), *(f"  {place}  {sentence}" for place, sentence in asides)]
     return fit(printable.inert("\n\n".join([*blocks, "\n".join(lines)]) + "\n"))

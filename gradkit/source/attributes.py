@@ -106,6 +106,16 @@ def definition(
     return None, ""
 
 
+def registered_buffer(cls: type, name: str) -> Location | None:
+    """The line of the user's class that registers a buffer; None if there is none."""
+    for file, body in bodies(cls):
+        for node in ast.walk(body):
+            word = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+            if word == "register_buffer" and any(isinstance(a, ast.Constant) and a.value == name for a in node.args):  # type: ignore[attr-defined]
+                return locations.place(file, node, f"{body.name}.{_function_around(body, node)}")
+    return None
+
+
 def _attached(attribute: str, files: Iterable[str]) -> Iterator[Location]:
     """Where the user's code sets an attribute of anything: ``model.extra = nn.Linear(2, 2)``."""
     for file in files:

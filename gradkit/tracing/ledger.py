@@ -24,6 +24,8 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 # Places in what is noted of a value, in the order of the fields of ``Value``.
 SHAPE, DTYPE, FLAG, PARAMETER, BUFFER, PYTHON, LEAF, ATTRIBUTE, STRAY, PAST, BIRTH, NAME = range(12)
+_MOST_SCALARS = 1000
+_quietly: Any = torch._C.DisableTorchFunction  # what is copied here, no mode of the user's hears
 _ATOMS = frozenset((int, bool, str, type(None), torch.dtype, torch.device))
 
 
@@ -55,6 +57,8 @@ class Ledger:
 
     Attributes:
         wrapping: whether there are tensors that wrap others, as inside ``vmap``.
+        scalars: the newest single numbers that calls have made, as copies without history, by number: what a loss
+            is put together from.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Ledger:
         self._old: set[int] = set()
         self._held: set[int] = set()
         self.wrapping = False
+        self.scalars: dict[int, torch.Tensor] = {}
 
     def known(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor's newest version, None if it was never seen."""
@@ -103,9 +108,19 @@ class Ledger:
         number = self._enter(tensor, maker, facts[PARAMETER] if facts else "", facts[BUFFER] if facts else "")
         if facts and facts[BIRTH] >= 0:
             self.born(number, facts[BIRTH])
+        if not self._facts[number][SHAPE]:
+            self._copy(tensor, number)
         if in_place or before is not None:
             self._writes[storage_key(tensor)] = (maker, number)
         return number
+
+    def _copy(self, tensor: torch.Tensor, number: int) -> None:
+        """Keep a single floating number: in place or not, it may be another one when it is asked for."""
+        if type(tensor) is torch.Tensor and tensor.is_floating_point() and not self.wrapping:
+            with _quietly():
+                self.scalars[number] = tensor.detach().clone()
+            if len(self.scalars) > _MOST_SCALARS:
+                del self.scalars[next(iter(self.scalars))]
 
     def born(self, number: int, call: int) -> None:
         """A value is a Parameter or Variable that ``call`` made."""

@@ -1,8 +1,8 @@
 """Run a step once and keep, for each torch call: what went in and out, whether autograd recorded it, and where.
 
 A ``TorchFunctionMode`` sees every call of ``torch.*`` and ``Tensor.*``, ``.data``, and every switch of grad mode;
-module hooks tell which module is running. Only numbers, shapes, code positions and weak references are kept, never
-tensors.
+module hooks tell which module is running. Only numbers, shapes, code positions and weak references are kept, and no
+tensors but copies of single numbers.
 Source of the mechanism: https://pytorch.org/docs/stable/torch.overrides.html
 """
 

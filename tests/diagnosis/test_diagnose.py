@@ -29,8 +29,14 @@ def test_a_clean_bill_for(name: str) -> None:
     wanted = [row for row in report.parameters if row.should_train]
     assert all(row.reached for row in wanted)
     emptied = any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
-    asked = emptied or any(row.grad_norm == 0 for row in wanted) or bool(report.meant.without_influence) * 2
-    assert report.runs <= 1 + asked
+    zero = any(row.grad_norm == 0 for row in wanted)  # does it come back? that takes some steps, and one to ask why not
+    drops_out = bool(report.meant.without_influence)
+    assert (
+        report.runs == 1
+        or (report.runs == 2 and emptied)
+        or (report.runs <= 3 and drops_out)
+        or (report.runs <= 8 and zero)
+    )
 
 
 @pytest.mark.parametrize("name", cut_programs.names())

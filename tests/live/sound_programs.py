@@ -232,7 +232,33 @@ def an_optimizer_that_is_copied_and_restored() -> Iterator[torch.Tensor]:
     yield from model.parameters()
 
 
+def a_weight_that_a_staircase_lifts_late() -> Iterator[torch.Tensor]:
+    body, main, aux = nn.Linear(3, 3), nn.Linear(3, 1), nn.Linear(3, 1)
+    optimizer = torch.optim.SGD([*body.parameters(), *main.parameters(), *aux.parameters()], lr=0.1)
+    for step in range(14):
+        weight = min(1, step // 11)
+        hidden = body(torch.randn(4, 3)).tanh()
+        loss = main(hidden).square().mean() + weight * aux(hidden).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    yield from body.parameters()
+
+
+def first_batches_without_a_label() -> Iterator[torch.Tensor]:
+    model = nn.Linear(3, 4)
+    optimizer = torch.optim.Adam(model.parameters())
+    for step in range(14):
+        labels = torch.full((5,), -100 if step < 7 else 1)
+        loss = F.cross_entropy(model(torch.randn(5, 3)), labels, ignore_index=-100, reduction="sum")
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    yield from model.parameters()
+
+
 PROGRAMS: tuple[Program, ...] = (
+    a_weight_that_a_staircase_lifts_late, first_batches_without_a_label,
     a_low_rank_adapter, experts_that_few_batches_need, heads_by_turns_with_gradients_of_zero,
     an_auxiliary_loss_that_starts_late, a_head_on_a_backbone_that_nobody_froze, a_teacher_and_layers_that_thaw,
     a_scaler_that_overflows_at_first, lbfgs_with_a_closure, a_generator_and_a_discriminator,

@@ -185,8 +185,7 @@ class Judge:
         return [self._lab.session.preserved.parameters[name] for name in names]
 
     def _run(self, stale: Sequence[torch.Tensor], around: Around | None = None) -> Trial:
-        given = {} if around is None else {"changed": around}
-        made = trial(self._lab.session, self._optimizers, stale=stale, **given)
+        made = trial(self._lab.session, self._optimizers, stale=stale, changed=around or nullcontext)
         self.steps += min(made.steps + bool(made.error), STEPS)
         return made
 
@@ -263,7 +262,15 @@ class Judge:
         parameters = self._lab.session.preserved.parameters
         names = {id(p): name for name, p in reversed(list(parameters.items()))}
         new = {n for k, n in names.items() if now.get(k, 0.0) > 0 and (self._raised or not was.get(k))}
+        new |= {names[k] for k in self._by_a_term(after) if k in names}
         return tuple(n for n in parameters if n in new) if self._raised or alive & new else ()
+
+    def _by_a_term(self, after: Trial) -> frozenset[int]:
+        """The leaves that a term of the loss gives a gradient to, and gave none before: others may reach them too."""
+        was, now = self._before.every_term, after.every_term
+        if len(was) != len(now):
+            return frozenset()
+        return frozenset[int]().union(*(there - here for here, there in zip(was, now, strict=True)))
 
     @property
     def _raised(self) -> bool:

@@ -12,7 +12,15 @@ from typing import Any
 
 from gradkit.core.attempts import Attempts
 from gradkit.core.trace import Value
-from gradkit.diagnosis.experiments import influence, lost_gradients, returns, undo_cuts, undo_errors, without_hooks
+from gradkit.diagnosis.experiments import (
+    influence,
+    lost_gradients,
+    returns,
+    undo_cuts,
+    undo_errors,
+    without_hooks,
+    zero_gradients,
+)
 from gradkit.diagnosis.experiments.caches import CachedValue, CacheSearch
 from gradkit.diagnosis.experiments.influence import Influence
 from gradkit.diagnosis.experiments.lost_gradients import ZeroGradient
@@ -20,8 +28,9 @@ from gradkit.diagnosis.experiments.returns import Returned
 from gradkit.diagnosis.experiments.undo_cuts import Rerun
 from gradkit.diagnosis.experiments.undo_errors import RerunWithout
 from gradkit.diagnosis.experiments.without_hooks import Unhooked
-from gradkit.diagnosis.facts import cuts
+from gradkit.diagnosis.facts import cuts, dead_terms
 from gradkit.diagnosis.facts.cuts import Verdict
+from gradkit.diagnosis.facts.dead_terms import DeadTerm
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.tracing import autograd_errors, backward
@@ -38,6 +47,21 @@ class Caches:
     runs: int = 0
 
 
+@dataclass(frozen=True)
+class Revived:
+    """What dead terms hand on once their cuts are undone.
+
+    Attributes:
+        parameters: those that each hands a gradient to, by the number of the term; none that the run did not show.
+        rerun: the run.
+        runs: how many times the step was run for it.
+    """
+
+    parameters: dict[int, frozenset[str]] = field(default_factory=dict)
+    rerun: Rerun = field(default_factory=Rerun)
+    runs: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shown:
     """What the experiments showed, each in the field of its name; as it stands here, if it was not made.
@@ -51,6 +75,8 @@ class Shown:
         hooks: the runs with the user's hooks made transparent.
         refused: likewise, for hooks whose result torch refused.
         gradients: the runs that ask where a gradient becomes nan, nothing or zero.
+        zeros: the runs that ask why a gradient is zero in this run, and whether it stays so.
+        terms: the run with the dead terms of the loss given back what was cut from them.
         made: the names of those that were made.
     """
 
@@ -62,6 +88,8 @@ class Shown:
     hooks: Unhooked = field(default_factory=Unhooked)
     refused: Unhooked = field(default_factory=Unhooked)
     gradients: lost_gradients.GradientFaults = field(default_factory=lost_gradients.GradientFaults)
+    zeros: zero_gradients.Zeros = field(default_factory=zero_gradients.Zeros)
+    terms: Revived = field(default_factory=Revived)
     made: tuple[str, ...] = ()
 
     def runs(self, name: str) -> int:
@@ -122,6 +150,14 @@ class Known:
     def behind(self) -> frozenset[str]:
         """The parameters that are part of the graph behind the loss."""
         return frozenset(node.label for node in self.first.graph.nodes if node.leaf)
+
+    @cached_property
+    def dead(self) -> tuple[DeadTerm, ...]:
+        """Terms of the loss that should hand on a gradient and do not."""
+        first, facts = self.first, self.facts
+        if first.reached.error:
+            return ()
+        return dead_terms.find(first.trace, first.terms, facts.wanted, facts.starved)
 
     @cached_property
     def unsound(self) -> Open:
@@ -305,6 +341,14 @@ def _without_refused_hooks(_: Known, lab: Lab) -> Unhooked:
     return without_hooks.refused_by_autograd(lab.session)
 
 
+def _with_dead_terms_revived(known: Known, lab: Lab) -> Revived:
+    cut = [cut for one in known.dead for cut in one.verdict.cuts]
+    rerun = undo_cuts.rerun_without_cuts(lab.session, cut)
+    if rerun.trace is None:
+        return Revived({}, rerun, 1)
+    return Revived(dead_terms.revived(known.dead, known.first.trace, rerun.trace), rerun, 1)
+
+
 def _is_open(known: Known) -> bool:
     return known.replay and bool(known.open.not_finite or known.open.lost or known.open.barren)
 
@@ -312,6 +356,18 @@ def _is_open(known: Known) -> bool:
 def _where_gradients_end(known: Known, lab: Lab) -> lost_gradients.GradientFaults:
     still = known.open
     return lost_gradients.gradient_faults(lab.session, not_finite=still.not_finite, lost=still.lost, zero=still.barren)
+
+
+def _flat(known: Known) -> tuple[str, ...]:
+    """Parameters with a gradient of exactly zero that nothing so far explains."""
+    told = {name for one in known.open.vanishing for name in one.parameters}
+    told |= {name for one in known.shown.gradients.dropped if one.zeros for name in one.parameters}
+    norms = known.first.reached.norms
+    return tuple(name for name in known.open.zero if norms.get(name) == 0 and name not in told)
+
+
+def _why_zero(known: Known, lab: Lab) -> zero_gradients.Zeros:
+    return zero_gradients.ask(lab.session, _flat(known))
 
 
 EXPERIMENTS = (
@@ -343,5 +399,13 @@ EXPERIMENTS = (
     Experiment(
         name="gradients", untried="questions", ask=_where_gradients_end,
         broken=lost_gradients.GradientFaults(runs=1), applies=_is_open,
+    ),
+    Experiment(
+        name="zeros", untried="questions", ask=_why_zero, broken=zero_gradients.Zeros(runs=1),
+        applies=lambda known: known.replay and not known.first.reached.error and bool(_flat(known)),
+    ),
+    Experiment(
+        name="terms", untried="replay", ask=_with_dead_terms_revived, broken=Revived(runs=1),
+        applies=lambda known: known.replay and any(one.verdict.cuts for one in known.dead),
     ),
 )  # fmt: skip

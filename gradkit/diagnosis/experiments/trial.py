@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradkit.core import attempts, introspection, patches
 from gradkit.core.tensors import has_no_numbers
-from gradkit.diagnosis.experiments import loss_terms
+from gradkit.diagnosis.facts import loss_terms
 from gradkit.load import call
 from gradkit.source import faults
 from gradkit.source.faults import on_behalf
@@ -62,10 +62,12 @@ class Trial:
         samples: some numbers of each of these gradients, always from the same places.
         leaves: the leaves themselves, so that their ids stay theirs.
         backwards: those of the first step, in order.
-        terms: for each summand of its loss, the ids of the leaves that it gives a gradient to; None if that is not
-            known.
+        terms: for each term of its loss, the ids of the leaves that it gives a gradient to; None if that is not
+            known, or it goes backward itself.
+        every_term: likewise of all losses that it goes backward from.
         nodes: for each step, how many nodes autograd's graphs had.
         kept: for each step, how many values with a history are alive after it.
+        later: the ids of the leaves whose gradient was not zero in some step after the first.
     """
 
     steps: int = 0
@@ -75,8 +77,10 @@ class Trial:
     leaves: dict[int, torch.Tensor] = field(default_factory=dict)
     backwards: list[OneBackward] = field(default_factory=list)
     terms: tuple[frozenset[int], ...] | None = None
+    every_term: tuple[frozenset[int], ...] = ()
     nodes: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
+    later: set[int] = field(default_factory=set)
 
 
 def trial(
@@ -85,13 +89,17 @@ def trial(
     *,
     changed: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     stale: Sequence[torch.Tensor] = (),
+    steps: int = STEPS,
+    until: frozenset[int] | None = None,
 ) -> Trial:
-    """Run the step of ``session`` three times in a row, each time with the same data of iterators.
+    """Run the step of ``session`` some times in a row, each time with the same data of iterators.
 
     Args:
         optimizers: those that the program has; they step after each step that does not step any itself.
         changed: held around all steps.
         stale: values from before, whose history is gone; the first step is handed them without.
+        steps: how many.
+        until: leaves, by id; once a later step has given all of them a gradient, that is enough.
 
     Raises:
         Exception: whatever gradkit itself raised, or ``changed`` did. What the step raises is told in the ``Trial``.
@@ -104,7 +112,7 @@ def trial(
     made = _Steps(session, optimizers, stale)
     try:
         with changed():
-            made.run()
+            made.run(steps, until)
     finally:
         made.end()
         preserved.rewind()
@@ -126,7 +134,7 @@ class _Steps:
         self._session, self._optimizers, self._stale = session, optimizers, stale
         self.trial = Trial()
         self._since, self._nodes = -1, 0
-        self._stepped = self._steps_itself = False
+        self._stepped = self._steps_itself = self._handed_over = False
         self._group: list[OneBackward] = []
         self._older: dict[int, Any] = {}
         self._now: dict[int, Any] = {}
@@ -138,8 +146,8 @@ class _Steps:
         self._older.clear()
         self._now.clear()
 
-    def run(self) -> None:
-        for number in range(STEPS):
+    def run(self, steps: int, until: frozenset[int] | None) -> None:
+        for number in range(steps):
             self._nodes, self._stepped = 0, False
             try:
                 self._step(first=number == 0)
@@ -151,6 +159,8 @@ class _Steps:
             self.trial.steps += 1
             self.trial.nodes.append(self._nodes)
             self.trial.kept.append(self._watch.alive())
+            if until is not None and until <= self.trial.later:
+                return
 
     def _step(self, *, first: bool) -> None:
         session = self._session
@@ -172,10 +182,9 @@ class _Steps:
     def _own_backward(self, loss: torch.Tensor, first: bool) -> None:
         if not loss.requires_grad:
             return
-        if first:
-            self.trial.terms = loss_terms.reached_by(loss)
         older = self._past(loss)
         start = None if loss.numel() == 1 else torch.ones_like(loss)
+        self._handed_over = True
         with attempts.lifted(), torch.enable_grad():
             loss.backward(start, retain_graph=bool(older))  # type: ignore[no-untyped-call]
         if first and self.trial.terms is not None:
@@ -197,6 +206,9 @@ class _Steps:
             self._group = [one for one in self._group if one.taken is None]
             self._group.append(OneBackward(frozenset(leaves)))
             self.trial.backwards.append(self._group[-1])
+            told = loss_terms.reached_by(losses[0]) if len(losses) == 1 else None
+            self.trial.terms = told if self._handed_over else self.trial.terms
+            self.trial.every_term += told or ()
         original(tensors, *args, **kwargs)
 
     def _past(self, loss: torch.Tensor) -> dict[int, Any]:
@@ -226,7 +238,9 @@ class _Steps:
         for parameter in held.values():
             self._session.preserved.leaf(parameter)
             self._session.preserved.before_write(parameter)
-        if first:
+        if not first:
+            self._note_later(held)
+        else:
             self._note(held)
             for one in self._group:
                 one.taken = (one.taken or frozenset()) | held.keys()
@@ -243,10 +257,18 @@ class _Steps:
                 flat = torch.view_as_real(grad).flatten() if grad.is_complex() else grad.flatten()
                 self.trial.samples[key] = flat[:: max(1, flat.numel() // _SAMPLE)].detach().double().clone()
 
+    def _note_later(self, leaves: Mapping[int, torch.Tensor]) -> None:
+        for key in leaves.keys() - self.trial.later:
+            grad = grad_of(leaves[key])
+            if grad is not None and not has_no_numbers(grad) and bool((grad != 0).any()):
+                self.trial.later.add(key)
+
     def _after(self, first: bool) -> None:
         """Let the program's optimizers step, if it does not do that in the step."""
         if first:
             self._note(dict(self.trial.leaves))
+        else:
+            self._note_later(self.trial.leaves)
         self._steps_itself = self._steps_itself or self._stepped
         if self._steps_itself:
             return

@@ -12,7 +12,9 @@ from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
 from gradkit.core.tensors import has_no_numbers, shape_of
 from gradkit.core.trace import Call, Trace
+from gradkit.diagnosis.facts import loss_terms
 from gradkit.diagnosis.facts.hooks import HooksSeen
+from gradkit.diagnosis.facts.loss_terms import Term
 from gradkit.diagnosis.facts.optimizers import Gap, IdleStep
 from gradkit.load import call
 from gradkit.load.step import Step, explain_failure
@@ -40,6 +42,7 @@ class FirstRun:
         gap: parameters that the optimizers do not hold.
         hooks: what is known of the user's hooks; None if there are none.
         no_loss: what stood in the place of the loss; None if the step returned a loss of its own, or went backward.
+        terms: what the losses that backward began from are put together from, of those that are sums.
     """
 
     trace: Trace
@@ -52,6 +55,7 @@ class FirstRun:
     gap: Gap = field(default_factory=Gap)
     hooks: HooksSeen | None = None
     no_loss: NoLoss | None = None
+    terms: tuple[Term, ...] = ()
 
     @cached_property
     def crossing(self) -> tuple[tuple[Call, int], ...]:
@@ -95,8 +99,14 @@ def make(step: Step, tracer: Tracer, preserved: Preserved, tell: Callable[[str],
     value = _shown(result) if introspection.is_a(result, torch.Tensor) else ""
     return FirstRun(
         trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found),
-        no_loss=tracer.no_loss or _earlier(trace, tracer),
+        no_loss=tracer.no_loss or _earlier(trace, tracer), terms=_terms(trace, tracer, reached) if not mishap else (),
     )  # fmt: skip
+
+
+def _terms(trace: Trace, tracer: Tracer, reached: backward.Reached) -> tuple[Term, ...]:
+    """The terms of every loss that backward began from, in the order of the run."""
+    passes = [one.number for one in tracer.backwards.passes if one.number >= 0]
+    return loss_terms.terms(trace, [*passes, trace.loss], tracer.ledger.scalars, reached.norms)
 
 
 def _trains_otherwise(tracer: Tracer, trace: Trace) -> bool:

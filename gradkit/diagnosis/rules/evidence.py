@@ -11,6 +11,7 @@ from gradkit.core.trace import Call, Chain, Trace
 from gradkit.diagnosis.experiments.lost_gradients import ZeroGradient
 from gradkit.diagnosis.experiments.plan import Open, Shown
 from gradkit.diagnosis.facts.cuts import Verdict
+from gradkit.diagnosis.facts.dead_terms import DeadTerm
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.diagnosis.facts.seen import Seen
@@ -32,6 +33,7 @@ class Evidence:
         shown: what the experiments showed.
         open: what neither cuts nor hooks explain.
         seen: what a witness saw while the program was set up.
+        dead: terms of the loss that should hand on a gradient and do not.
     """
 
     first: FirstRun
@@ -40,6 +42,7 @@ class Evidence:
     shown: Shown = field(default_factory=Shown)
     open: Open = field(default_factory=Open)
     seen: Seen = field(default_factory=Seen)
+    dead: tuple[DeadTerm, ...] = ()
 
     @property
     def trace(self) -> Trace:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from gradkit.core.operations import ESCAPES, JOINS
 from gradkit.core.records import BARREN, Finding, Harmless, Location
 from gradkit.core.trace import BLOCK, DECORATOR, INFERENCE, SAMPLE, SWITCH, Call, Region
-from gradkit.diagnosis.rules import gradients
+from gradkit.diagnosis.rules import gradients, zeros
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.source import frames, locations
 
@@ -26,7 +26,7 @@ def harmless_stops(e: Evidence, findings: Iterable[Finding]) -> tuple[Harmless, 
         return ()
     blamed = {(f.location.file, f.location.line) for f in findings if f.location is not None}
     found: dict[tuple[str, int], Harmless] = {}
-    for one in (*_zero(e), *gradients.intended_hooks(e), *_all(e)):
+    for one in (*_zero(e), *zeros.woken(e), *zeros.of_this_step(e), *gradients.intended_hooks(e), *_all(e)):
         place = (one.location.file, one.location.line)
         if place not in blamed and frames.is_user_file(one.location.file):
             found.setdefault(place, one)

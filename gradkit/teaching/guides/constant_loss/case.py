@@ -151,3 +151,13 @@ def experiment_a_constant_start_of_a_sum_is_fine():
     total = total + model.loss(*reef()[1])
     total.backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def experiment_a_constant_term_teaches_nothing():
+    gradients = []
+    for share in (0.0, 10.0):
+        model = make()[0]
+        photos, lengths = reef()[1]
+        (model.loss(photos, lengths) + share * model(photos).detach().square().mean()).backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert all(map(torch.equal, *gradients))

@@ -183,3 +183,15 @@ def experiment_a_fraction_and_a_kink_have_a_slope():
         x = torch.tensor([0.3, 2.7], requires_grad=True)
         function(x).sum().backward()
         assert x.grad.all()
+
+
+def experiment_two_zeros_hold_each_other():
+    down, up, x = nn.Linear(6, 2, bias=False), nn.Linear(2, 6, bias=False), torch.randn(8, 6)
+    nn.init.zeros_(down.weight)
+    nn.init.zeros_(up.weight)
+    optimizer = torch.optim.SGD([*down.parameters(), *up.parameters()], lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        (up(down(x)) - x).pow(2).mean().backward()
+        optimizer.step()
+    assert not down.weight.any() and not up.weight.any()

@@ -1,0 +1,245 @@
+"""Why a gradient is exactly zero in this run, though no derivative is zero everywhere: what the last call that was
+handed a gradient multiplied it by, or where its slope is flat.
+
+The step is run a few times in a row first: a gradient that comes back once others have moved is meant to be zero
+here, as behind a factor or a gate that starts at zero. What stays zero is asked about in one more run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from gradkit.core.tensors import has_no_numbers
+from gradkit.core.trace import Call, Trace
+from gradkit.diagnosis.experiments.trial import trial
+from gradkit.tracing import backward
+from gradkit.tracing.autograd_graph import leaf_of
+from gradkit.tracing.interventions import Instead, Intervention, Moment
+from gradkit.tracing.run import Session
+from gradkit.tracing.tracer import Tracer
+
+STEPS = 4
+INACTIVE, CLAMPED, MASKED, IGNORED, ITSELF, FACTOR, WEIGHT, ONE_CLASS = (
+    "inactive", "clamped", "masked", "ignored", "itself", "factor", "weight", "one_class",
+)  # fmt: skip
+_KINDS = (
+    (INACTIVE, re.compile(r"(Relu|Threshold)Backward\d+$")),
+    (
+        CLAMPED,
+        re.compile(r"(Clamp\w*|Hardtanh|Hardsigmoid|Hardswish|Maximum|Minimum|Sigmoid|Tanh|Softmax)Backward\d+$"),
+    ),
+    (MASKED, re.compile(r"(Where|MaskedFill|MaskedScatter|MaskedSelect)Backward\d+$")),
+    (IGNORED, re.compile(r"NllLoss\w*Backward\d+$")),
+    (ITSELF, re.compile(r"(MseLoss|SmoothL1Loss|HuberLoss|Abs|Pow|Norm|LinalgVectorNorm)Backward\d+$")),
+    (FACTOR, re.compile(r"(Mul|Div|Mm|Bmm|Mv|Dot|Addmm|Addmv|Baddbmm|Convolution|Addcmul)Backward\d+$")),
+)
+
+
+@dataclass(frozen=True)
+class Flat:
+    """A call that was handed a gradient, and handed on zeros.
+
+    Attributes:
+        kind: ``"inactive"`` (no input of a relu is positive), ``"clamped"`` (every input is beyond the bounds, or so
+            far out that the slope is 0), ``"masked"``, ``"ignored"`` (no label counts), ``"itself"`` (a difference
+            that is zero everywhere), ``"factor"`` (what it is multiplied by is zero) or ``"weight"`` (that is a number
+            of Python's).
+        call: the call; of a factor, the one that multiplies by it.
+        parameters: those that get nothing but zeros because of it.
+        origin: of a factor, the number of the first value that was zero on the way to it; -1 if there is none.
+    """
+
+    kind: str
+    call: Call
+    parameters: tuple[str, ...]
+    origin: int = -1
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """What is known of parameters whose gradient is exactly zero.
+
+    Attributes:
+        woken: those that get a gradient in one of the next steps, once others have moved.
+        flat: why the others get none, as far as that can be told.
+        runs: how many times the step was run.
+    """
+
+    woken: tuple[str, ...] = ()
+    flat: tuple[Flat, ...] = ()
+    runs: int = 0
+
+
+def ask(session: Session, names: Sequence[str]) -> Zeros:
+    """Why the gradient of some parameters is zero, and whether it stays so.
+
+    Example:
+        >>> from gradkit.state.preserve import Preserved
+        >>> model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU())
+        >>> _ = torch.nn.init.constant_(model[0].bias, -9.0)
+        >>> with Preserved(model) as preserved:
+        ...     session = Session(lambda: (model(torch.ones(1, 1)) - 1).square().sum(), model, preserved)
+        ...     [one.kind for one in ask(session, ["0.bias"]).flat]
+        ['inactive']
+    """
+    parameters = session.preserved.parameters
+    wanted = {id(parameters[name]): name for name in names}
+    made = trial(session, steps=STEPS, until=frozenset(wanted))
+    runs = made.steps + bool(made.error)
+    woken = tuple(name for key, name in wanted.items() if key in made.later)
+    still = [name for name in names if name not in woken]
+    if not still or made.steps < min(2, STEPS):
+        return Zeros(woken, (), runs)
+    watch = _Watch()
+    flat = session.ask(partial(_flat, watch, session, still), watch)
+    return Zeros(woken, flat, runs + 1)
+
+
+def _flat(watch: _Watch, session: Session, names: Sequence[str], tracer: Tracer, loss: Any) -> tuple[Flat, ...]:
+    try:
+        own = tracer.own(loss) is not None
+        if not own and isinstance(loss, torch.Tensor) and loss.grad_fn is not None:
+            watch.hang_on([loss])
+            backward.backward(loss, session.preserved)
+        trace = tracer.trace(loss)
+        found: dict[tuple[str, int, int], dict[str, None]] = {}
+        for name in names:
+            for node, kind in watch.ends(session.preserved.parameters[name]):
+                index = tracer.index_at(node._sequence_nr())
+                if index >= 0:
+                    told = _of_call(watch, trace, kind, trace.calls[index], trace.parameters.get(name, -1))
+                    found.setdefault(told, {})[name] = None
+        return tuple(
+            Flat(kind, trace.calls[index], tuple(told), origin) for (kind, index, origin), told in found.items()
+        )
+    finally:
+        watch.clear()
+
+
+def _of_call(watch: _Watch, trace: Trace, kind: str, call: Call, parameter: int) -> tuple[str, int, int]:
+    """What a node of a kind comes down to: its own call, or what made the zero that it multiplies by.
+
+    Args:
+        parameter: the number of the one that gets only zeros: what it flows into is the other factor.
+    """
+    if kind != FACTOR:
+        return kind, call.index, -1
+    zero = [n for n in _factors(call) if n in watch.zero]
+    other = [n for n in zero if parameter not in trace.sources([n], lambda one: trace.values[one].requires_grad)]
+    if not other and not zero:
+        return (WEIGHT if call.index in watch.by_zero else FACTOR), call.index, -1
+    origin = (other or zero)[0]
+    while (maker := trace.values[origin].maker) >= 0:
+        inner = next((n for n in _factors(trace.calls[maker]) if n in watch.zero and n != origin), -1)
+        if inner < 0:
+            break
+        origin = inner
+    return FACTOR, call.index, origin
+
+
+def _factors(call: Call) -> tuple[int, ...]:
+    """What a call computes with, without what it only adds at the end."""
+    if call.name in ("addmm", "addmv", "baddbmm", "addcmul"):
+        return call.inputs[1:3]
+    return call.inputs[:2] if call.name == "linear" or call.name.startswith("conv") else call.inputs
+
+
+class _Watch(Intervention):
+    """Watches which values are zero throughout, and through which nodes a gradient ends.
+
+    Attributes:
+        zero: numbers of values that hold nothing but zeros.
+        by_zero: indices of the calls that were handed the number 0.
+    """
+
+    def __init__(self) -> None:
+        self.zero: set[int] = set()
+        self.by_zero: set[int] = set()
+        self._nodes: dict[int, Any] = {}
+        self._handed: dict[int, tuple[bool, list[bool]]] = {}
+        self._handles: list[Any] = []
+
+    def clear(self) -> None:
+        """Let go of the graph."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._nodes, self._handed = [], {}, {}
+
+    def before_call(self, moment: Moment, func: Any, args: Any, kwargs: Any) -> Instead:
+        """Take note of a number of Python's that is zero."""
+        if any(type(one) in (int, float, bool) and one == 0 for one in args):
+            self.by_zero.add(moment.index)
+        return func, args, kwargs
+
+    def after_call(self, moment: Moment, name: str, inputs: tuple[int, ...], given: Sequence[Any], result: Any) -> Any:
+        """Look at what was given, and hand the result on as it is."""
+        for one in given:
+            if isinstance(one, torch.Tensor) and _is_zero(one):
+                number = moment.ledger.known(one)
+                if number is not None:
+                    self.zero.add(number)
+        return result
+
+    def before_backward(self, moment: Moment, count: int, losses: Sequence[torch.Tensor]) -> bool:
+        """Watch a backward of the step's own."""
+        self.hang_on(losses)
+        return True
+
+    def hang_on(self, losses: Iterable[torch.Tensor]) -> None:
+        """Watch the backward of some losses."""
+        for loss in losses:
+            for node in backward.nodes_of(loss):
+                if id(node) not in self._nodes:
+                    self._nodes[id(node)] = node
+                    if leaf_of(node) is None:
+                        self._handles.append(node.register_hook(partial(self._passes, id(node))))
+
+    def _passes(self, key: int, handed_on: Any, handed: Any) -> None:
+        was, before = self._handed.get(key, (False, [False] * len(handed_on)))
+        now = [_holds_more(one) for one in handed_on]
+        self._handed[key] = (
+            was or any(map(_holds_more, handed)), [a or b for a, b in zip(before, now, strict=False)],
+        )  # fmt: skip
+
+    def ends(self, parameter: torch.Tensor) -> Iterator[tuple[Any, str]]:
+        """The nodes that were handed a gradient, and handed on only zeros towards a parameter; with their kinds.
+
+        Nothing, if there is one of which no kind is known: then that is not all there is to say.
+        """
+        users: dict[int, list[tuple[int, int]]] = {}
+        for key, node in self._nodes.items():
+            for place, (parent, _) in enumerate(node.next_functions if leaf_of(node) is None else ()):
+                if parent is not None:
+                    users.setdefault(id(parent), []).append((key, place))
+        waiting = [key for key, node in self._nodes.items() if leaf_of(node) is parameter]
+        seen, found = set(waiting), list[tuple[Any, str]]()
+        while waiting:
+            for key, place in users.get(waiting.pop(), ()):
+                handed, on = self._handed.get(key, (False, []))
+                if not handed:
+                    waiting += [key] if key not in seen else []
+                    seen.add(key)
+                elif place >= len(on) or not on[place]:
+                    found.append((self._nodes[key], _kind(self._nodes[key])))
+        if all(kind for _, kind in found):
+            yield from found
+
+
+def _kind(node: Any) -> str:
+    return next((kind for kind, pattern in _KINDS if pattern.match(node.name())), "")
+
+
+def _holds_more(grad: Any) -> bool:
+    """Whether a gradient holds anything but zeros."""
+    return backward.is_strided(grad) and not has_no_numbers(grad) and bool((grad != 0).any())
+
+
+def _is_zero(tensor: torch.Tensor) -> bool:
+    plain = backward.is_strided(tensor) and not has_no_numbers(tensor) and tensor.numel() > 0
+    return plain and not bool((tensor != 0).any())

@@ -1,0 +1,248 @@
+"""Gradients that are exactly zero in this run and stay so: what they are multiplied by, and who set that to zero.
+
+A zero from which the next steps lead away is meant, and told as harmless. One that hangs on the batch or on a weight
+may pass with a later step (``causes.may_pass``): of a single step it is no fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from gradkit.core import causes
+from gradkit.core.operations import FROM_PLAIN
+from gradkit.core.records import LIKELY, OBSERVED, Finding, Harmless, Location, Note
+from gradkit.core.trace import Call
+from gradkit.diagnosis.experiments import zero_gradients as asked
+from gradkit.diagnosis.experiments.zero_gradients import Flat
+from gradkit.diagnosis.rules.evidence import Evidence, called_by
+from gradkit.source import attributes, frames, locations, setup, weights
+from gradkit.witness.deeds import CREATED, WRITTEN, Deed
+
+DEADLOCK, HELD, INACTIVE, SILENCED, CLAMPED, ITSELF, WEIGHTLESS, MASKED, NO_VARIANCE = (
+    "deadlock", "held", "inactive", "silenced", "clamped", "itself", "weightless", "masked", "no_variance",
+)  # fmt: skip
+WAKES = "wakes"
+_SLOPES = {"relu": INACTIVE, "relu_": INACTIVE, "threshold": INACTIVE, "relu6": INACTIVE}
+_BOUNDS = ("clamp", "clip", "hardtanh", "maximum", "minimum", "sigmoid", "tanh", "softmax")
+_TESTS = frozenset(
+    "eq ne gt lt ge le __eq__ __ne__ __gt__ __lt__ __ge__ __le__ isin isfinite isnan logical_and logical_or "
+    "logical_not __and__ __or__ __invert__ bitwise_not bitwise_and bitwise_or equal".split()
+)
+_DIFFERENCES = frozenset("sub __sub__ __isub__ sub_ rsub __rsub__ std var diff".split())
+_CONSTANTS = frozenset("fill_ zero_ copy_".split())
+_COPIES = frozenset("detach clone data contiguous float to".split())
+
+
+def findings(e: Evidence) -> list[Finding]:
+    """One finding for each place that holds a gradient at zero, in the order of the run."""
+    found: dict[object, Finding] = {}
+    stuck = _stuck(e)
+    for flat in sorted(e.shown.zeros.flat, key=lambda one: one.call.index):
+        one = _finding(e, flat, stuck)
+        if one is None:
+            continue
+        place = one.location or (one.variant, one.call)
+        known = found.get(place)
+        names = tuple(dict.fromkeys((*(known.parameters if known else ()), *one.parameters)))
+        found[place] = replace(known or one, parameters=names)
+    return list(found.values())
+
+
+def woken(e: Evidence) -> Iterator[Harmless]:
+    """What starts at zero on purpose, and hands gradients on after a step."""
+    for name in e.shown.zeros.woken:
+        spot, _ = attributes.definition(e.way_to(name), e.files, e.built_on(name))
+        if spot is not None:
+            yield Harmless("zero", spot, WAKES, name)
+
+
+def of_this_step(e: Evidence) -> Iterator[Harmless]:
+    """What holds a gradient at zero in this step, and may not do so in another."""
+    for one in findings(e):
+        if one.variant in causes.cause(one.cause).passing and one.location is not None:
+            yield Harmless("zero", one.location, f"zero_{one.variant}", one.call)
+
+
+def _finding(e: Evidence, flat: Flat, stuck: Sequence[str]) -> Finding | None:
+    if flat.kind == asked.WEIGHT:
+        return _weightless(e, flat)
+    if flat.kind in (asked.INACTIVE, asked.CLAMPED):
+        return _flat_slope(e, flat.kind, flat.call, flat)
+    if flat.kind == asked.IGNORED:
+        return _without_labels(e, flat)
+    if flat.kind == asked.MASKED:
+        return _plain(MASKED, flat.call, flat)
+    if flat.kind == asked.ITSELF:
+        return _plain(ITSELF, flat.call, flat) if _is_compared_with_itself(e, flat.call) else None
+    return _of_a_factor(e, flat, stuck) if flat.origin >= 0 else None
+
+
+def _weightless(e: Evidence, flat: Flat) -> Finding:
+    """A number of Python's that is zero; where the source tells why it is, that is the place."""
+    values, found = e.trace.values, _plain(WEIGHTLESS, flat.call, flat)
+    makers = [values[n].maker for n in flat.call.inputs if values[n].requires_grad]
+    weighed = e.trace.calls[makers[0]].chain if makers and makers[0] >= 0 else ()
+    reason = weights.zero_weight(flat.call.chain, weighed, e.files)
+    if reason is None:
+        return found
+    notes = (Note("weighed", found.location), *found.notes) if found.location != reason.location else found.notes
+    return replace(found, location=reason.location, notes=notes, proof=LIKELY)
+
+
+def _plain(variant: str, call: Call, flat: Flat, notes: Iterable[Note] = ()) -> Finding:
+    return Finding(
+        "zero_gradient", locations.innermost(call.chain), (*notes, *called_by(call.chain)), proof=OBSERVED,
+        parameters=flat.parameters, call=call.name, variant=variant,
+    )  # fmt: skip
+
+
+def _without_labels(e: Evidence, flat: Flat) -> Finding:
+    """No label counts: with the lines that take labels out, as far as they are found."""
+    ignored = setup.ignored_index_of(flat.call.chain[0] if flat.call.chain else None)
+    lines = setup.ignored_label_lines(e.files, ignored)
+    return _plain(MASKED, flat.call, flat, [Note("ignored_here", line) for line in lines[:3]])
+
+
+# -- a factor ---------------------------------------------------------------------------------------------------------
+
+
+def _of_a_factor(e: Evidence, flat: Flat, stuck: Sequence[str]) -> Finding | None:
+    """What made the zero that something is multiplied by."""
+    value = e.trace.values[flat.origin]
+    if value.parameter:
+        name = _name_of(e, value.parameter)
+        if name in stuck and value.requires_grad:
+            return _held_by_each_other(e, flat, stuck)
+        return None if value.requires_grad else _held(e, flat, name)
+    if value.buffer or value.attribute:
+        return _held(e, flat, value.buffer or value.attribute)
+    return _made(e, flat, e.trace.calls[value.maker]) if value.maker >= 0 else _plain(MASKED, flat.call, flat)
+
+
+def _made(e: Evidence, flat: Flat, call: Call) -> Finding | None:
+    kind = _SLOPES.get(call.name) or (CLAMPED if call.name.startswith(_BOUNDS) else "")
+    if kind:
+        return _flat_slope(e, kind, call, flat)
+    if call.name in _TESTS:
+        return _plain(MASKED, call, flat)
+    if call.name in _DIFFERENCES or call.name in FROM_PLAIN:
+        return _plain(NO_VARIANCE, call, flat)
+    if not call.inputs:
+        return _plain(HELD, call, flat)
+    return _plain(MASKED, flat.call, flat)
+
+
+def _held(e: Evidence, flat: Flat, name: str) -> Finding:
+    """A factor that nothing trains."""
+    spot, notes = _zeroed(e, name), _used(flat.call)
+    found = _plain(HELD, flat.call, flat, notes if spot is not None else ())
+    return replace(found, location=spot or found.location, facts={"name": name})
+
+
+def _held_by_each_other(e: Evidence, flat: Flat, stuck: Sequence[str]) -> Finding:
+    """Factors that train, each of which waits for the other: the one that is used first is to be changed."""
+    uses = {name: next(iter(e.trace.using([e.trace.parameters[name]])), None) for name in stuck}
+    name = min(stuck, key=lambda one: use.index if (use := uses[one]) is not None else len(e.trace.calls))
+    others = [other for other in stuck if other != name]
+    spot = _zeroed(e, name)
+    beside = (_zeroed(e, other) for other in others)
+    notes = [Note("zero_too", one) for one in dict.fromkeys(beside) if one is not None and one != spot]
+    found = _plain(DEADLOCK, flat.call, flat, notes[:3])
+    return replace(found, location=spot or found.location, facts={"name": name, "other": others[0] if others else name})
+
+
+def _used(call: Call) -> list[Note]:
+    spot = locations.innermost(call.chain)
+    return [Note("multiplied", spot)] if spot is not None else []
+
+
+def _stuck(e: Evidence) -> list[str]:
+    """The trained factors that are zero, and whose own gradient stays zero."""
+    still = {name for flat in e.shown.zeros.flat for name in flat.parameters}
+    values = (e.trace.values[flat.origin] for flat in e.shown.zeros.flat if flat.origin >= 0)
+    names = dict.fromkeys(_name_of(e, value.parameter) for value in values if value.parameter)
+    return [name for name in names if name in still]
+
+
+def _name_of(e: Evidence, first: str) -> str:
+    if first in e.trace.parameters:
+        return first
+    values = e.trace.values
+    return next((name for name, n in e.trace.parameters.items() if values[n].parameter == first), first)
+
+
+def _zeroed(e: Evidence, name: str) -> Location | None:
+    """The line that was seen to fill something with zeros; else the one that defines it."""
+    deeds = e.seen.parameters.get(name, ())
+    zeroed = [d for d in deeds if d.kind == WRITTEN and d.facts.get("zero") and d.chain]
+    spot = _innermost(zeroed[-1]) if zeroed else None
+    made = [d for d in deeds if d.kind == CREATED and d.chain] if spot is None else []
+    spot = spot or (_innermost(made[0]) if made else None)
+    owner = next((cls for cls, part in reversed(e.way_to(name)) if part == name.rpartition(".")[2]), None)
+    spot = spot or (attributes.registered_buffer(owner, name.rpartition(".")[2]) if owner is not None else None)
+    return spot or attributes.definition(e.way_to(name), e.files, ())[0]
+
+
+def _innermost(deed: Deed) -> Location | None:
+    return locations.locate(deed.chain[0], whole=True)
+
+
+# -- a slope ----------------------------------------------------------------------------------------------------------
+
+
+def _flat_slope(e: Evidence, variant: str, call: Call, flat: Flat) -> Finding | None:
+    """An activation or a bound that nothing gets past; what was seen to set the weights before it is named."""
+    if _is_zero(e.first.value):
+        return None  # a hinge that holds everywhere has nothing more to teach
+    found = _plain(variant, call, flat)
+    deed = _set_before(e, call)
+    if deed is None:
+        return found
+    return replace(
+        found, location=_innermost(deed), notes=(*_flat_here(call), *called_by(deed.chain)), proof=LIKELY,
+        variant=SILENCED,
+    )  # fmt: skip
+
+
+def _is_zero(text: str) -> bool:
+    try:
+        return float(text) == 0
+    except ValueError:
+        return False
+
+
+def _flat_here(call: Call) -> list[Note]:
+    spot = locations.innermost(call.chain)
+    return [Note("flat_here", spot, {"call": call.name})] if spot is not None else []
+
+
+def _set_before(e: Evidence, call: Call) -> Deed | None:
+    """What was seen to write constants into the parameters of the call right before."""
+    names = set[str]()
+    numbers, left = list(call.inputs), 4
+    while numbers and not names and left:
+        makers = {e.trace.values[n].maker for n in numbers} - {-1}
+        numbers = [n for maker in makers for n in e.trace.calls[maker].inputs]
+        names = {_name_of(e, e.trace.values[n].parameter) for n in numbers if e.trace.values[n].parameter}
+        left -= 1
+    deeds = [d for name in sorted(names) for d in e.seen.parameters.get(name, ()) if d.kind == WRITTEN and d.chain]
+    mine = [d for d in deeds if d.facts.get("by") in _CONSTANTS and not d.facts.get("zero")]
+    mine = [d for d in mine if frames.is_user_file(d.chain[0][0].co_filename)]
+    return max(mine, key=lambda deed: deed.order, default=None)
+
+
+def _is_compared_with_itself(e: Evidence, call: Call) -> bool:
+    """Whether both sides of a difference are one value: itself, or a copy without its history."""
+    seen = {_original(e, number) for number in call.inputs}
+    if len(call.inputs) > 1:
+        return len(seen) == 1
+    maker = e.trace.values[call.inputs[0]].maker if call.inputs else -1
+    before = e.trace.calls[maker] if maker >= 0 else None
+    return before is not None and before.name in _DIFFERENCES and _is_compared_with_itself(e, before)
+
+
+def _original(e: Evidence, number: int) -> int:
+    while (maker := e.trace.values[number].maker) >= 0 and e.trace.calls[maker].name in _COPIES:
+        number = e.trace.calls[maker].inputs[0]
+    return number

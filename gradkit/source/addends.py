@@ -1,0 +1,62 @@
+"""What a term of a loss is called where it is made: the variable, the key of a dictionary, else the expression.
+
+A report lists the terms by these names, as the program's own log would.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from gradkit.core.trace import Chain
+from gradkit.source import dataflow, locations, syntax
+
+_LONGEST = 48
+
+
+def name_of(chain: Chain) -> str:
+    """What the innermost line of a chain calls the value that it makes.
+
+    Returns:
+        ``""`` if its source is not known.
+
+    Args:
+        chain: the user's frames, innermost first.
+
+    Example:
+        >>> name_of(())
+        ''
+    """
+    if not chain:
+        return ""
+    node, line = locations.node_at(chain[0]), locations.line_of(chain[0])
+    holding = [one for one in dataflow.statements(chain[0][0]) if one.lineno <= line <= (one.end_lineno or line)]
+    statement = min(holding, key=lambda one: (one.end_lineno or line) - one.lineno, default=None)
+    named = _key(statement, node, line) or _target(statement)
+    if named:
+        return named
+    text = ast.unparse(node) if node is not None else ""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _key(statement: ast.stmt | None, node: ast.AST | None, line: int) -> str:
+    """The key under which a dictionary that is written out holds the value."""
+    for one in ast.walk(statement) if statement is not None else ():
+        if not isinstance(one, ast.Dict):
+            continue
+        for key, value in zip(one.keys, one.values, strict=True):
+            inside = (
+                any(syntax.same(part, node) for part in ast.walk(value)) if node is not None else value.lineno == line
+            )
+            if inside and isinstance(key, ast.Constant):
+                return str(key.value)
+    return ""
+
+
+def _target(statement: ast.stmt | None) -> str:
+    """The one variable, attribute or item that an assignment gives its value."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return ""
+    target = statement.targets[0]
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+        return str(target.slice.value)
+    return ast.unparse(target) if isinstance(target, (ast.Name, ast.Attribute)) else ""

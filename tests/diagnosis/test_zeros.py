@@ -1,0 +1,167 @@
+"""A gradient that stays exactly zero is a finding, with the reason; one that comes back after a step is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gradkit
+from gradkit.types import Report
+from gradkit.witness.listening import listening
+
+GENERATOR = torch.Generator().manual_seed(0)
+X, Y = torch.randn(6, 4, generator=GENERATOR), torch.randn(6, 3, generator=GENERATOR)
+
+
+class LowRank(nn.Module):
+    def __init__(self, zero_down: bool) -> None:
+        super().__init__()
+        self.base = nn.Linear(4, 3).requires_grad_(False)
+        self.down = nn.Parameter(torch.randn(2, 4))
+        self.up = nn.Parameter(torch.randn(3, 2))
+        if zero_down:
+            nn.init.zeros_(self.down)
+        nn.init.zeros_(self.up)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.base(x) + (x @ self.down.t()) @ self.up.t()
+        return out
+
+
+class Gated(nn.Module):
+    def __init__(self, trained: bool) -> None:
+        super().__init__()
+        self.skip, self.branch = nn.Linear(4, 3), nn.Linear(4, 3)
+        if trained:
+            self.gate = nn.Parameter(torch.zeros(3))
+        else:
+            self.register_buffer("gate", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.skip(x) + self.gate * self.branch(x)
+        return out
+
+
+class Silent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.leave = nn.Linear(4, 5), nn.Linear(5, 3)
+        nn.init.constant_(self.enter.bias, -40.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.leave(F.relu(self.enter(x)))
+        return out
+
+
+class Bounded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        nn.init.constant_(self.layer.bias, 99.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x).clamp(0, 1)
+
+
+class ZeroLast(nn.Module):
+    def __init__(self, frozen: bool) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+        nn.init.zeros_(self.head.weight)
+        self.head.weight.requires_grad_(not frozen)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(torch.tanh(self.body(x)))
+        return out
+
+
+def diagnosed(build: Callable[[], nn.Module], *, seen: bool = False) -> Report:
+    torch.manual_seed(0)
+    if seen:
+        with listening():
+            model = build()
+    else:
+        model = build()
+    return gradkit.diagnose(lambda: F.mse_loss(model(X), Y), model=model)
+
+
+def told(report: Report) -> list[tuple[str, str, str]]:
+    return [
+        (one.cause, one.variant, one.location.text.strip() if one.location is not None else "")
+        for one in report.findings
+    ]
+
+
+@pytest.mark.parametrize(
+    ("build", "variant", "line"),
+    [
+        (lambda: LowRank(zero_down=True), "deadlock", "nn.init.zeros_(self.down)"),
+        (lambda: Gated(trained=False), "held", 'self.register_buffer("gate", torch.zeros(3))'),
+        (Silent, "silenced", "nn.init.constant_(self.enter.bias, -40.0)"),
+        (Bounded, "silenced", "nn.init.constant_(self.layer.bias, 99.0)"),
+        (lambda: ZeroLast(frozen=True), "held", "nn.init.zeros_(self.head.weight)"),
+    ],
+    ids=["both_factors", "gate_in_a_buffer", "dead_relu", "saturated_clamp", "frozen_zero_head"],
+)
+def test_what_holds_a_gradient_at_zero_is_named_with_the_line_that_set_it(
+    build: Callable[[], nn.Module], variant: str, line: str
+) -> None:
+    assert told(diagnosed(build, seen=True)) == [("zero_gradient", variant, line)]
+
+
+def test_units_that_may_only_be_silent_for_this_batch_are_told_and_not_accused_in_one_step() -> None:
+    report = diagnosed(Silent)
+    assert report.healthy
+    assert "zero_inactive" in {one.why for one in report.harmless}
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda: LowRank(zero_down=False), lambda: Gated(trained=True), lambda: ZeroLast(frozen=False)],
+    ids=["zero_second_factor", "trained_gate", "zero_head"],
+)
+def test_a_zero_that_the_next_step_leaves_is_acquitted_by_name(build: Callable[[], nn.Module]) -> None:
+    report = diagnosed(build)
+    assert report.healthy
+    assert "wakes" in {one.why for one in report.harmless}
+
+
+def test_a_target_that_is_the_output_itself_is_found() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+
+    def step() -> torch.Tensor:
+        out = model(X)
+        return F.mse_loss(out, out.detach())
+
+    assert [one.variant for one in gradkit.diagnose(step, model=model).findings] == ["itself"]
+
+
+def test_a_hinge_that_holds_for_the_whole_batch_is_no_fault() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    report = gradkit.diagnose(lambda: F.relu(model(X) - 50).mean(), model=model)
+    assert report.healthy
+
+
+def test_a_mask_of_zeros_is_the_batches_matter_in_a_single_step() -> None:
+    torch.manual_seed(0)
+    model, mask = nn.Linear(4, 3), torch.zeros(6, 1)
+    report = gradkit.diagnose(lambda: (mask * (model(X) - Y).square()).mean(), model=model)
+    assert report.healthy
+    assert report.barren
+
+
+def test_nothing_is_changed_by_the_steps_that_are_taken_to_see_whether_a_gradient_comes_back() -> None:
+    torch.manual_seed(0)
+    model = Gated(trained=True)
+    before = {name: one.clone() for name, one in model.state_dict().items()}
+    state = torch.get_rng_state()
+    gradkit.diagnose(lambda: F.mse_loss(model(X), Y), model=model)
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+    assert all(one.grad is None for one in model.parameters())
+    assert torch.equal(torch.get_rng_state(), state)

@@ -70,10 +70,12 @@ _CAUSES = (
     Cause("detach", HISTORY, sites=("detach",), change="word", word=".detach()"),
     Cause("data_attr", HISTORY, sites=("data",), change="word", word=".data"),
     Cause("numpy_roundtrip", HISTORY, sites=("number", "numpy", "rewrap")),
-    Cause("python_roundtrip", HISTORY, sites=("number", "numpy", "rewrap")),
+    Cause("python_roundtrip", HISTORY, sites=("number", "numpy", "rewrap"), variants=("branch",)),
     Cause("rewrap_tensor", HISTORY, sites=("rewrap", "parameter", "requires_grad")),
     Cause("parameter_rewrap", HISTORY, sites=("parameter", "requires_grad")),
-    Cause("new_leaf", HISTORY, sites=("freeze", "rewrap", "parameter", "requires_grad"), rank=FIRST),
+    Cause(
+        "new_leaf", HISTORY, sites=("freeze", "rewrap", "parameter", "requires_grad"), variants=("flag",), rank=FIRST
+    ),
     Cause("cached_tensor", HISTORY, variants=("loss",)),
     Cause("non_differentiable_op", DERIVATIVE, sites=("integer_cast",)),
     Cause("integer_cast", DERIVATIVE, sites=("integer_cast",)),

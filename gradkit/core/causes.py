@@ -97,7 +97,7 @@ _CAUSES = (
     Cause("double_backward", BACKWARD, variants=("frees", "loss", "anew"), change="kept"),
     Cause("inplace_modified", BACKWARD),
     Cause("create_graph_missing", BACKWARD),
-    Cause("custom_function", MACHINERY, variants=("style", "missing")),
+    Cause("custom_function", MACHINERY, variants=("style", "missing", "inside")),
     Cause("hook_misuse", MACHINERY, variants=_HOOKS, arrives=True),
     Cause("checkpoint_reentrant", MACHINERY, change="reentrant"),
     Cause("amp_misuse", MACHINERY, variants=_SCALER),

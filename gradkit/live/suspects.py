@@ -70,7 +70,7 @@ class Suspect:
         looks, about = self.looks, tuple[torch.Tensor, ...]()
         found = looks.look()
         if looks.steps == 1 or (self._around and looks.steps <= LASTING):
-            self._around, about = surroundings.look(frame, optimizer, model)
+            self._around, about = surroundings.look(frame, optimizer, model, self._around)
             found = looks.suspect(found | self._around)
         if found - self._tried:
             self._tried |= found

@@ -7,6 +7,7 @@ a history is handed out only for the very object that it was begun for.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from gradkit.witness.deeds import Deed
@@ -66,6 +67,19 @@ def deeds_of(thing: object) -> tuple[Deed, ...]:
     """
     known = _histories.get(id(thing))
     return tuple(known.deeds) if known is not None and known.key() is thing else ()
+
+
+def of_all() -> Iterator[tuple[object, tuple[Deed, ...]]]:
+    """Every object that lives and has a history, with that.
+
+    Example:
+        >>> all(deeds for _, deeds in of_all())
+        True
+    """
+    for known in list(_histories.values()):
+        thing = known.key()
+        if thing is not None and known.deeds:
+            yield thing, tuple(known.deeds)
 
 
 def remember(thing: object, deed: Deed) -> None:

@@ -196,7 +196,8 @@ def _no_history(e: Evidence, mishap: AutogradError) -> list[Finding]:
     inside = [e.trace.regions[at] for at in (e.trace.calls[asked].regions if asked >= 0 and mishap.in_step else ())]
     around = next((one for one in inside if one.kind == FUNCTION and _is_inside(mishap.chain, one.chain)), None)
     if around is not None:
-        return [_finding("custom_function", e, mishap, _in_function(mishap), call=around.via)]
+        found = _finding("custom_function", e, mishap, _in_function(mishap), call=around.via)
+        return [replace(found, variant="inside")]
     kept = (call for call in e.trace.behind([mishap.asked]) if call.name == GRAD_KEPT and call.grad_on)
     first = next((c for c in kept if not any(e.trace.values[made].requires_grad for made in c.outputs)), None)
     return _constant_slope(e, mishap, first) if first is not None else []

@@ -190,12 +190,14 @@ def _in_function(mishap: AutogradError) -> Location | None:
 def _no_history(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """A derivative that was kept for a second one, and has none, because it is a constant: nothing is cut.
 
-    Where a gradient is asked for by name inside the forward of a custom Function, the line made what has no history.
+    Where it is asked for inside the forward of a custom Function, of what that was handed, it is made without a history
+    there. If it starts from a leaf of its own, all that lacks is what the Function switched off.
     """
     asked = e.trace.values[mishap.asked].maker if mishap.asked >= 0 else -1
     inside = [e.trace.regions[at] for at in (e.trace.calls[asked].regions if asked >= 0 and mishap.in_step else ())]
     around = next((one for one in inside if one.kind == FUNCTION and _is_inside(mishap.chain, one.chain)), None)
-    if around is not None:
+    sources = e.trace.sources([mishap.asked]) if around is not None else ()
+    if around is not None and not any(e.trace.values[n].leaf and not e.trace.values[n].parameter for n in sources):
         found = _finding("custom_function", e, mishap, _in_function(mishap), call=around.via)
         return [replace(found, variant="inside")]
     kept = (call for call in e.trace.behind([mishap.asked]) if call.name == GRAD_KEPT and call.grad_on)

@@ -16,7 +16,7 @@ from typing import Any
 from torch import nn
 
 from gradkit.core import introspection
-from gradkit.core.records import LIKELY, OBSERVED, READ, Finding, Location, Origin, Picture
+from gradkit.core.records import Finding, Location, Origin, Picture
 from gradkit.core.trace import Trace
 from gradkit.diagnosis.facts import inventory, seen
 from gradkit.diagnosis.facts.cuts import Verdict
@@ -78,32 +78,19 @@ def _models(point: Point) -> list[nn.Module]:
 def _findings(model: nn.Module, point: Point, files: Sequence[str]) -> list[Finding]:
     names = [name for name, _ in registered.parameters(model)]
     if not names:
-        return [*_built_in_forward(model), *_unregistered(model, files)]
+        hidden, spots = _hidden(model), _built_outside_init(model)
+        return [*setup.built_in_methods(spots), *(setup.findings(_evidence(model, hidden, files)) if hidden else ())]
     if any(one.requires_grad for _, one in registered.parameters(model)):
-        spot = locations.locate((point.code, point.lasti), whole=True)
-        return [Finding("optimizer_mismatch", spot, proof=OBSERVED, parameters=tuple(names))]
-    return _frozen(model, names)
+        return [setup.handed_nothing(locations.locate((point.code, point.lasti), whole=True), names)]
+    return setup.seen_to_freeze(seen.read(model), names)
 
 
-def _frozen(model: nn.Module, names: Sequence[str]) -> list[Finding]:
-    """A finding for each line that was seen to freeze some of the model, which all of it is."""
-    witnessed = seen.read(model)
-    groups: dict[Location, list[str]] = {}
-    for name in names:
-        deed = witnessed.frozen_by(name)
-        if deed is not None and deed.chain:
-            groups.setdefault(locations.locate(deed.chain[0], whole=True), []).append(name)
-    return [Finding("frozen_all", spot, proof=OBSERVED, parameters=tuple(mine)) for spot, mine in groups.items()]
-
-
-def _unregistered(model: nn.Module, files: Sequence[str]) -> list[Finding]:
+def _hidden(model: nn.Module) -> tuple[UnregisteredParameter, ...]:
     """What the model's modules keep in plain lists, tuples and dictionaries."""
     parts = [
         one for path, module in registered.modules(model) for one in _kept(path.split(".") if path else [], module)
     ]
-    hidden = tuple(one for one in (inventory.follow(model, each) for each in parts) if one is not None)
-    evidence = _evidence(model, hidden, files)
-    return setup.findings(evidence) if hidden else []
+    return tuple(one for one in (inventory.follow(model, each) for each in parts) if one is not None)
 
 
 def _kept(path: list[str], module: nn.Module) -> Iterator[list[Any]]:
@@ -126,13 +113,9 @@ def _evidence(model: nn.Module, hidden: tuple[UnregisteredParameter, ...], files
     return Evidence(first=first, facts=facts, verdict=Verdict((), (), (), frozenset()))
 
 
-def _built_in_forward(model: nn.Module) -> list[Finding]:
-    found: dict[tuple[str, int], Finding] = {}
-    for cls in dict.fromkeys(map(type, registered.each(model))):
-        for spot in _made_outside_init(cls):
-            found.setdefault(
-                (spot.file, spot.line), Finding("built_in_forward", spot, proof=LIKELY, doubt=READ, module="")
-            )
+def _built_outside_init(model: nn.Module) -> list[Location]:
+    kinds = dict.fromkeys(map(type, registered.each(model)))
+    found = {(spot.file, spot.line): spot for cls in kinds for spot in _made_outside_init(cls)}
     return list(found.values())
 
 

@@ -179,7 +179,7 @@ def _ignoring(e: Evidence, last: Call) -> Location | None:
 
 def _in_function(mishap: AutogradError) -> Location | None:
     """The line in a custom Function; where it asks for a gradient of what has no history, the line that made that."""
-    if mishap.kind in (autograd_errors.NO_HISTORY, autograd_errors.NOT_ASKED) and mishap.chain:
+    if mishap.kind == autograd_errors.NO_HISTORY and mishap.chain:
         line = dataflow.defined_at(mishap.chain[0])
         code = mishap.chain[0][0]
         if line is not None:

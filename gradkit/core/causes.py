@@ -77,10 +77,12 @@ _CAUSES = (
     Cause("detach", HISTORY, sites=("detach",), change="word", word=".detach()"),
     Cause("data_attr", HISTORY, sites=("data",), change="word", word=".data"),
     Cause("numpy_roundtrip", HISTORY, sites=("number", "numpy", "rewrap")),
-    Cause("python_roundtrip", HISTORY, sites=("number", "numpy", "rewrap")),
+    Cause("python_roundtrip", HISTORY, sites=("number", "numpy", "rewrap"), variants=("branch",)),
     Cause("rewrap_tensor", HISTORY, sites=("rewrap", "parameter", "requires_grad")),
     Cause("parameter_rewrap", HISTORY, sites=("parameter", "requires_grad")),
-    Cause("new_leaf", HISTORY, sites=("freeze", "rewrap", "parameter", "requires_grad"), rank=FIRST),
+    Cause(
+        "new_leaf", HISTORY, sites=("freeze", "rewrap", "parameter", "requires_grad"), variants=("flag",), rank=FIRST
+    ),
     Cause("cached_tensor", HISTORY, variants=("loss",)),
     Cause("non_differentiable_op", DERIVATIVE, variants=("choices",), sites=("integer_cast",)),
     Cause("integer_cast", DERIVATIVE, sites=("integer_cast",)),
@@ -103,7 +105,7 @@ _CAUSES = (
     Cause("double_backward", BACKWARD, variants=("frees", "loss", "anew"), change="kept"),
     Cause("inplace_modified", BACKWARD),
     Cause("create_graph_missing", BACKWARD),
-    Cause("custom_function", MACHINERY, variants=("style", "missing")),
+    Cause("custom_function", MACHINERY, variants=("style", "missing", "inside")),
     Cause("hook_misuse", MACHINERY, variants=_HOOKS, arrives=True),
     Cause("checkpoint_reentrant", MACHINERY, variants=("by_method",), change="reentrant"),
     Cause("amp_misuse", MACHINERY, variants=_SCALER),

@@ -146,6 +146,7 @@ class Trace:
         swapped: likewise for those that another tensor stood for when the step began.
         disabled: paths of modules that ran with their peft adapters switched off.
         trained: numbers of values that the step trains itself, by an optimizer or by a gradient that it asks for.
+        flagged: where ``requires_grad`` was set on what the step had computed, by the number of the value.
     """
 
     calls: tuple[Call, ...]
@@ -158,6 +159,7 @@ class Trace:
     swapped: dict[str, int] = field(default_factory=dict)
     trained: frozenset[int] = frozenset()
     disabled: frozenset[str] = frozenset()
+    flagged: dict[int, Chain] = field(default_factory=dict)
 
     @functools.cached_property
     def _users(self) -> dict[int, list[int]]:

@@ -13,6 +13,7 @@ from torch import nn
 
 from gradkit.core import attempts, causes, introspection
 from gradkit.core.attempts import Attempts
+from gradkit.core.errors import GradkitError
 from gradkit.core.records import Finding, Harmless, LossTerm, Meant, Untried
 from gradkit.core.trace import Chain
 from gradkit.diagnosis import preconditions, rule_order
@@ -145,10 +146,23 @@ def _found(
     then: Callable[[Diagnosis], Told],
     tell: Callable[[str], None],
 ) -> Told:
+    options, unknown = _without_unknown_names(step.model, options)
     want = inventory.wanted(step.model, options.should_train)
     with imported.looking(), ranks.ranks_together(together):
         first, ledger = _first(step, preserved, options, tell)
+        if unknown is not None and not any(one.stray and one.birth >= 0 for one in first.trace.values):
+            raise unknown
         return then(_conclude(step, first, want, preserved, options, tell, ledger))
+
+
+def _without_unknown_names(model: nn.Module, options: Options) -> tuple[Options, GradkitError | None]:
+    """Names that the model does not have yet may be of what its forward makes, as the first run will tell."""
+    try:
+        inventory.wanted(model, options.should_train)
+    except GradkitError as error:
+        known = inventory.known_patterns(model, options.should_train or ())
+        return replace(options, should_train=known or None), error
+    return options, None
 
 
 def _first(step: Step, preserved: Preserved, options: Options, tell: Callable[[str], None]) -> tuple[FirstRun, Ledger]:

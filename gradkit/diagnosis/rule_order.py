@@ -46,6 +46,7 @@ def _of_error(evidence: Evidence) -> list[Finding] | None:
 
 def _of_run(evidence: Evidence) -> list[Finding]:
     found = sorted([*_by(setup.findings, evidence), *_by(cut_lines.findings, evidence)], key=_rank)
+    found += _by(cut_lines.flagged, evidence)
     first = _by(no_loss.findings, evidence, {p for f in found for p in f.parameters})
     found = [*first, *no_loss.noted(evidence, found)]
     found += _by(unconnected.findings, evidence, {p for f in found for p in f.parameters})

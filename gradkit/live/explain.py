@@ -24,7 +24,7 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
 from gradkit.core.records import Note, Origin, Picture
 from gradkit.diagnosis import read_off
-from gradkit.live import caveats, earlier_cells, leftovers, stack, thawed, whose
+from gradkit.live import caveats, earlier_cells, empty_optimizer, leftovers, stack, thawed, whose
 from gradkit.live.candidates import INSIDE, MOST, OUTSIDE, Candidate, candidates, files, recording_off, runs_without
 from gradkit.live.rebuild import CannotRebuild
 from gradkit.live.stack import Point
@@ -160,7 +160,7 @@ def of_error(
             ``except`` block has ended.
 
     Returns:
-        None if autograd has no part in the error.
+        None if autograd has no part in the error, nor an optimizer that was handed nothing.
 
     Example:
         >>> def train(net):
@@ -173,7 +173,8 @@ def of_error(
     """
     found = _failure(error)
     if found is None:
-        return None
+        made = _safely(lambda _: empty_optimizer.of_error(error))
+        return made if made.report is not None or made.fault else None
     inner, mishap = found
     points = stack.of_error(error, inner)
     fault = Fault(mishap=mishap, optimizer=optimizer, model=model)

@@ -11,7 +11,7 @@ import gc
 import inspect
 import sys
 from collections.abc import Collection, Iterable, Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -22,21 +22,24 @@ from gradkit.core import introspection
 from gradkit.diagnosis.facts import inventory
 from gradkit.state import registered
 from gradkit.tracing.after_backward import held_by
-from gradkit.witness.deeds import BUILT
+from gradkit.witness import histories, listening
+from gradkit.witness.deeds import BUILT, CREATED, REGISTERED
 from gradkit.witness.histories import deeds_of
 
-LEFT_OUT, STRAY, ADAPTER = "left_out", "stray", "adapter"
+LEFT_OUT, STRAY, ADAPTER, ANEW = "left_out", "stray", "adapter", "anew"
 _MOST = 64
 
 
 def look(
-    frame: FrameType | None, optimizer: Optimizer, model: nn.Module | None = None
+    frame: FrameType | None, optimizer: Optimizer, model: nn.Module | None = None, before: Collection[str] = ()
 ) -> tuple[frozenset[str], tuple[torch.Tensor, ...]]:
     """What is suspicious around an optimizer's step, of this module's constants, and the parameters that it is about.
 
     Args:
         frame: the innermost frame that waits for the step.
         model: the model, if it is known; None looks for it in the frames.
+        before: what the look at the step before found suspicious. Once nobody listens any more, what was made anew in
+            that step is taken to be so in this one.
     """
     held = {id(one) for one in held_by(optimizer)}
     models = [model] if model is not None else models_of(frame, held)
@@ -49,6 +52,8 @@ def look(
         trained = _trained_by_anyone()
         about = {kind: [one for one in found if id(one) not in trained] for kind, found in about.items()}
     found = {kind for kind, some in about.items() if some}
+    if _is_made_anew(optimizer, held) or (ANEW in before and not listening.hears()):
+        found.add(ANEW)
     if any(_has_frozen_adapter(one) for one in models):
         found.add(ADAPTER)
     return frozenset(found), tuple(one for some in about.values() for one in some)
@@ -135,6 +140,23 @@ def _late(model: nn.Module, held: Collection[int], optimizer: Optimizer) -> Iter
     late = [one for one in out if (first := next(iter(deeds_of(one)), None)) is not None and first.order > (built or 0)]
     if late and len(late) == len(list(_not_held(model, held))):
         yield from late
+
+
+def _is_made_anew(optimizer: Optimizer, held: Collection[int]) -> bool:
+    """Whether a gradient reaches a Parameter that was made while a module ran, after this optimizer was built."""
+    built = next((deed.order for deed in deeds_of(optimizer) if deed.kind == BUILT), None)
+    if built is None:
+        return False
+    for thing, deeds in histories.of_all():
+        late = deeds[0].order > built and deeds[0].kind in (CREATED, REGISTERED)
+        if late and introspection.is_a(thing, nn.Parameter) and id(thing) not in held and thing.grad is not None:
+            if any(_is_forward(code) for code, _ in deeds[0].chain):
+                return True
+    return False
+
+
+def _is_forward(code: CodeType) -> bool:
+    return code.co_name == "forward"
 
 
 def _not_held(model: nn.Module, held: Collection[int]) -> Iterator[torch.Tensor]:

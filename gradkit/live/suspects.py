@@ -92,7 +92,7 @@ class Suspect:
             return
         found, self._waiting = looks.look(), None
         if looks.steps == 1 or (self._around and looks.steps <= LASTING):
-            self._around, about = surroundings.look(frame, optimizer, model)
+            self._around, about = surroundings.look(frame, optimizer, model, self._around)
             found = looks.suspect(found | self._around)
         if looks.is_bare:
             found = looks.suspect(found | {BARE})

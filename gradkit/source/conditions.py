@@ -9,9 +9,11 @@ import ast
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from types import CodeType
 
 from gradkit.core.records import Location, Note
-from gradkit.source import attributes, locations
+from gradkit.core.trace import Chain
+from gradkit.source import attributes, dataflow, locations
 from gradkit.source.callgraph import FunctionsRan
 from gradkit.source.syntax import FUNCTIONS, Function, assigned, looked_up, parameters, stores
 
@@ -237,3 +239,59 @@ def _tests(path: list[ast.AST]) -> Iterator[tuple[ast.expr, bool]]:
             yield from met
         elif block:
             yield from ((test, wanted) for test, wanted in met if not wanted)
+
+
+_GIVES = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A condition that a value decides.
+
+    Attributes:
+        code: the function that it stands in.
+        lines: the lines of the statements that it chooses between, as far as they give a name a value.
+        returns: one of them returns something instead.
+    """
+
+    code: CodeType
+    lines: tuple[int, ...]
+    returns: bool
+
+
+def chosen_by(chain: Chain) -> Choice | None:
+    """The condition that is decided by what is computed at the innermost of some frames; None if that decides nothing.
+
+    A function may hand it out, for one further out to decide by it.
+    """
+    for point in chain[:_DEEPEST]:
+        code, line = point[0], locations.line_of(point)
+        body = dataflow.statements(code)
+        for node in body:
+            if isinstance(node, (ast.If, ast.While)) and _decided(node, code, line):
+                return _choice(node, code)
+        here = [node for node in body if node.lineno <= line <= (node.end_lineno or line)]
+        if any(isinstance(x, ast.IfExp) and _within(x.test, line) for node in here for x in ast.walk(node)):
+            return Choice(code, (line,), any(isinstance(node, ast.Return) for node in here))
+        if not any(isinstance(r, ast.Return) and (r in here or _flows(code, line, r)) for r in body):
+            return None
+    return None
+
+
+def _decided(node: ast.If | ast.While, code: CodeType, line: int) -> bool:
+    return _within(node.test, line) or _flows(code, line, node)
+
+
+def _within(node: ast.expr, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or line)
+
+
+def _flows(code: CodeType, line: int, node: ast.stmt) -> bool:
+    return dataflow.flows_into(code, line, node.lineno)
+
+
+def _choice(node: ast.If | ast.While, code: CodeType) -> Choice:
+    arms = [x for arm in (*node.body, *node.orelse) for x in ast.walk(arm) if isinstance(x, _GIVES)]
+    given = tuple(x.lineno for x in arms if not isinstance(x, ast.Return))
+    returned = [x.value for x in arms if isinstance(x, ast.Return)]
+    return Choice(code, given, any(x is not None and ast.unparse(x) != "None" for x in returned))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from gradkit.core import introspection, operations
 from gradkit.core.tensors import has_no_numbers, shape_of
-from gradkit.core.trace import Value
+from gradkit.core.trace import Chain, Value
 from gradkit.tracing import autograd_graph, tagged_values
 
 
@@ -45,6 +45,14 @@ def leaves(values: Iterable[Any], depth: int = 0) -> list[Any]:
     return found
 
 
+def tensors_in(result: Any) -> Sequence[torch.Tensor]:
+    """The tensors that a call returned."""
+    if isinstance(result, torch.Tensor):
+        return (result,)
+    several = introspection.is_a(result, (tuple, list))
+    return [x for x in leaves([result]) if isinstance(x, torch.Tensor)] if several else ()
+
+
 class Ledger:
     """Numbers tensors by identity, and their versions by in-place writes.
 
@@ -59,6 +67,7 @@ class Ledger:
         wrapping: whether there are tensors that wrap others, as inside ``vmap``.
         scalars: the newest single numbers that calls have made, as copies without history, by number: what a loss
             is put together from.
+        flagged: where tensors that the step had computed without a history were told to require grad, by number.
     """
 
     def __init__(
@@ -77,6 +86,7 @@ class Ledger:
         self._held: set[int] = set()
         self.wrapping = False
         self.scalars: dict[int, torch.Tensor] = {}
+        self.flagged: dict[int, Chain] = {}
 
     def known(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor's newest version, None if it was never seen."""
@@ -125,6 +135,13 @@ class Ledger:
     def born(self, number: int, call: int) -> None:
         """A value is a Parameter or Variable that ``call`` made."""
         self._facts[number][STRAY], self._facts[number][BIRTH] = True, call
+
+    def flag(self, args: Any, kwargs: Any, chain: Chain) -> None:
+        """``requires_grad`` of a tensor is about to be set, by the user's frames ``chain``."""
+        number = self.known(args[0])
+        if number is not None and self.makers[number] >= 0 and args[0].grad_fn is None:
+            if all(args[1:2]) and kwargs.get("requires_grad", True):
+                self.flagged[number] = chain
 
     def left(self, maker: int) -> int:
         """Enter a number, list or array that came out of a tensor."""

@@ -37,7 +37,7 @@ from gradkit.tracing.call_log import CallLog
 from gradkit.tracing.context import Running, TracedModel
 from gradkit.tracing.grad_mode import Switches
 from gradkit.tracing.interventions import EndOfStep, Intervention, Moment, Together
-from gradkit.tracing.ledger import Ledger, leaves
+from gradkit.tracing.ledger import Ledger, leaves, tensors_in
 from gradkit.tracing.scalers import Scalers
 
 _sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
@@ -256,6 +256,8 @@ class Tracer(TorchFunctionMode):
                 return func(*args, **kwargs)
         elif name == "__set__":
             name = f"{func.__self__.__name__}="
+            if name == "requires_grad=":
+                self.ledger.flag(args, {}, self._chain(sys._getframe(1)))
             if name != "data=":
                 moment = self._moment(sys._getframe(1))
                 return func(*args) if self.interventions.may_set(moment, name, args[0]) else None
@@ -292,7 +294,7 @@ class Tracer(TorchFunctionMode):
             return result
         if name in operations.ESCAPES:
             return self._escape(name, inputs, result, begin)
-        made = args[:1] if name == "__setitem__" or name == "data=" else _tensors(result) or found[: int(writes)]
+        made = args[:1] if name == "__setitem__" or name == "data=" else tensors_in(result) or found[: int(writes)]
         if made and not writes and not operations.may_write(args, kwargs):  # as broadcast_tensors: what it was given
             made = [x for x in made if not any(x is given for given in found)]
         if made and name != "requires_grad_":
@@ -312,6 +314,8 @@ class Tracer(TorchFunctionMode):
         """The numbers of the values that a call makes use of."""
         if name in operations.NO_DATA:
             self.hooked |= name in operations.HOOKS
+            if name == "requires_grad_":
+                self.ledger.flag(args, kwargs, self._chain(self._frame))
             return ()
         inputs = self.ledger.inputs(found[1:] if name in operations.OVERWRITES or name == "data=" else found)
         if name in operations.FROM_PLAIN and not inputs:
@@ -414,6 +418,9 @@ class Tracer(TorchFunctionMode):
             chain, begin = chain + self.outer, -1  # autograd counts in each thread anew
         self._calls.append((len(self._calls), name, inputs, outputs, on, regions, module, chain, begin, state, through))
 
+    def _chain(self, frame: FrameType | None) -> Chain:
+        return frames.chain(frame, self.running.stop, self.running.waiting)
+
     def _unseen(self, name: str, inputs: tuple[int, ...], number: int) -> int:
         here = self._here() or self
         here._append(name, inputs, (number,), _sequence(), False)  # noqa: SLF001  a tracer too
@@ -479,6 +486,7 @@ class Tracer(TorchFunctionMode):
             swapped={name: number for name, number in now.items() if name in before},
             trained=frozenset(self._model.trained_values.union(*(one.inputs for one in self.backwards.passes))),
             disabled=self._model.disabled(),
+            flagged=dict(self.ledger.flagged),
         )
 
 
@@ -490,11 +498,3 @@ def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
         return held()(*given)
 
     return call
-
-
-def _tensors(result: Any) -> Sequence[torch.Tensor]:
-    """The tensors that a call returned."""
-    if isinstance(result, torch.Tensor):
-        return (result,)
-    several = introspection.is_a(result, (tuple, list))
-    return [x for x in leaves([result]) if isinstance(x, torch.Tensor)] if several else ()

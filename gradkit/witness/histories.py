@@ -7,6 +7,7 @@ a history is handed out only for the very object that it was begun for.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from gradkit.witness.deeds import Deed, Noted
@@ -64,6 +65,19 @@ def deeds_of(thing: object) -> tuple[Deed, ...]:
     if known is None or known() is not thing:
         return ()
     return tuple(Deed(*noted) for noted in (known.first, *(known.rest or ())))
+
+
+def of_all() -> Iterator[tuple[object, tuple[Deed, ...]]]:
+    """Every object that lives and has a history, with that.
+
+    Example:
+        >>> all(deeds for _, deeds in of_all())
+        True
+    """
+    for known in list(_histories.values()):
+        thing = known()
+        if thing is not None:
+            yield thing, tuple(Deed(*noted) for noted in (known.first, *(known.rest or ())))
 
 
 def remember(thing: object, noted: Noted) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 
 from gradkit.live import looks, surroundings
 from gradkit.live.looks import EMPTY_GROUP, FROZEN, LASTING, MISSING, NOT_FINITE, ZERO, Looks
-from gradkit.live.surroundings import LEFT_OUT, STRAY
+from gradkit.live.surroundings import ANEW, LEFT_OUT, STRAY
 from gradkit.witness.listening import listening
 
 
@@ -271,6 +271,40 @@ def test_what_joined_later_is_not_where_the_optimizer_was_given_a_part() -> None
         net["other"] = nn.Linear(2, 1)
     with_gradients(net)
     assert surroundings.look(here(), optimizer) == (frozenset(), ())
+
+
+class Pooled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.made = [nn.Parameter(torch.ones(2))]
+        return self.out(x * self.made[0])
+
+
+def test_a_parameter_that_forward_makes_and_a_gradient_reaches_is_suspicious() -> None:
+    with listening():
+        net = Pooled()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        net(torch.ones(1, 2)).sum().backward()
+        found, _ = surroundings.look(here(), optimizer)
+    assert ANEW in found
+
+
+def test_it_stays_suspicious_once_nobody_listens() -> None:
+    net = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    assert surroundings.look(here(), optimizer, net, {ANEW}) == ({ANEW}, ())
+
+
+def test_a_parameter_that_was_made_beside_any_forward_is_not_suspicious_as_made_anew() -> None:
+    with listening():
+        net = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        delta = nn.Parameter(torch.zeros(2))
+        net(torch.ones(1, 2) + delta).sum().backward()
+        assert surroundings.look(here(), optimizer) == (frozenset(), ())
 
 
 def test_layers_in_a_nested_list_are_suspicious() -> None:

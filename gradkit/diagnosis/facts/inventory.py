@@ -95,6 +95,19 @@ def wanted(model: nn.Module, should_train: Sequence[str] | None) -> tuple[str, .
     return tuple(n for n in names if matches(n, should_train))
 
 
+def known_patterns(model: nn.Module, should_train: Sequence[str]) -> tuple[str, ...]:
+    """Those of the names and globs that something of the model matches.
+
+    Example:
+        >>> known_patterns(nn.Linear(2, 1), ["wei*", "head.*"])
+        ('wei*',)
+    """
+    names = [name for name, _ in registered.parameters(model, twice=True)]
+    return tuple(
+        one for one in should_train if any(matches(n, [one]) for n in names) or _hidden(model, one) is not None
+    )
+
+
 def unregistered(model: nn.Module, should_train: Sequence[str] | None) -> tuple[UnregisteredParameter, ...]:
     """Of the names in ``should_train``, those of tensors that the model holds but does not count among its parameters.
 

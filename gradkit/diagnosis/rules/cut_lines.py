@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from gradkit.core import operations
-from gradkit.core.operations import GRAD, UNSEEN
-from gradkit.core.records import LIKELY, NOT_REVIVED, NOT_RUN, PROVEN, RAISED, STORED, Finding, Location, Note
+from gradkit.core.operations import GRAD, NEW, UNSEEN
+from gradkit.core.records import (
+    LIKELY,
+    NOT_REVIVED,
+    NOT_RUN,
+    OBSERVED,
+    PROVEN,
+    RAISED,
+    STORED,
+    Finding,
+    Location,
+    Note,
+)
 from gradkit.core.trace import BLOCK, CHECKPOINT, DECORATOR, FUNCTION, INFERENCE, PRESET, SAMPLE, SWITCH, Call, Region
 from gradkit.diagnosis.experiments import undo_cuts
 from gradkit.diagnosis.facts import cuts
@@ -100,12 +112,49 @@ def findings(e: Evidence) -> list[Finding]:
             spot = finding.location
             place = (finding.cause, spot.file, spot.line) if spot is not None else (finding.cause, cut.key)
             found[place] = _joined(found[place], finding) if place in found else finding
+    for finding in _likewise(e, list(found.values())):
+        spot = finding.location
+        found.setdefault((finding.cause, spot.file if spot else "", spot.line if spot else 0), finding)
     total = not e.reached.norms
     integers = {f.location for f in found.values() if f.cause == "integer_cast"}
     return sorted(
         found.values(),
         key=lambda f: (0 if total else -len(f.parameters), bool(f.library) and f.location in integers),
     )
+
+
+def flagged(e: Evidence) -> list[Finding]:
+    """A single number without a history that was told to require grad: the error that would come is gone by that."""
+    found = []
+    for number, chain in e.trace.flagged.items():
+        if number not in e.verdict.reaching or math.prod(e.trace.values[number].shape) != 1 or not chain:
+            continue
+        made = e.trace.calls[e.trace.values[number].maker]
+        behind = e.behind([made])
+        names = tuple(name for name in e.starved if name in behind)
+        if names and made.name not in NEW:
+            notes = tuple(called_by(chain))
+            spot = locations.locate(chain[0], whole=True)
+            found.append(Finding("new_leaf", spot, notes, proof=OBSERVED, parameters=names, variant="flag"))
+    return found
+
+
+def _likewise(e: Evidence, known: Sequence[Finding]) -> list[Finding]:
+    """The other lines that make a new tensor of tensors, of what some of these findings' parameters compute."""
+    names = [name for one in known if one.cause == "rewrap_tensor" and one.call in NEW for name in one.parameters]
+    places = {(f.location.file, f.location.line) for f in known if f.location is not None}
+    found = []
+    for call in e.trace.calls if names else ():
+        alive = any(e.trace.values[n].requires_grad and not e.trace.values[n].python for n in call.inputs)
+        if call.name in NEW and alive and line_of(call) not in places and e.verdict.reaching.intersection(call.outputs):
+            behind = e.behind([call])
+            mine = tuple(dict.fromkeys(name for name in names if name in behind))
+            spot, notes = locations.innermost(call.chain), tuple(called_by(call.chain))
+            found += (
+                [Finding("rewrap_tensor", spot, notes, proof=LIKELY, parameters=mine, call=call.name)] if mine else []
+            )
+            places.add(line_of(call) or ("", 0))
+    return found
 
 
 def _joined(known: Finding, other: Finding) -> Finding:

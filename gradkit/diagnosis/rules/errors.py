@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
-from gradkit.core.trace import CHECKPOINT, INFERENCE, Call, Chain
+from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain
 from gradkit.diagnosis.rules import gradients, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
 from gradkit.source import attributes, dataflow, functions, locations, return_lines, setup
@@ -188,10 +188,27 @@ def _in_function(mishap: AutogradError) -> Location | None:
 
 
 def _no_history(e: Evidence, mishap: AutogradError) -> list[Finding]:
-    """A derivative that was kept for a second one, and has none, because it is a constant: nothing is cut."""
+    """A derivative that was kept for a second one, and has none, because it is a constant: nothing is cut.
+
+    Where it is asked for inside the forward of a custom Function, of what that was handed, it is made without a history
+    there. If it starts from a leaf of its own, all that lacks is what the Function switched off.
+    """
+    asked = e.trace.values[mishap.asked].maker if mishap.asked >= 0 else -1
+    inside = [e.trace.regions[at] for at in (e.trace.calls[asked].regions if asked >= 0 and mishap.in_step else ())]
+    around = next((one for one in inside if one.kind == FUNCTION and _is_inside(mishap.chain, one.chain)), None)
+    sources = e.trace.sources([mishap.asked]) if around is not None else ()
+    if around is not None and not any(e.trace.values[n].leaf and not e.trace.values[n].parameter for n in sources):
+        found = _finding("custom_function", e, mishap, _in_function(mishap), call=around.via)
+        return [replace(found, variant="inside")]
     kept = (call for call in e.trace.behind([mishap.asked]) if call.name == GRAD_KEPT and call.grad_on)
     first = next((c for c in kept if not any(e.trace.values[made].requires_grad for made in c.outputs)), None)
     return _constant_slope(e, mishap, first) if first is not None else []
+
+
+def _is_inside(chain: Chain, outer: Chain) -> bool:
+    """Whether some frames run further in than others do."""
+    codes = [code for code, _ in outer]
+    return len(chain) > len(codes) and [code for code, _ in chain[len(chain) - len(codes) :]] == codes
 
 
 def _took(e: Evidence, call: Call, values: set[int]) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from gradkit.core.records import LIKELY, OBSERVED, SEVERAL, Finding, Location, Note
+from gradkit.core.records import LIKELY, OBSERVED, READ, SEVERAL, Finding, Location, Note
 from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
 from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
+from gradkit.diagnosis.facts.seen import Seen
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import attributes, freezing, locations, setup
 from gradkit.witness.deeds import Deed
@@ -207,3 +208,26 @@ def _put_after(e: Evidence, names: Sequence[str], built: Deed) -> list[Note]:
     """Where what the optimizer lacks was put into the model once there was an optimizer."""
     deed = e.seen.put_after(names, built.order)
     return [Note("put_after", locations.locate(deed.chain[0], whole=True))] if deed is not None and deed.chain else []
+
+
+# -- an optimizer that was handed nothing -----------------------------------------------------------------------------
+
+
+def built_in_methods(spots: Iterable[Location]) -> list[Finding]:
+    """A finding for each line that builds layers or Parameters outside of ``__init__``, of a model that has none."""
+    return [Finding("built_in_forward", spot, proof=LIKELY, doubt=READ) for spot in spots]
+
+
+def seen_to_freeze(seen: Seen, names: Sequence[str]) -> list[Finding]:
+    """A finding for each line that was seen to freeze some of these parameters; ``[]`` where nobody listened."""
+    groups: dict[Location, list[str]] = {}
+    for name in names:
+        deed = seen.frozen_by(name)
+        if deed is not None and deed.chain:
+            groups.setdefault(locations.locate(deed.chain[0], whole=True), []).append(name)
+    return [Finding("frozen_all", spot, proof=OBSERVED, parameters=tuple(mine)) for spot, mine in groups.items()]
+
+
+def handed_nothing(spot: Location, names: Sequence[str]) -> Finding:
+    """An optimizer that was handed none of a model's parameters, by the line that makes it."""
+    return Finding("optimizer_mismatch", spot, proof=OBSERVED, parameters=tuple(names))

@@ -159,3 +159,84 @@ def a_backward_that_returns_zeros() -> Built:
 
     model, x = pair(), batch()
     return model, lambda: model["outer"](Round.apply(model["inner"](x))).sum()
+
+
+# -- what autograd does not find, or finds by another index -----------------------------------------------------------
+
+
+@cut("custom_function")
+def a_backward_by_another_name() -> Built:
+    class Shift(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+        @staticmethod
+        def backwards(ctx: Any, grad: torch.Tensor) -> Any:  # CUT
+            return grad
+
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](Shift.apply(model["inner"](x))).sum()
+
+
+@cut("custom_function")
+def a_function_that_is_called_as_an_instance() -> Built:
+    class Square(torch.autograd.Function):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * x
+
+        def backward(self, grad: torch.Tensor) -> Any:
+            return grad
+
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](Square()(model["inner"](x))).sum()  # CUT
+
+
+@cut("custom_function")
+def a_gradient_that_is_computed_on_the_wrong_condition() -> Built:
+    class Gain(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, gain: torch.Tensor, power: int) -> torch.Tensor:
+            ctx.save_for_backward(x, gain)
+            return x * gain
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            x, gain = ctx.saved_tensors
+            grad_gain = None
+            if ctx.needs_input_grad[2]:  # CUT
+                grad_gain = (grad * x).sum(0)
+            return grad * gain, grad_gain, None
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.gain = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return Gain.apply(self.layer(x), self.gain, 1).sum()
+
+    model, x = Model(), batch()
+    return model, lambda: model(x)
+
+
+@cut("custom_function")
+def a_gradient_that_is_asked_for_inside_of_a_forward() -> Built:
+    model, x = pair(), batch()
+
+    def slope(h: torch.Tensor) -> torch.Tensor:
+        energy = model["inner"](h).pow(2).sum()  # CUT
+        (grad,) = torch.autograd.grad(energy, h, create_graph=True)
+        return grad
+
+    class Descent(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, h: torch.Tensor) -> torch.Tensor:
+            return h - 0.1 * slope(h)
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad
+
+    return model, lambda: model["outer"](Descent.apply(model["inner"](x))).sum()

@@ -319,7 +319,7 @@ def a_flag_set_on_a_detached_loss() -> Built:
 
     def step() -> torch.Tensor:
         loss = F.mse_loss(model(x), torch.ones(6, 1)).detach()  # CUT
-        loss.requires_grad = True
+        loss.requires_grad = True  # CUT
         return loss
 
     return model, step

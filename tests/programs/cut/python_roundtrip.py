@@ -244,3 +244,30 @@ def a_width_read_by_a_helper() -> Built:
 
     model, x = Kernel(), batch()
     return model, lambda: model(x).mean()
+
+
+# -- a condition -------------------------------------------------------------------------------------------------------
+
+
+@cut("python_roundtrip")
+def a_gate_that_is_only_compared() -> Built:
+    model, x = pair(), batch()
+
+    def weight(row: torch.Tensor) -> torch.Tensor:
+        if model["inner"](row).mean().sigmoid().item() > 0.5:  # CUT
+            return torch.tensor(0.9)
+        return torch.tensor(0.1)
+
+    return model, lambda: torch.stack([weight(row) * model["outer"](row).sum() for row in x]).sum()
+
+
+@cut("python_roundtrip")
+def a_score_whose_sign_picks_a_number() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        score = model["inner"](x).mean()
+        scale = 2.0 if score > 0 else 0.5  # CUT
+        return (model["outer"](x) * scale).sum()
+
+    return model, step

@@ -181,11 +181,13 @@ class Meant:
         optimizer: its class name, ``""`` if it told nothing.
         apart: parameters that require grad, that no optimizer at hand holds and that no gradient reaches: nothing is
             blamed for their sake.
+        without_influence: parameters whose value makes no difference to a loss that is made of derivatives.
     """
 
     source: str = "flags"
     optimizer: str = ""
     apart: tuple[str, ...] = ()
+    without_influence: tuple[str, ...] = ()
 
 
 BARREN = "barren"

@@ -181,7 +181,7 @@ def _conclude(
     known = plan.make(known, lab, tries, tell)
     tell("causes")
     evidence = Evidence(
-        first=known.first, facts=facts, verdict=known.verdict, shown=known.shown, open=known.open, seen=witnessed
+        first=known.first, facts=known.facts, verdict=known.verdict, shown=known.shown, open=known.open, seen=witnessed
     )
     findings, judged = judge.judged(rule_order.findings(evidence), known, lab, options.optimizer, tries, tell)
     nothing: tuple[Harmless, ...] = ()
@@ -189,7 +189,7 @@ def _conclude(
     untried = (*_unread(evidence, findings), *tries.untried)
     return Diagnosis(
         label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=untried,
-        judged=judged, meant=meant,
+        judged=judged, meant=replace(meant, without_influence=known.shown.influence.without),
     )  # fmt: skip
 
 

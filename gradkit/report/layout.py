@@ -273,6 +273,8 @@ def meant(one: Meant) -> tuple[str, ...]:
         said.append(words("meant.optimizer", n=len(one.apart), optimizer=one.optimizer, names=_names(one.apart)))
     if one.without_influence:
         said.append(words("meant.influence", n=len(one.without_influence), names=_names(one.without_influence)))
+    if one.left:
+        said.append(words("meant.left", n=len(one.left), names=_names(one.left)))
     return tuple(said)
 
 

@@ -19,6 +19,7 @@ from gradkit.core.tensors import has_no_numbers
 from gradkit.core.trace import Trace
 from gradkit.diagnosis.facts.cuts import Verdict
 from gradkit.diagnosis.facts.model_facts import ModelFacts
+from gradkit.source import faults
 from gradkit.tracing.interventions import Intervention
 from gradkit.tracing.run import Session
 
@@ -95,7 +96,12 @@ class _Nudged(Intervention):
 
 
 def _loss(session: Session, names: Sequence[str]) -> torch.Tensor | None:
-    return session.ask(lambda _, loss: _numbers(loss), _Nudged(session, names))
+    try:
+        return session.ask(lambda _, loss: _numbers(loss), _Nudged(session, names))
+    except Exception as error:
+        if faults.is_ours(error):
+            raise
+        return None  # the step may refuse other values
 
 
 def _numbers(loss: Any) -> torch.Tensor | None:

@@ -283,7 +283,8 @@ def _may_be_stale(value: Value) -> bool:
 
 
 def _may_drop_out(known: Known) -> bool:
-    return known.replay and bool(known.verdict.unexplained) and influence.is_of_derivatives(known.first.trace)
+    asked = known.replay and not known.first.error and known.verdict.unexplained
+    return bool(asked) and influence.is_of_derivatives(known.first.trace)
 
 
 def _with_other_values(known: Known, lab: Lab) -> Influence:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
@@ -298,21 +298,40 @@ def store_lines(
         owner: of an attribute, the class of the object that has it: if its own methods store it, only these count.
         reader: of a variable, a function that uses it: only the scope that it belongs to counts.
     """
-    files, found = tuple(files), list[tuple[str, ast.AST, list[ast.AST]]]()
+    files = tuple(files)
+    for file, statement, around in storing(name, files, owner, reader):
+        spot = locations.place(file, statement, syntax.function_of(around))
+        yield spot, Reader(files).words(statement.value, around, file)
+
+
+Storing = tuple[str, Any, list[Any]]
+"""A file, a statement that stores, and the statements around it."""
+
+
+def storing(
+    name: str,
+    files: Iterable[str],
+    owner: type | None = None,
+    reader: CodeType | None = None,
+    wanted: Callable[[Storing], bool] = lambda _: True,
+) -> list[Storing]:
+    """The statements that store something computed under a name; arguments as of ``store_lines``.
+
+    Args:
+        wanted: what counts: where none of an attribute's own class does, those elsewhere are asked.
+    """
     name = name if reader is not None else f".{name}"
     spans = (
         list(attributes.bodies(owner)) if owner is not None else [_scope(reader, name)] if reader is not None else []
     )
-    for file, top in spans:
-        found += _storing(name, file, top, [])
+    found = [one for file, top in spans for one in _storing(name, file, top, []) if wanted(one)]
     if not found and reader is None:
-        found = [one for file in files if (tree := locations.tree_of(file)) for one in _storing(name, file, tree, [])]
-    for file, statement, around in found:
-        spot = locations.place(file, statement, syntax.function_of(around))
-        yield spot, Reader(files).words(statement.value, around, file)  # type: ignore[attr-defined]
+        trees = ((file, tree) for file in files if (tree := locations.tree_of(file)) is not None)
+        found = [one for file, tree in trees for one in _storing(name, file, tree, []) if wanted(one)]
+    return found
 
 
-def _storing(name: str, file: str, node: Any, around: list[Any]) -> Iterator[tuple[str, ast.AST, list[ast.AST]]]:
+def _storing(name: str, file: str, node: Any, around: list[Any]) -> Iterator[Storing]:
     inner = [*around, node] if isinstance(node, ast.stmt) else around
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt) and not _body(child) and name in _targets(child):

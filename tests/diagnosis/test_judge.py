@@ -118,7 +118,7 @@ def test_a_detach_that_gives_the_encoder_its_gradient_stays() -> None:
 
 def test_features_of_a_stem_are_to_be_computed_anew_and_not_detached() -> None:
     report = diagnosed(judged.features_before_the_loop())
-    assert [finding.variant for finding in report.findings] == ["anew"]
+    assert [finding.variant for finding in report.findings] == ["once"]
     assert offered(report) == []
     assert "compute it anew" in report.text("en")
 

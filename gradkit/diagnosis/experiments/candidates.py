@@ -18,7 +18,7 @@ from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.source import changes, dataflow, imported, locations
 from gradkit.source.changes import Candidate, Changes
 
-BLOCK, KEPT = "block", "kept"
+BLOCK, KEPT, ONCE = "block", "kept", "once"
 _MOST = 3
 
 
@@ -26,6 +26,8 @@ def suggested(finding: Finding, known: Known) -> tuple[Candidate, ...]:
     """The changes that may cure a finding, the one that leaves most as it is first; ``()`` where a person decides."""
     spot = finding.location
     change = causes.cause(finding.cause).change
+    if change == KEPT and finding.variant == ONCE:
+        return ()  # where in the step it is to be computed, a person decides
     if change == KEPT and spot is not None and imported.stands_as_imported(spot):
         stored = changes.derive_changes(finding)
         return stored or tuple(_of_history(known, spot))

@@ -65,7 +65,9 @@ def judged(
 def _told(finding: Finding, answer: ChangeTried | None) -> Finding:
     """A finding with its answer. Where a history that is gone cannot be let go of, it is to be made anew."""
     starves = answer is not None and answer.outcome == WITHHELD and answer.why in (TERM, LOSES, ZERO)
-    anew = causes.cause(finding.cause).change == candidates.KEPT and starves and not finding.variant
+    anew = (
+        causes.cause(finding.cause).change == candidates.KEPT and starves and finding.variant in ("", candidates.KEPT)
+    )
     return replace(finding, tried=answer, variant="anew" if anew else finding.variant)
 
 

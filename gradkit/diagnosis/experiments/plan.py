@@ -69,6 +69,7 @@ class Shown:
     Attributes:
         mended: the run without autograd's error.
         rerun: the run with the cuts undone.
+        histories: what holds values whose history is from before the step, where the error speaks of such.
         returns: the run that watches where what took the place of the loss was returned.
         caches: the runs without what was kept from before.
         influence: the runs with other values of what a loss made of derivatives may not depend on.
@@ -82,6 +83,7 @@ class Shown:
 
     mended: RerunWithout = field(default_factory=RerunWithout)
     rerun: Rerun = field(default_factory=Rerun)
+    histories: Caches = field(default_factory=Caches)
     returns: Returned = field(default_factory=Returned)
     caches: Caches = field(default_factory=Caches)
     influence: Influence = field(default_factory=Influence)
@@ -260,6 +262,12 @@ def _without_the_error(known: Known, lab: Lab) -> RerunWithout:
     )
 
 
+def _what_holds_the_past(known: Known, lab: Lab) -> Caches:
+    """Where the values are held whose history is used again. It takes no run."""
+    tensors = lab.ledger.alive(dict.fromkeys(number for _, number in known.first.crossing))
+    return Caches(CacheSearch(lab.session, known.first.trace, tensors, ()).found(False)) if tensors else Caches()
+
+
 def _without_the_cuts(known: Known, lab: Lab) -> Rerun:
     left = (known.first.trace.calls[index].key for index in known.shown.returns.left)
     return undo_cuts.rerun_without_cuts(lab.session, known.verdict.cuts, left)
@@ -374,6 +382,10 @@ EXPERIMENTS = (
     Experiment(
         name="mended", untried="mend", ask=_without_the_error, broken=RerunWithout(runs=1),
         applies=lambda known: known.replay and known.first.mishap is not None,
+    ),
+    Experiment(
+        name="histories", untried="stale", ask=_what_holds_the_past, broken=Caches(),
+        applies=lambda known: bool(known.first.crossing),
     ),
     Experiment(
         name="returns", untried="returns", ask=_where_it_returns, broken=Returned(runs=1), applies=_has_no_loss,

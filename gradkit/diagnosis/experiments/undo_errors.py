@@ -43,7 +43,9 @@ def rerun_without(mishap: AutogradError, crossing: Sequence[tuple[Call, int]], s
     if mishap.kind == OVERWRITTEN:
         copying = SaveCopies()
         revived = _revived(session, copying)
-        return RerunWithout(copying.overwriting(), revived, 1)
+        if copying.overwriting() or not crossing:
+            return RerunWithout(copying.overwriting(), revived, 1)
+        return RerunWithout((), _revived(session, LetGo(crossing)), 2)  # it was overwritten before the step
     if mishap.kind == TWICE and crossing:
         calls = tuple((call.name, call.chain) for call, _ in crossing)
         return RerunWithout(calls, _revived(session, LetGo(crossing)), 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from gradkit.core.operations import GRAD_KEPT
@@ -16,10 +16,13 @@ from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, No
 from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain
 from gradkit.diagnosis.rules import gradients, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
-from gradkit.source import attributes, dataflow, functions, locations, return_lines, setup
+from gradkit.source import attributes, dataflow, functions, keeping, locations, return_lines, setup
+from gradkit.source.keeping import Kept
 from gradkit.source.locations import innermost
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
+
+KEPT, ONCE = "kept", "once"
 
 
 def findings(e: Evidence) -> list[Finding]:
@@ -71,12 +74,28 @@ def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
         again = Note("again", locations.locate(mishap.chain[0]), {}) if mishap.chain else None
         return [replace(found, notes=(*found.notes, *([again] if again else [])), variant="frees")]
     proof = PROVEN if e.shown.mended.revived else LIKELY
-    calls = [call for call, _ in e.first.crossing]
-    places = _dropped(e) or _kept(e) or [(innermost(c.chain), c) for c in calls]
-    return by_line(
-        _finding("double_backward", e, mishap, spot, call=call.name, proof=proof, chain=call.chain)
-        for spot, call in places
-    ) or [_finding("double_backward", e, mishap, innermost(mishap.chain))]
+    return (
+        by_line(
+            _finding("double_backward", e, mishap, spot, call=call.name, proof=proof, chain=call.chain)
+            for spot, call in _dropped(e)
+        )
+        or by_line(_carried_over("double_backward", e, mishap, proof))
+        or [_finding("double_backward", e, mishap, innermost(mishap.chain))]
+    )
+
+
+def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:
+    """The lines that keep a value with its history for a later step; where none is known, those that use it."""
+    for call, number in e.first.crossing:
+        used = innermost(call.chain)
+        found = _finding(cause, e, mishap, used, call=call.name, proof=proof, chain=call.chain)
+        kept = _kept(e, call, number)
+        for line in kept:
+            notes = [Note("again", used, {})] if used is not None and not _same_line(used, line.location) else []
+            variant = ONCE if line.before else KEPT
+            yield replace(found, location=line.location, notes=tuple(notes), variant=variant)
+        if not kept:
+            yield found
 
 
 def _frees(e: Evidence, calls: frozenset[int]) -> bool:
@@ -96,15 +115,24 @@ def _dropped(e: Evidence) -> list[tuple[Location | None, Call]]:
     ]
 
 
-def _kept(e: Evidence) -> list[tuple[Location | None, Call]]:
-    """Where a module stores the value that is used again in the next step."""
-    found: list[tuple[Location | None, Call]] = []
-    for call, number in e.first.crossing:
-        path, _, attribute = e.trace.values[number].attribute.rpartition(".")
-        spot = attributes.stored(e.facts.classes[path], attribute) if attribute and path in e.facts.classes else None
-        if spot is not None:
-            found.append((spot, call))
-    return found if len(found) == len(e.first.crossing) else []
+def _kept(e: Evidence, call: Call, number: int) -> list[Kept]:
+    """Where a value that is used again was stored for it."""
+    step, callers = call.chain[-1][0] if call.chain else None, e.facts.callers
+    for held in e.shown.histories.kept:
+        if number not in held.numbers:
+            continue
+        found = keeping.kept_at(held.name, e.files, held.owner, held.reader, step, callers)
+        given = keeping.handed_in(held.name, callers, step) if held.reader is step and step is not None else None
+        if not found and given is not None:
+            name, (code, _) = given
+            found = keeping.kept_at(name, e.files, None, code, step, callers)
+        if found:
+            return found
+    return []
+
+
+def _same_line(one: Location, other: Location) -> bool:
+    return (one.file, one.line) == (other.file, other.line)
 
 
 # -- overwritten ----------------------------------------------------------------------------------------------------
@@ -112,10 +140,14 @@ def _kept(e: Evidence) -> list[tuple[Location | None, Call]]:
 
 def _overwritten(e: Evidence, mishap: AutogradError) -> list[Finding]:
     proof = PROVEN if e.shown.mended.revived else LIKELY
-    return by_line(
-        _finding("inplace_modified", e, mishap, innermost(chain), call=call, proof=proof, chain=chain)
-        for call, chain in e.shown.mended.calls
-    ) or [_finding("inplace_modified", e, mishap, None, proof=LIKELY)]
+    return (
+        by_line(
+            _finding("inplace_modified", e, mishap, innermost(chain), call=call, proof=proof, chain=chain)
+            for call, chain in e.shown.mended.calls
+        )
+        or by_line(_carried_over("inplace_modified", e, mishap, proof))
+        or [_finding("inplace_modified", e, mishap, None, proof=LIKELY)]
+    )
 
 
 def _written(e: Evidence, mishap: AutogradError) -> list[Finding]:

@@ -63,10 +63,10 @@ def a_running_mean_of_losses_with_its_graph() -> Built:
 @cut("double_backward")
 def features_computed_once_before_the_loop() -> Built:
     model, x = pair(), batch()
-    features = model["inner"](x).tanh()
+    features = model["inner"](x).tanh()  # CUT
 
     def step() -> torch.Tensor:
-        return model["outer"](features).sum()  # CUT
+        return model["outer"](features).sum()
 
     step().backward()
     model.zero_grad()

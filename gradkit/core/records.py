@@ -181,11 +181,15 @@ class Meant:
         optimizer: its class name, ``""`` if it told nothing.
         apart: parameters that require grad, that no optimizer at hand holds and that no gradient reaches: nothing is
             blamed for their sake.
+        without_influence: parameters whose value makes no difference to a loss that is made of derivatives.
+        left: parameters of a library's module that computes more than the loss has use for.
     """
 
     source: str = "flags"
     optimizer: str = ""
     apart: tuple[str, ...] = ()
+    without_influence: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 BARREN = "barren"

@@ -45,6 +45,7 @@ class Options:
         optimizer: the optimizer in use.
         replay: whether the step may be run again.
         should_train: names or globs of the parameters that ought to learn; None: all that require grad.
+        wished: these names are the user's own, and not read off an optimizer.
         callers: the user's frames around the call of ``diagnose``, innermost first.
         always: interventions of every run.
         look: handed the first run, while its tensors are alive; may raise to end the diagnosis.
@@ -54,6 +55,7 @@ class Options:
     optimizer: torch.optim.Optimizer | None = None
     replay: bool = True
     should_train: Sequence[str] | None = None
+    wished: bool = True
     callers: Chain = ()
     always: tuple[Intervention, ...] = ()
     look: Callable[[FirstRun, Tracer], object] = lambda first, tracer: None
@@ -173,7 +175,10 @@ def _conclude(
     imported.codes_ran(ran, attributes.codes(map(type, registered.each(step.model))))
     named = options.should_train is not None
     want, meant = optimizers.meant(want, first.gap, first.reached.norms, named=named)
-    facts, want = model_facts.read(step, first, want, options.should_train, options.callers, ledger, tries)
+    wished = named and options.wished
+    facts, want = model_facts.read(
+        step, first, want, options.should_train, options.callers, ledger, tries, wished=wished
+    )
     tell("cuts")
     verdict = cuts.find(first.trace, [name for name in want if name not in first.reached.norms])
     known = Known(first=first, facts=facts, verdict=verdict, replay=options.replay)
@@ -181,9 +186,10 @@ def _conclude(
     known = plan.make(known, lab, tries, tell)
     tell("causes")
     evidence = Evidence(
-        first=known.first, facts=facts, verdict=known.verdict, shown=known.shown, open=known.open, seen=witnessed
+        first=known.first, facts=known.facts, verdict=known.verdict, shown=known.shown, open=known.open, seen=witnessed
     )
     findings, judged = judge.judged(rule_order.findings(evidence), known, lab, options.optimizer, tries, tell)
+    evidence, meant = _without_what_is_left(evidence, findings, meant)
     nothing: tuple[Harmless, ...] = ()
     asides = tries.make("harmless", partial(harmless.harmless_stops, evidence, findings), nothing)
     untried = (*_unread(evidence, findings), *tries.untried)
@@ -191,6 +197,16 @@ def _conclude(
         label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=untried,
         judged=judged, meant=meant,
     )  # fmt: skip
+
+
+def _without_what_is_left(evidence: Evidence, findings: Sequence[Finding], meant: Meant) -> tuple[Evidence, Meant]:
+    """The same, without asking those to learn that a library computes with for nothing and no finding names."""
+    told = {name for finding in findings for name in finding.parameters}
+    left = tuple(name for name in evidence.facts.left if name not in told)
+    rows = tuple(replace(row, should_train=False) if row.name in left else row for row in evidence.facts.rows)
+    facts = replace(evidence.facts, rows=rows, left=left)
+    idle = evidence.shown.influence.without
+    return replace(evidence, facts=facts), replace(meant, without_influence=idle, left=left)
 
 
 def _unread(evidence: Evidence, findings: Sequence[Finding]) -> list[Untried]:

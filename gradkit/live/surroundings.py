@@ -22,6 +22,8 @@ from gradkit.core import introspection
 from gradkit.diagnosis.facts import inventory
 from gradkit.live.looks import held_by
 from gradkit.state import registered
+from gradkit.witness.deeds import BUILT
+from gradkit.witness.histories import deeds_of
 
 LEFT_OUT, STRAY, ADAPTER = "left_out", "stray", "adapter"
 _MOST = 64
@@ -40,7 +42,7 @@ def look(
     models = [model] if model is not None else models_of(frame, held)
     left_out = _not_held if _holds_nothing_or_what_is_gone(optimizer, models) else _in_the_midst
     about = {
-        LEFT_OUT: [out for one in models for out in left_out(one, held)],
+        LEFT_OUT: [out for one in models for out in (*left_out(one, held), *_late(one, held, optimizer))],
         STRAY: [stray for one in models for stray in _strays(one)],
     }
     if any(about.values()):
@@ -124,6 +126,15 @@ def _in_the_midst(model: nn.Module, held: Collection[int]) -> Iterator[torch.Ten
             others = {id(one) for _, one in registered.parameters(module) if one.requires_grad} - set(map(id, out))
             if others and others <= set(held):
                 yield from out
+
+
+def _late(model: nn.Module, held: Collection[int], optimizer: Optimizer) -> Iterator[torch.Tensor]:
+    """Parameters that a gradient reaches, and that joined a model after its optimizer was built and saw all of it."""
+    built = next((deed.order for deed in deeds_of(optimizer) if deed.kind == BUILT), None)
+    out = [one for one in _not_held(model, held) if one.grad is not None] if built is not None else []
+    late = [one for one in out if (first := next(iter(deeds_of(one)), None)) is not None and first.order > (built or 0)]
+    if late and len(late) == len(list(_not_held(model, held))):
+        yield from late
 
 
 def _not_held(model: nn.Module, held: Collection[int]) -> Iterator[torch.Tensor]:

@@ -193,6 +193,7 @@ class Trial:
             optimizer=optimizer if fault.mishap is None and (left or not held) else None,
             replay=replay,
             should_train=_should_train(fault.should_train, model, names),
+            wished=fault.should_train is not None,
             callers=candidate.callers,
             always=(stop,) if stop is not None else (),
             alone=True,

@@ -266,11 +266,16 @@ def _stretch(of: Stretch) -> str:
     return words("origin.lines", n=of.last - of.first + 1, first=of.first, last=of.last, file=shown_path(of.file))
 
 
-def meant(one: Meant) -> str:
-    """By what it is known that some parameters are not to learn; ``""`` if none are left aside."""
-    if not one.apart:
-        return ""
-    return words("meant.optimizer", n=len(one.apart), optimizer=one.optimizer, names=_names(one.apart))
+def meant(one: Meant) -> tuple[str, ...]:
+    """By what it is known that some parameters are not to learn; ``()`` if none are left aside."""
+    said = []
+    if one.apart:
+        said.append(words("meant.optimizer", n=len(one.apart), optimizer=one.optimizer, names=_names(one.apart)))
+    if one.without_influence:
+        said.append(words("meant.influence", n=len(one.without_influence), names=_names(one.without_influence)))
+    if one.left:
+        said.append(words("meant.left", n=len(one.left), names=_names(one.left)))
+    return tuple(said)
 
 
 def verdict(findings: tuple[Finding, ...], wanted: int, starved: int, backward: bool, error: str) -> str:

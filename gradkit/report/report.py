@@ -116,7 +116,7 @@ class Report:
             return layout.origin(self.origin) if self.origin is not None else ()
 
     def _foot(self) -> str:
-        said = [self.summary(), layout.meant(self.meant), *self.origins(), *self.limits()]
+        said = [self.summary(), *layout.meant(self.meant), *self.origins(), *self.limits()]
         return "\n".join(filter(None, said))
 
     def checklist(self) -> tuple[Check, ...]:

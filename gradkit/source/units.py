@@ -198,7 +198,7 @@ def _holds(node: Any, where: Where) -> bool:
 
 def _blocks(node: Any) -> Iterator[list[ast.stmt]]:
     if isinstance(node, ast.Lambda):
-        yield [ast.copy_location(ast.Expr(node.body), node.body)]
+        yield [ast.copy_location(ast.Return(node.body), node.body)]
         return
     for name in ("body", "orelse", "finalbody"):
         block = getattr(node, name, None)

@@ -26,6 +26,7 @@ import torch
 from torch import nn
 from torch.autograd import Variable
 from torch.nn import parameter as parameters
+from torch.nn.modules import module as module_hooks
 
 from gradkit.core import patches
 from gradkit.core.operations import COPY, PARAMETER, VARIABLE
@@ -257,3 +258,9 @@ def _eager_first(compiles: Callable[..., Any], before: list[tuple[ModuleType, An
         return compiles(*args, **kwargs)
 
     return compile_
+
+
+def has_other_hooks(ours: set[int]) -> bool:
+    """Whether there are hooks of all modules beside ours. Compiled modules ask for it, and warn."""
+    tables = (f"_global_{name}_hooks" for name in ("forward_pre", "forward", "backward_pre", "backward"))
+    return any(key not in ours for name in tables for key in getattr(module_hooks, name))

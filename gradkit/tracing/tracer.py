@@ -38,7 +38,6 @@ from gradkit.tracing.context import Running, TracedModel
 from gradkit.tracing.grad_mode import Switches
 from gradkit.tracing.interventions import EndOfStep, Intervention, Moment, Together
 from gradkit.tracing.ledger import Ledger, leaves
-from gradkit.tracing.no_loss import NoLoss
 from gradkit.tracing.scalers import Scalers
 
 _sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
@@ -86,8 +85,8 @@ class Tracer(TorchFunctionMode):
         self._over: list[bool] = []
         self._lock = threading.RLock()
         self.asked: Asked | None = None
-        self.no_loss: NoLoss | None = None
-        self.hooked = False
+        self.no_loss: no_loss.NoLoss | None = None
+        self.hooked = self._aside = False
         self._frame: FrameType | None = None
         self.backwards = OwnBackwards(self.ledger, self._model.held, Tracer.run.__code__, preserved)
         self.scalers = Scalers(Tracer.run.__code__)
@@ -134,7 +133,7 @@ class Tracer(TorchFunctionMode):
         patches.later(after.remove)
         before = module_hooks.register_module_forward_pre_hook(self._enter_module)
         patches.later(before.remove)
-        patches.replace(module_hooks, "_has_any_global_hook", partial(_has_others, {before.id, after.id}))
+        patches.replace(module_hooks, "_has_any_global_hook", partial(listeners.has_other_hooks, {before.id, after.id}))
 
     @on_behalf
     def _inside(self, step: Callable[[], Any]) -> Any:
@@ -161,12 +160,21 @@ class Tracer(TorchFunctionMode):
         self.running.clear()
 
     def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if self._here() is None:
+        here = self._here()
+        if here is None:
             return
         self.scalers.stepped(optimizer, sys._getframe(1))
         self._model.stepped(optimizer)
         if self.preserved is not None:
-            self.preserved.optimizer(optimizer)
+            here.remember(self.preserved.optimizer, optimizer)
+
+    def remember(self, remember: Callable[[Any], None], thing: Any) -> None:
+        """Copy what is met in the run: no call of the step's, and made in its first run only."""
+        self._aside = True
+        try:
+            remember(thing)
+        finally:
+            self._aside = False
 
     def _here(self) -> Tracer | None:
         """The tracer of this thread; None if it is one that the step did not start: what runs there is no matter."""
@@ -204,7 +212,7 @@ class Tracer(TorchFunctionMode):
             return
         number = here.running.number(module)
         if number < 0 and self.preserved is not None:
-            self.preserved.watch(module)
+            here.remember(self.preserved.watch, module)
         elif number in self._model.adapted:
             self._model.adapter_runs(self.running.paths[number], module)
         here.running.enter(number, sys._getframe(1))
@@ -238,7 +246,7 @@ class Tracer(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name in operations.ABOUT or self._over:  # answers without data; a thread that goes on after the step
+        if name in operations.ABOUT or self._over or self._aside:  # no data; a thread that outlives the step; ours
             return func(*args, **kwargs)
         if name == "__get__":
             name = func.__self__.__name__
@@ -284,9 +292,7 @@ class Tracer(TorchFunctionMode):
         if name in operations.ESCAPES:
             return self._escape(name, inputs, result, begin)
         made = args[:1] if name == "__setitem__" or name == "data=" else _tensors(result) or found[: int(writes)]
-        if (
-            made and not writes and not operations.may_write(args, kwargs)
-        ):  # broadcast_tensors hands back what it was given
+        if made and not writes and not operations.may_write(args, kwargs):  # as broadcast_tensors: what it was given
             made = [x for x in made if not any(x is given for given in found)]
         if made and name != "requires_grad_":
             index = len(self._calls)
@@ -474,12 +480,6 @@ class Tracer(TorchFunctionMode):
             trained=frozenset(self._model.trained_values.union(*(one.inputs for one in self.backwards.passes))),
             disabled=self._model.disabled(),
         )
-
-
-def _has_others(ours: set[int]) -> bool:
-    """Whether there are hooks of all modules beside ours. Compiled modules ask for it, and warn."""
-    tables = (f"_global_{name}_hooks" for name in ("forward_pre", "forward", "backward_pre", "backward"))
-    return any(key not in ours for name in tables for key in getattr(module_hooks, name))
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -29,7 +29,8 @@ def test_a_clean_bill_for(name: str) -> None:
     wanted = [row for row in report.parameters if row.should_train]
     assert all(row.reached for row in wanted)
     emptied = any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
-    assert report.runs == 1 or (report.runs == 2 and (emptied or any(row.grad_norm == 0 for row in wanted)))
+    asked = emptied or any(row.grad_norm == 0 for row in wanted) or bool(report.meant.without_influence) * 2
+    assert report.runs <= 1 + asked
 
 
 @pytest.mark.parametrize("name", cut_programs.names())
@@ -383,14 +384,14 @@ def test_a_clean_bill_and_nothing_left_behind_for_the_language_model(build: Call
 
 
 @pytest.mark.slow
-def test_of_a_vision_transformer_only_the_truly_unused_is_named() -> None:
+def test_of_a_vision_transformer_only_the_truly_unused_is_told_aside() -> None:
     import transformers
 
     model = transformers.ViTModel(transformers.ViTConfig(image_size=16, patch_size=8, **SIZES))
     pixels = torch.randn(2, 3, 16, 16)
-    (finding,) = gradkit.diagnose(lambda: model(pixels).last_hidden_state.mean(), model=model).findings
-    assert finding.cause == "trainable_unused"
-    assert finding.parameters == ("pooler.dense.weight", "pooler.dense.bias")
+    report = gradkit.diagnose(lambda: model(pixels).last_hidden_state.mean(), model=model)
+    assert report.findings == ()
+    assert report.meant.left == ("pooler.dense.weight", "pooler.dense.bias")
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import weakref
 from types import FrameType
@@ -13,6 +14,7 @@ from torch import nn
 from gradkit.live import looks, surroundings
 from gradkit.live.looks import EMPTY_GROUP, FROZEN, LASTING, MISSING, NOT_FINITE, ZERO, Looks
 from gradkit.live.surroundings import LEFT_OUT, STRAY
+from gradkit.witness.listening import listening
 
 
 def here() -> FrameType:
@@ -222,6 +224,35 @@ def test_a_parameter_that_another_optimizer_trains_is_not() -> None:
 def test_a_head_that_is_trained_alone_is_not_suspicious() -> None:
     net = nn.Sequential(Scaled(), nn.Linear(2, 1))
     assert surroundings.look(here(), torch.optim.SGD(net[1].parameters(), lr=0.1)) == (frozenset(), ())
+
+
+def test_a_parameter_that_joined_after_the_optimizer_and_gets_a_gradient_is_suspicious() -> None:
+    with listening():
+        net = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        net[1].scale = nn.Parameter(torch.ones(2))
+    with_gradients(net)
+    found, about = surroundings.look(here(), optimizer)
+    assert found == {LEFT_OUT}
+    assert [one is net[1].scale for one in about] == [True]
+
+
+def test_a_copy_that_joined_after_the_optimizer_and_gets_no_gradient_is_not() -> None:
+    with listening():
+        net = nn.ModuleDict({"online": nn.Linear(2, 2)})
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        net["target"] = copy.deepcopy(net["online"])
+    with_gradients(net["online"])
+    assert surroundings.look(here(), optimizer) == (frozenset(), ())
+
+
+def test_what_joined_later_is_not_where_the_optimizer_was_given_a_part() -> None:
+    with listening():
+        net = nn.ModuleDict({"body": nn.Linear(2, 2), "head": nn.Linear(2, 1)})
+        optimizer = torch.optim.SGD(net["head"].parameters(), lr=0.1)
+        net["other"] = nn.Linear(2, 1)
+    with_gradients(net)
+    assert surroundings.look(here(), optimizer) == (frozenset(), ())
 
 
 def test_layers_in_a_nested_list_are_suspicious() -> None:

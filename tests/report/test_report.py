@@ -252,6 +252,7 @@ UNDECIDED = {
     "a_functional_call_with_the_state_dict",
     "a_value_detached_in_place",
     "a_copy_of_the_model_in_the_step",
+    "a_prior_that_a_buffer_was_filled_from",
 }
 DERIVED = ("detach", "data_attr", "no_grad_block", "no_grad_decorator")
 CURED = [

@@ -265,7 +265,7 @@ def test_of_two_lambdas_on_one_line_the_one_that_ran_is_taken() -> None:
     text = "f, g = lambda x: x.a(), lambda x: x.b()\n"
     linecache.cache["<units>"] = len(text), None, [text], "<units>"
     codes = [one for one in every(compile(text, "<units>", "exec")) if one.co_name == "<lambda>"]
-    for code, wanted in zip(codes, ("x.a()", "x.b()"), strict=True):
+    for code, wanted in zip(codes, ("return x.a()", "return x.b()"), strict=True):
         offset = next(one.offset for one in dis.get_instructions(code) if one.opname == "CALL")
         assert [told(one) for one in units_of(code, offset, 1)] == [wanted]
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from gradkit.core.attempts import Attempts
 from gradkit.core.trace import Value
-from gradkit.diagnosis.experiments import lost_gradients, returns, undo_cuts, undo_errors, without_hooks
+from gradkit.diagnosis.experiments import influence, lost_gradients, returns, undo_cuts, undo_errors, without_hooks
 from gradkit.diagnosis.experiments.caches import CachedValue, CacheSearch
+from gradkit.diagnosis.experiments.influence import Influence
 from gradkit.diagnosis.experiments.lost_gradients import ZeroGradient
 from gradkit.diagnosis.experiments.returns import Returned
 from gradkit.diagnosis.experiments.undo_cuts import Rerun
@@ -46,6 +47,7 @@ class Shown:
         rerun: the run with the cuts undone.
         returns: the run that watches where what took the place of the loss was returned.
         caches: the runs without what was kept from before.
+        influence: the runs with other values of what a loss made of derivatives may not depend on.
         hooks: the runs with the user's hooks made transparent.
         refused: likewise, for hooks whose result torch refused.
         gradients: the runs that ask where a gradient becomes nan, nothing or zero.
@@ -56,6 +58,7 @@ class Shown:
     rerun: Rerun = field(default_factory=Rerun)
     returns: Returned = field(default_factory=Returned)
     caches: Caches = field(default_factory=Caches)
+    influence: Influence = field(default_factory=Influence)
     hooks: Unhooked = field(default_factory=Unhooked)
     refused: Unhooked = field(default_factory=Unhooked)
     gradients: lost_gradients.GradientFaults = field(default_factory=lost_gradients.GradientFaults)
@@ -271,6 +274,20 @@ def _may_be_stale(value: Value) -> bool:
     return value.maker < 0 and value.floating and not value.requires_grad and not value.parameter
 
 
+def _may_drop_out(known: Known) -> bool:
+    asked = known.replay and not known.first.error and known.verdict.unexplained
+    return bool(asked) and influence.is_of_derivatives(known.first.trace)
+
+
+def _with_other_values(known: Known, lab: Lab) -> Influence:
+    return influence.without_influence(lab.session, known.verdict.unexplained)
+
+
+def _without_what_drops_out(known: Known) -> Known:
+    facts, verdict = influence.set_aside(known.facts, known.verdict, known.shown.influence.without)
+    return replace(known, facts=facts, verdict=verdict)
+
+
 def _may_be_silenced(known: Known) -> bool:
     allowed = known.first.hooks is not None and known.replay and not known.first.reached.error
     return allowed and bool(_dead(known) or known.filled)
@@ -313,6 +330,10 @@ EXPERIMENTS = (
     Experiment(
         name="caches", untried="stale", ask=_without_what_was_kept, broken=Caches(runs=1),
         applies=lambda known: bool(known.verdict.unconnected),
+    ),
+    Experiment(
+        name="influence", untried="influence", ask=_with_other_values, broken=Influence(runs=1),
+        applies=_may_drop_out, learn=_without_what_drops_out,
     ),
     Experiment(name="hooks", untried="hooks", ask=_without_hooks, broken=Unhooked(), applies=_may_be_silenced),
     Experiment(

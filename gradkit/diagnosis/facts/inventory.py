@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,11 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.introspection import one_line
 from gradkit.core.records import ModuleInfo, Parameter
 from gradkit.core.tensors import shape_of
+from gradkit.source import frames
 from gradkit.state import registered
 from gradkit.tracing.backward import Reached
+
+_USERS, _LIBRARY = "users", "library"
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,50 @@ def table(model: nn.Module, want: Iterable[str], used: Iterable[str], reached: R
 
 def _has_shape(parameter: torch.Tensor) -> bool:
     return not is_lazy(parameter)
+
+
+def left_to_library(
+    model: nn.Module, rows: Iterable[Parameter], ran: Collection[str], reached: Collection[str]
+) -> list[str]:
+    """Parameters of a library's module that computes more than a program has use for, as a pooler that nobody asks.
+
+    The module whose part holds them is of a class that an installed library wrote, it has run, others of its parameters
+    got a gradient, and nothing of an adapter is among them. Who wants them to learn names them.
+
+    Args:
+        rows: of the parameters in question.
+        ran: the paths of modules that have run.
+        reached: the names of the parameters that got a gradient.
+    """
+    placed = dict(registered.modules(model, twice=True))
+    adapted = {name for one in adapters(model) for name in one.parameters}
+    return [row.name for row in rows if row.name not in adapted and _is_left(row, placed, ran, reached)]
+
+
+def _is_left(row: Parameter, placed: Mapping[str, nn.Module], ran: Collection[str], reached: Collection[str]) -> bool:
+    parts = row.name.split(".")
+    for depth in range(len(parts) - 1, -1, -1):
+        path = ".".join(parts[:depth])
+        if path not in placed or _kind_of(placed[path]) == _USERS:
+            return False
+        if _kind_of(placed[path]) == _LIBRARY and (row.used or path in ran):
+            if any(not path or one.startswith(f"{path}.") for one in reached):
+                return _speaks_of(type(placed[path]), parts[depth])
+    return False
+
+
+def _speaks_of(owner: type, attribute: str) -> bool:
+    """Whether a class's own code knows an attribute: what somebody put there from outside is not the class's."""
+    codes = (vars(cls).get("__init__") for cls in owner.__mro__)
+    return any(attribute in code.co_names for one in codes if (code := getattr(one, "__code__", None)) is not None)
+
+
+def _kind_of(module: nn.Module) -> str:
+    """Whose class a module is of: the user's, an installed library's, or torch's (``""``)."""
+    file = getattr(sys.modules.get(type(module).__module__), "__file__", None) or ""
+    if not file or frames.is_user_file(file):
+        return _USERS
+    return "" if frames.is_torch_file(file) else _LIBRARY
 
 
 def modules(model: nn.Module, rows: Sequence[Parameter]) -> tuple[ModuleInfo, ...]:

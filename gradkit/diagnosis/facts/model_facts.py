@@ -36,6 +36,8 @@ class ModelFacts:
         files: the user's source files that take part.
         callers: the user's frames around the call of ``diagnose``, innermost first.
         explicit: what should train was named by the user.
+        left: parameters that should train, that no gradient reaches, and that a library's module computes with for
+            nothing: no rule blames anything for their sake.
     """
 
     rows: tuple[Parameter, ...]
@@ -48,6 +50,7 @@ class ModelFacts:
     files: tuple[str, ...] = ()
     callers: Chain = ()
     explicit: bool = False
+    left: tuple[str, ...] = ()
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -68,6 +71,8 @@ def read(
     callers: Chain,
     ledger: Ledger,
     tries: Attempts,
+    *,
+    wished: bool = False,
 ) -> tuple[ModelFacts, tuple[str, ...]]:
     """What is known of the model of a step; and the names of the parameters that should train.
 
@@ -75,6 +80,7 @@ def read(
         want: the parameters that should train as far as was asked for; empty if none requires grad.
         should_train: the names or globs that the user gave.
         ledger: of the first run.
+        wished: these names are the user's own.
     """
     model, trace = step.model, first.trace
     adapters = inventory.adapters(model)
@@ -84,6 +90,9 @@ def read(
     want = tuple(want) or (() if unregistered else _ought(model, adapters))
     rows = inventory.table(model, want, _used(trace), first.reached)
     placed = dict(registered.modules(model, twice=True))
+    missed = [row for row in rows if row.should_train and not row.reached]
+    ran = {trace.modules[call.module] for call in trace.calls if call.module >= 0} if missed else set[str]()
+    left = inventory.left_to_library(model, missed, ran, first.reached.norms.keys()) if missed and not wished else []
     facts = ModelFacts(
         rows=rows,
         modules=inventory.modules(model, rows),
@@ -95,6 +104,7 @@ def read(
         files=_files(step, trace, callers),
         callers=callers,
         explicit=should_train is not None,
+        left=tuple(left),
     )
     return facts, want
 

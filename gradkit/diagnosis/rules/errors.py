@@ -188,7 +188,8 @@ def _in_function(mishap: AutogradError) -> Location | None:
 
 def _no_history(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """A derivative that was kept for a second one, and has none, because it is a constant: nothing is cut."""
-    first = next((call for call in e.trace.behind([mishap.asked]) if call.name == GRAD_KEPT and call.grad_on), None)
+    kept = (call for call in e.trace.behind([mishap.asked]) if call.name == GRAD_KEPT and call.grad_on)
+    first = next((c for c in kept if not any(e.trace.values[made].requires_grad for made in c.outputs)), None)
     return _constant_slope(e, mishap, first) if first is not None else []
 
 

@@ -19,6 +19,7 @@ from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, one_place
 from gradkit.source import arguments, attributes, conditions, dataflow, locations
+from gradkit.source.taken_out import ARRAY, BARE, COPY, NUMBER, taken_out_at
 
 
 def findings(e: Evidence, told: set[str]) -> list[Finding]:
@@ -55,7 +56,7 @@ def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
         return _constant(e, names)
     found, names = _escaped(e, names)
     groups: dict[Key, list[str]] = {}
-    for parameter in names:
+    for parameter in (name for name in names if name not in e.facts.left):
         spot, _ = attributes.definition(e.way_to(parameter), e.files, e.built_on(parameter))
         groups.setdefault((spot.file, spot.line) if spot is not None else ("",), []).append(parameter)
     return [*found, *_joined(_unused(e, group) for group in groups.values())]
@@ -192,6 +193,9 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
             facts=facts,
             variant="dropped",
         )
+    taken = _taken_out(e, names) if e.way_to(names[0]) else None
+    if taken is not None:
+        return taken
     why = unused_reason(e, names[0])
     notes = [Note("not_run", why.use, {"attribute": attribute})] if why is not None and why.use is not None else []
     if not notes and attribute:
@@ -205,6 +209,19 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
         "trainable_unused", why.location, tuple(notes), proof=LIKELY, parameters=tuple(names), module=owner,
         facts={**facts, "name": why.name}, variant=why.kind,
     )  # fmt: skip
+
+
+_TAKEN = {NUMBER: "python_roundtrip", ARRAY: "numpy_roundtrip", COPY: "detach", BARE: "data_attr"}
+
+
+def _taken_out(e: Evidence, names: Sequence[str]) -> Finding | None:
+    """The finding for a Parameter whose value was taken out of it while the model was built."""
+    cls, attribute = e.way_to(names[0])[-1]
+    found = taken_out_at(cls, attribute)
+    if found is None or any(e.way_to(name)[-1:] != [(cls, attribute)] for name in names):
+        return None
+    kind, spot = found
+    return Finding(_TAKEN[kind], spot, proof=LIKELY, parameters=tuple(names), module=_home(names))
 
 
 def _home(names: Sequence[str]) -> str:

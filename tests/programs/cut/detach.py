@@ -460,3 +460,21 @@ def a_zero_derivative_hidden_behind_a_detach() -> Built:
         return model["outer"](code.detach()).pow(2).sum()  # CUT
 
     return model, step
+
+
+# -- before the step, while the model is built ------------------------------------------------------------------------
+
+
+@cut("detach")
+def a_prior_that_a_buffer_was_filled_from() -> Built:
+    class Prior(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean, self.layer = nn.Parameter(torch.ones(4)), nn.Linear(4, 4)
+            self.register_buffer("centre", self.mean.detach().clone())  # CUT
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.layer(x) - self.centre).square().mean()
+
+    model, x = Prior(), batch()
+    return model, lambda: model(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from tests.programs.shared import Built, batch, cut, pair, small
 
@@ -32,3 +33,19 @@ def a_square_root_at_zero() -> Built:
         return difference.pow(2).sum().sqrt()  # CUT
 
     return model, step
+
+
+@cut("nan_gradient")
+def a_square_root_in_a_criterion_that_holds_a_buffer() -> Built:
+    class Bending(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", torch.ones(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            cosine = (x - x).cos()
+            limited = cosine.clamp(-2, 2)
+            return (1 - limited).sqrt().mean()  # CUT
+
+    model, x, bending = small(), batch(), Bending()
+    return model, lambda: bending(model(x))

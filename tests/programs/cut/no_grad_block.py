@@ -319,3 +319,20 @@ def a_buffer_made_and_filled_in_a_block() -> Built:
         return model["outer"](buffer).sum()
 
     return model, step
+
+
+# -- where gradients are asked for in the step -------------------------------------------------------------------------
+
+
+@cut("no_grad_block")
+def a_meta_loss_that_was_only_recorded() -> Built:
+    model, x = nn.Linear(4, 1), batch()
+
+    def step() -> torch.Tensor:
+        (gradient,) = torch.autograd.grad(model(x).square().mean(), [model.weight], create_graph=True)
+        fast = model.weight - 0.1 * gradient
+        with torch.no_grad():  # CUT
+            recorded = (x @ fast.T).square().mean()
+        return recorded / 2
+
+    return model, step

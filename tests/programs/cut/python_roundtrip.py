@@ -204,3 +204,43 @@ def a_root_by_a_function_that_was_imported_by_its_name() -> Built:
         return {"loss": sqrt(error)}  # CUT
 
     return model, step
+
+
+# -- before the step, while the model is built ------------------------------------------------------------------------
+
+
+@cut("python_roundtrip")
+def a_rate_that_a_layer_is_built_with() -> Built:
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.slope, self.layer = nn.Parameter(torch.tensor(0.2)), nn.Linear(4, 1)
+            self.gate = nn.LeakyReLU(self.slope.item())  # CUT
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.gate(self.layer(x))
+
+        def extra_repr(self) -> str:
+            return f"slope={self.slope}"
+
+    model, x = Gated(), batch()
+    return model, lambda: model(x).square().mean()
+
+
+@cut("python_roundtrip")
+def a_width_read_by_a_helper() -> Built:
+    class Kernel(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.log_width, self.layer = nn.Parameter(torch.zeros(1)), nn.Linear(4, 1)
+            self.setup()
+
+        def setup(self) -> None:
+            width = float(torch.exp(self.log_width))  # CUT
+            self.scale = 1 / (2 * width**2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.exp(-self.scale * self.layer(x).square())
+
+    model, x = Kernel(), batch()
+    return model, lambda: model(x).mean()

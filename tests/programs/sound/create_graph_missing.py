@@ -120,3 +120,15 @@ def slopes_for_each_sample_by_vmap_of_grad() -> Built:
         return model(x).sum() + sum(slope.detach().norm() for slope in slopes.values()) * 0.1
 
     return model, step
+
+
+@sound
+def forces_of_an_energy_whose_last_bias_drops_out() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        place = x.clone().requires_grad_()
+        (force,) = torch.autograd.grad(model(place).sum(), place, create_graph=True)
+        return (force + 1).square().mean()
+
+    return model, step

@@ -111,3 +111,18 @@ def gradients_asked_for_by_name_and_a_float_returned() -> Built:
         return loss.item()
 
     return model, train_one_step
+
+
+@sound
+def a_parameter_whose_first_value_sets_up_another() -> Built:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.layer = nn.Parameter(torch.tensor(0.5)), nn.Linear(4, 1)
+            nn.init.constant_(self.layer.bias, self.scale.item())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x) * self.scale
+
+    model, x = Scaled(), batch()
+    return model, lambda: model(x).square().mean()

@@ -201,7 +201,7 @@ def _is_use(statement: ast.stmt, names: Collection[str], local: Mapping[str, Any
     torch: Any = sys.modules.get("torch")
     tensors = {one for one in names if torch is not None and introspection.is_a(local.get(one), torch.Tensor)}
     flow = rebinding.flow([statement])
-    return bool(tensors & flow.read) and not names & flow.stored
+    return bool(tensors & flow.read) and flow.stored.isdisjoint(names)
 
 
 def is_built(thing: Any, of_made: frozenset[str]) -> bool:

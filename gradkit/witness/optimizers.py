@@ -66,7 +66,7 @@ def heard(hears: Callable[[], bool]) -> list[tuple[Any, str, Any]]:
 
 def _tell_scheduled(optimizer: Any, scheduler: str, frame: FrameType) -> None:
     try:
-        histories.remember(optimizer, deeds.new(SCHEDULED, frame, {"scheduler": scheduler}))
+        histories.remember(optimizer, deeds.noted(SCHEDULED, frame, {"scheduler": scheduler}))
     except Exception:  # noqa: BLE001  what only listens never stops the program
         return
 

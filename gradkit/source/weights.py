@@ -50,13 +50,6 @@ def zero_weight(chain: Chain, weighed: Chain, files: Sequence[str]) -> Reason | 
     return next(_Search(tuple(files)).reasons(weights if deep else sides, chain, deep), None)
 
 
-def is_written_zero(chain: Chain) -> bool:
-    """Whether a multiplication has the number 0 written in it, as somebody writes who means it."""
-    node = locations.node_at(chain[0]) if chain else None
-    sides = (node.left, node.right) if isinstance(node, ast.BinOp) else ()
-    return any(isinstance(side, ast.Constant) and side.value == 0 for side in sides)
-
-
 def _makes(side: ast.expr, weighed: Chain) -> bool:
     """Whether one side of a multiplication is, or names, what was made at some frames."""
     made = locations.node_at(weighed[0]) if weighed else None

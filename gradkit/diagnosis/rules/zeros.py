@@ -60,7 +60,8 @@ def woken(e: Evidence) -> Iterator[Harmless]:
 def of_this_step(e: Evidence) -> Iterator[Harmless]:
     """What holds a gradient at zero in this step, and may not do so in another."""
     for one in findings(e):
-        if one.variant in causes.cause(one.cause).passing and one.location is not None:
+        passing = one.variant in causes.cause(one.cause).passing and one.variant != WEIGHTLESS
+        if passing and one.location is not None:
             yield Harmless("zero", one.location, f"zero_{one.variant}", one.call)
 
 

@@ -73,6 +73,65 @@ def features_computed_once_before_the_loop() -> Built:
     return model, step
 
 
+@cut("double_backward")
+def centres_that_move_with_the_features() -> Built:
+    model, x = pair(), batch()
+    centres: dict[str, torch.Tensor] = {}
+
+    def moved(features: torch.Tensor) -> None:
+        centres["all"] = 0.9 * centres["all"] + 0.1 * features.mean(0)  # CUT
+
+    def step() -> torch.Tensor:
+        features = model["inner"](x)
+        loss = (features - centres["all"]).pow(2).mean() + model["outer"](features).mean()
+        moved(features)
+        return loss
+
+    centres["all"] = torch.zeros(4)
+    step().backward()
+    model.zero_grad()
+    return model, step
+
+
+@cut("double_backward")
+def a_table_that_a_holder_was_filled_with_before_the_steps() -> Built:
+    class Holder:
+        table: Any = None
+
+        def fill(self, module: nn.Module, given: torch.Tensor) -> None:
+            self.table = module(given)
+
+    model, x, holder = pair(), batch(), Holder()
+    holder.fill(model["inner"], x)  # CUT
+
+    def step() -> torch.Tensor:
+        return model["outer"](holder.table).sum()
+
+    step().backward()
+    model.zero_grad()
+    return model, step
+
+
+@cut("double_backward")
+def a_buffer_that_takes_whatever_it_is_handed() -> Built:
+    class Buffer:
+        def __init__(self) -> None:
+            self.rows: list[Any] = []
+
+        def put_in(self, *row: Any) -> None:
+            self.rows.append(row)
+
+    model, x, buffer = pair(), batch(), Buffer()
+
+    def step() -> torch.Tensor:
+        buffer.put_in(model["inner"](x), 1.0)  # CUT
+        return model["outer"](torch.stack([row[0] for row in buffer.rows])).sum()
+
+    step().backward()
+    model.zero_grad()
+    return model, step
+
+
 # -- several backwards in a step --------------------------------------------------------------------------------------
 
 
@@ -148,8 +207,8 @@ def a_loss_list_that_is_never_emptied() -> Built:
     losses: list[torch.Tensor] = []
 
     def step() -> torch.Tensor:
-        losses.append(model(x).pow(2).mean())
-        return torch.stack(losses).sum()  # CUT
+        losses.append(model(x).pow(2).mean())  # CUT
+        return torch.stack(losses).sum()
 
     step().backward()
     model.zero_grad()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gradkit.core import operations
@@ -99,12 +100,26 @@ def findings(e: Evidence) -> list[Finding]:
             spot = finding.location
             place = (finding.cause, spot.file, spot.line) if spot is not None else (finding.cause, cut.key)
             found[place] = _joined(found[place], finding) if place in found else finding
+    together = _together(found)
     total = not e.reached.norms
     integers = {f.location for f in found.values() if f.cause == "integer_cast"}
     return sorted(
-        found.values(),
+        together,
         key=lambda f: (0 if total else -len(f.parameters), bool(f.library) and f.location in integers),
     )
+
+
+def _together(found: Mapping[tuple[object, ...], Finding]) -> list[Finding]:
+    """The findings; one that shares parameters with others says that the rerun undid these lines as well."""
+    ways: dict[str, int] = {}
+    for name in (name for finding in found.values() for name in finding.parameters):
+        ways[name] = ways.get(name, 0) + 1
+    return [
+        replace(f, facts={**f.facts, "together": "1"})
+        if f.proof == PROVEN and any(ways[name] > 1 for name in f.parameters)
+        else f
+        for f in found.values()
+    ]
 
 
 def _joined(known: Finding, other: Finding) -> Finding:
@@ -200,17 +215,46 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     if region is not None and region.kind == PRESET and spot is not None and _seen_off(e) is None:
         proof = LIKELY  # that it was off is proven, and the line was looked for in the source
     call = region.via if region is not None and region.via else first.name if first is not None else ""
-    chain = region.chain if region is not None else first.chain if first is not None else ()
     inside = entered or first
     module = e.trace.modules[inside.module] if inside is not None and inside.module >= 0 else ""
-    notes = (*(_inside(region, inside) if cause != "custom_function" else ()), *_returns(cut, e), *called_by(chain))
+    notes = (
+        *(_inside(region, inside) if cause != "custom_function" else ()),
+        *_returns(cut, e),
+        *_called_by(region, first),
+    )
     doubt = _doubt(cut, e) if proof == LIKELY else ""
+    facts = {"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}
+    variant = _variant(cause, cut, first)
+    if variant == "within" and first is not None:
+        facts["written"] = locations.word_at(first.chain)
     return Finding(
         cause, spot, notes, proof=proof, parameters=cut.parameters, module=module, call=call,
-        revived=revived, reruns=e.reruns,
-        facts={"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}, doubt=doubt,
+        revived=revived, reruns=e.reruns, facts=facts, variant=variant, doubt=doubt,
         library=region.via if region is not None else "",
     )  # fmt: skip
+
+
+def _variant(cause: str, cut: Cut, call: Call | None) -> str:
+    """Whether a history is lost within what the line calls, and not by a word that stands on it."""
+    if cause == "non_differentiable_op" and call is not None and call.name == "_values":
+        return "sparse"
+    word = {DETACH: "detach", DATA: "data"}.get(cut.kind)
+    node = locations.node_at(call.chain[0]) if call is not None and call.chain else None
+    if word is None or node is None or call is None or not locations.word_at(call.chain):
+        return ""
+    return "" if word in ast.unparse(node) else "within"
+
+
+def _called_by(region: Region | None, call: Call | None) -> list[Note]:
+    """The user's frame that called the function in which the line of a cut stands.
+
+    A region's frames begin with that one where its line stands in the function that was called: at a decorator, or in
+    the ``forward`` of a custom Function.
+    """
+    if region is None:
+        return called_by(call.chain) if call is not None else []
+    within = region.place is not None or region.kind == FUNCTION
+    return called_by((*region.chain[:1], *region.chain) if within else region.chain)
 
 
 def _doubt(cut: Cut, e: Evidence) -> str:

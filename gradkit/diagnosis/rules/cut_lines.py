@@ -100,13 +100,32 @@ def findings(e: Evidence) -> list[Finding]:
             spot = finding.location
             place = (finding.cause, spot.file, spot.line) if spot is not None else (finding.cause, cut.key)
             found[place] = _joined(found[place], finding) if place in found else finding
-    together = _together(found)
+    together = _together(_with_swallowed(found, e, beside))
     total = not e.reached.norms
     integers = {f.location for f in found.values() if f.cause == "integer_cast"}
     return sorted(
         together,
         key=lambda f: (0 if total else -len(f.parameters), bool(f.library) and f.location in integers),
     )
+
+
+def _with_swallowed(
+    found: Mapping[tuple[object, ...], Finding], e: Evidence, beside: dict[str, Beside]
+) -> dict[tuple[object, ...], Finding]:
+    """The findings; one of a ``Parameter`` made of what was detached on its line has a note of that.
+
+    What makes the Parameter can be taken out without the detach, which would go on cutting.
+    """
+    told = dict(found)
+    for call in (c for cut in e.verdict.cuts if cut.kind in (DETACH, DATA) for c in _calls(cut, e)):
+        makers = [other for other in beside[REWRAP].of(call) if other.name == operations.PARAMETER]
+        spot = locations.innermost(call.chain)
+        for key, finding in told.items() if makers and spot is not None else ():
+            if finding.cause == "parameter_rewrap" and finding.location == locations.innermost(makers[0].chain):
+                too = Note("cuts_too", spot)
+                notes = [note for note in finding.notes if note != too]
+                told[key] = replace(finding, notes=(*notes, too), facts={**finding.facts, "together": "1"})
+    return told
 
 
 def _together(found: Mapping[tuple[object, ...], Finding]) -> list[Finding]:

@@ -162,7 +162,8 @@ def _facts(finding: Finding, trainable_numel: int) -> list[tuple[str, str]]:
     if finding.module:
         rows.append(("module", printable.name(finding.module)))
     runs = "_runs" if finding.revived and finding.facts.get("error") else ""
-    why = f"proof.{finding.proof}_{'term' if is_about_a_term(finding) else finding.doubt}"
+    doubt = "term" if is_about_a_term(finding) else "together" if finding.facts.get("together") else finding.doubt
+    why = f"proof.{finding.proof}_{doubt}"
     key = why if has(why) else f"proof.{finding.proof}{runs}"
     facts = {"n": len(finding.revived or finding.parameters), "reruns": finding.reruns, **_shown(finding.facts)}
     rows.append((finding.proof, words(key, **facts)))

@@ -55,6 +55,7 @@ SCALER, REDUCTION, READY_TWICE, INFERENCE = "scaler", "reduction", "ready_twice"
 BAD_GRADIENT, HOOK_REFUSED, NOT_A_LEAF, NUMPY_REFUSED = "bad_gradient", "hook_refused", "not_a_leaf", "numpy_refused"
 EVAL_ONLY, INTEGER_FLAG, NO_HISTORY, HOOK_RESULT = "eval_only", "integer_flag", "no_history", "hook_result"
 OLD_STYLE, NO_METHOD = "old_style", "no_method"
+NAN_RETURNED = "nan_returned"
 IN_FUNCTION, IN_HOOK = "function", "hook"
 
 _KINDS: tuple[tuple[str, str], ...] = (
@@ -83,6 +84,7 @@ _KINDS: tuple[tuple[str, str], ...] = (
     (NOT_A_LEAF, r"requires_grad flags of leaf|optimize a non-leaf"),
     (NUMPY_REFUSED, r"numpy\(\) on Tensor that requires grad"),
     (EVAL_ONLY, r"RNN backward .* training mode"),
+    (NAN_RETURNED, r"Function '\w+' returned nan values"),
     (INTEGER_FLAG, r"floating point (and complex )?dtype can require gradients"),
 )  # fmt: skip
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import math
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gradkit.core import operations
@@ -115,10 +116,11 @@ def findings(e: Evidence) -> list[Finding]:
     for finding in _likewise(e, list(found.values())):
         spot = finding.location
         found.setdefault((finding.cause, spot.file if spot else "", spot.line if spot else 0), finding)
+    together = _together(_with_swallowed(found, e, beside))
     total = not e.reached.norms
     integers = {f.location for f in found.values() if f.cause == "integer_cast"}
     return sorted(
-        found.values(),
+        together,
         key=lambda f: (0 if total else -len(f.parameters), bool(f.library) and f.location in integers),
     )
 
@@ -155,6 +157,38 @@ def _likewise(e: Evidence, known: Sequence[Finding]) -> list[Finding]:
             )
             places.add(line_of(call) or ("", 0))
     return found
+
+
+def _with_swallowed(
+    found: Mapping[tuple[object, ...], Finding], e: Evidence, beside: dict[str, Beside]
+) -> dict[tuple[object, ...], Finding]:
+    """The findings; one of a ``Parameter`` made of what was detached on its line has a note of that.
+
+    What makes the Parameter can be taken out without the detach, which would go on cutting.
+    """
+    told = dict(found)
+    for call in (c for cut in e.verdict.cuts if cut.kind in (DETACH, DATA) for c in _calls(cut, e)):
+        makers = [other for other in beside[REWRAP].of(call) if other.name == operations.PARAMETER]
+        spot = locations.innermost(call.chain)
+        for key, finding in told.items() if makers and spot is not None else ():
+            if finding.cause == "parameter_rewrap" and finding.location == locations.innermost(makers[0].chain):
+                too = Note("cuts_too", spot)
+                notes = [note for note in finding.notes if note != too]
+                told[key] = replace(finding, notes=(*notes, too), facts={**finding.facts, "together": "1"})
+    return told
+
+
+def _together(found: Mapping[tuple[object, ...], Finding]) -> list[Finding]:
+    """The findings; one that shares parameters with others says that the rerun undid these lines as well."""
+    ways: dict[str, int] = {}
+    for name in (name for finding in found.values() for name in finding.parameters):
+        ways[name] = ways.get(name, 0) + 1
+    return [
+        replace(f, facts={**f.facts, "together": "1"})
+        if f.proof == PROVEN and any(ways[name] > 1 for name in f.parameters)
+        else f
+        for f in found.values()
+    ]
 
 
 def _joined(known: Finding, other: Finding) -> Finding:
@@ -251,16 +285,23 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
         proof = LIKELY  # that it was off is proven, and the line was looked for in the source
     via = library.called(region) if region is not None else ""
     call = via or (first.name if first is not None else "")
-    chain = region.chain if region is not None else first.chain if first is not None else ()
     inside = entered or first
     module = e.trace.modules[inside.module] if inside is not None and inside.module >= 0 else ""
-    notes = (*(_inside(region, inside) if cause != "custom_function" else ()), *_returns(cut, e), *called_by(chain))
+    notes = (
+        *(_inside(region, inside) if cause != "custom_function" else ()),
+        *_returns(cut, e),
+        *_called_by(region, first),
+    )
     doubt = _doubt(cut, e) if proof == LIKELY else ""
+    facts = {"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}
+    variant = _variant(cause, cut, first)
+    if variant == "within" and first is not None:
+        facts["written"] = locations.word_at(first.chain)
+    if cause == "checkpoint_reentrant" and _lets_inputs_train(e):
+        variant = "by_method"
     found = Finding(
         cause, spot, notes, proof=proof, parameters=cut.parameters, module=module, call=call,
-        revived=revived, reruns=e.reruns,
-        facts={"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}, doubt=doubt, library=via,
-        variant="by_method" if cause == "checkpoint_reentrant" and _lets_inputs_train(e) else "",
+        revived=revived, reruns=e.reruns, facts=facts, variant=variant, doubt=doubt, library=via,
     )  # fmt: skip
     return library.told(found, region, first)
 
@@ -268,6 +309,29 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
 def _lets_inputs_train(e: Evidence) -> bool:
     """Whether the model has transformers' method for that; others have to let their inputs require grad themselves."""
     return any(hasattr(cls, "enable_input_require_grads") for cls in e.facts.classes.values())
+
+
+def _variant(cause: str, cut: Cut, call: Call | None) -> str:
+    """Whether a history is lost within what the line calls, and not by a word that stands on it."""
+    if cause == "non_differentiable_op" and call is not None and call.name == "_values":
+        return "sparse"
+    word = {DETACH: "detach", DATA: "data"}.get(cut.kind)
+    node = locations.node_at(call.chain[0]) if call is not None and call.chain else None
+    if word is None or node is None or call is None or not locations.word_at(call.chain):
+        return ""
+    return "" if word in ast.unparse(node) else "within"
+
+
+def _called_by(region: Region | None, call: Call | None) -> list[Note]:
+    """The user's frame that called the function in which the line of a cut stands.
+
+    A region's frames begin with that one where its line stands in the function that was called: at a decorator, or in
+    the ``forward`` of a custom Function.
+    """
+    if region is None:
+        return called_by(call.chain) if call is not None else []
+    within = region.place is not None or region.kind == FUNCTION
+    return called_by((*region.chain[:1], *region.chain) if within else region.chain)
 
 
 def _doubt(cut: Cut, e: Evidence) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from gradkit.core.operations import GRAD_KEPT
-from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
+from gradkit.core.records import LIKELY, OBSERVED, PROVEN, SEVERAL, Finding, Location, Note
 from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain
 from gradkit.diagnosis.rules import gradients, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
@@ -151,7 +151,7 @@ def _overwritten(e: Evidence, mishap: AutogradError) -> list[Finding]:
 
 
 def _written(e: Evidence, mishap: AutogradError) -> list[Finding]:
-    return [_finding("inplace_modified", e, mishap, innermost(mishap.chain))]
+    return [replace(_finding("inplace_modified", e, mishap, innermost(mishap.chain)), variant="leaf")]
 
 
 # -- not used -------------------------------------------------------------------------------------------------------
@@ -379,6 +379,18 @@ def _at_maker(cause: str) -> Callable[[Evidence, AutogradError], list[Finding]]:
     return rule
 
 
+def _nan_returned(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """The line of the operation whose derivative anomaly mode found to be nan: by the name of its node."""
+    named = re.search(r"Function '(\w+?)Backward\d*'", mishap.message)
+    wanted = named[1].lower() if named is not None else ""
+    places = by_line(
+        _finding("nan_gradient", e, mishap, innermost(call.chain), call=call.name, chain=call.chain)
+        for call in reversed(e.trace.calls)
+        if call.chain and call.grad_on and call.name.replace("_", "").lower() == wanted
+    )
+    return [replace(places[0], proof=LIKELY, doubt=SEVERAL)] if len(places) > 1 else places
+
+
 _RULES: dict[str, Callable[[Evidence, AutogradError], list[Finding]]] = {
     autograd_errors.TWICE: _twice,
     autograd_errors.NO_HISTORY: _no_history,
@@ -395,6 +407,7 @@ _RULES: dict[str, Callable[[Evidence, AutogradError], list[Finding]]] = {
     autograd_errors.REDUCTION: _reduction,
     autograd_errors.READY_TWICE: _ready_twice,
     autograd_errors.INFERENCE: _inference,
+    autograd_errors.NAN_RETURNED: _nan_returned,
     autograd_errors.NOT_A_LEAF: _at("grad_on_non_leaf"),
     autograd_errors.NUMPY_REFUSED: _at("numpy_roundtrip"),
     autograd_errors.INTEGER_FLAG: _at("integer_cast"),

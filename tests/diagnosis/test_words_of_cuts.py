@@ -1,0 +1,124 @@
+"""What is said of a cut speaks of what stands on its line, of who called it, and of what the rerun undid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.func import stack_module_state
+
+import gradkit
+from gradkit.core.records import Finding
+
+LAYER = nn.Linear(3, 3)
+X = torch.ones(2, 3)
+
+
+@torch.no_grad()
+def hidden(x: torch.Tensor) -> torch.Tensor:
+    return LAYER(x)
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        return LAYER(x)
+
+    @staticmethod
+    def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:
+        return grad
+
+
+def through_a_decorator(x: torch.Tensor) -> torch.Tensor:
+    return hidden(x)
+
+
+def through_a_function(x: torch.Tensor) -> torch.Tensor:
+    out: torch.Tensor = Twice.apply(x.clone().requires_grad_(True))
+    return out
+
+
+def first(step: Callable[[], torch.Tensor], model: nn.Module = LAYER) -> Finding:
+    return gradkit.diagnose(step, model=model).findings[0]
+
+
+def said(step: Callable[[], torch.Tensor], model: nn.Module = LAYER) -> str:
+    return gradkit.diagnose(step, model=model).text("en")
+
+
+@pytest.mark.parametrize("outer", [through_a_decorator, through_a_function])
+def test_called_by_names_the_very_frame_that_called_the_function_of_the_cut(
+    outer: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    found = first(lambda: outer(X).sum())
+    (caller,) = [note.location for note in found.notes if note.kind == "called_by"]
+    assert caller is not None
+    assert caller.function == outer.__name__
+
+
+def test_a_history_lost_within_a_library_function_is_not_told_as_a_detach_of_the_line() -> None:
+    models = nn.ModuleList([nn.Linear(3, 1), nn.Linear(3, 1)])
+
+    def step() -> torch.Tensor:
+        params, _ = stack_module_state(list(models))
+        return (params["weight"] * X).sum()
+
+    text = said(step, models)
+    assert "stack_module_state() hands out values without their history" in text
+    assert "detach()" not in text
+
+
+def test_a_detach_on_the_line_is_told_by_its_name() -> None:
+    assert "detach() takes the value out of the graph" in said(lambda: LAYER(X).detach().sum())
+
+
+def test_the_values_of_a_sparse_tensor_are_to_be_taken_with_their_history() -> None:
+    def step() -> torch.Tensor:
+        edges = torch.sparse_coo_tensor(torch.arange(3).view(1, 3), LAYER.bias, (3,)).coalesce()
+        return edges._values().sum() + LAYER.weight.sum()
+
+    assert "coalesce().values()" in said(step)
+
+
+def test_two_cuts_in_series_are_proven_together() -> None:
+    def step() -> torch.Tensor:
+        out = LAYER(X).detach()
+        return torch.tensor(out.tolist()).sum()
+
+    text = said(step)
+    assert text.count("undone together") == 2
+    assert "proven: with this undone" not in text
+
+
+def test_a_parameter_made_of_bare_values_has_a_note_of_the_cut_below_it() -> None:
+    def step() -> torch.Tensor:
+        weight = nn.Parameter(LAYER.weight.data.clamp(min=0))
+        return (X @ weight).sum() + LAYER.bias.sum()
+
+    found = first(step)
+    assert found.cause == "parameter_rewrap"
+    assert "cuts_too" in [note.kind for note in found.notes]
+    assert "undone together" in said(step)
+
+
+def test_a_leaf_that_is_written_while_autograd_records_is_not_helped_by_a_new_name() -> None:
+    def step() -> torch.Tensor:
+        LAYER.weight += 1
+        return LAYER(X).sum()
+
+    text = said(step)
+    assert "torch.no_grad() block" in text
+    assert "x = x + y" not in text
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_operation_that_anomaly_mode_stops_at_is_named_by_its_line() -> None:
+    def step() -> torch.Tensor:
+        out = LAYER(X) * 0
+        return torch.where(out > 0, torch.log(out), out).sum()
+
+    with torch.autograd.set_detect_anomaly(True):
+        found = first(step)
+    assert (found.cause, found.call) == ("nan_gradient", "log")

@@ -32,6 +32,7 @@ from gradkit.live.trial import Fault, NotTheStep, Trial
 from gradkit.report import layout
 from gradkit.report.report import Report
 from gradkit.source import faults, frames
+from gradkit.source.units import LOOP
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
 
@@ -237,20 +238,27 @@ def _searched(
     *, live: bool, after_step: bool = False,
 ) -> Report | None:  # fmt: skip
     """The first unit that is the step, diagnosed; one whose recording is switched off further out, or which only ends
-    what was begun further out, only if need be."""
+    what was begun further out, only if need be. Where a history is needed once more that was made before a unit, the
+    passes of loops further out are tried, in which it may be made."""
     reserve: Report | None = None
+    later: Candidate | None = None
     few = itertools.islice(found, MOST)
     silent = fault.mishap is None
     for candidate in (way for one in few for way in earlier_cells.ways(one, silent=silent)):
+        if later is not None and (candidate.unit.kind != LOOP or candidate.at >= later.at):
+            continue
         try:
-            report, is_end = _tried(candidate, fault, live, after_step)
+            report, trial = _tried(candidate, fault, live, after_step)
         except (CannotRebuild, NotTheStep) as refused:
             known = _as_tried(candidate, refused.reason, refused.facts)
             tried += [known] if refused.reason != earlier_cells.NONE and known not in tried else []
             continue
-        if not is_end and not _is_from_further_out(candidate, live):
+        if trial.is_later:
+            later = later or candidate
+        elif not trial.is_end and not _is_from_further_out(candidate, live):
             return report
-        tried.append(_as_tried(candidate, "only_end" if is_end else "decorated", {}))
+        else:
+            tried.append(_as_tried(candidate, "only_end" if trial.is_end else "decorated", {}))
         reserve = reserve or report
     if reserve is not None or fault.mishap is None:
         return reserve
@@ -261,8 +269,8 @@ def _is_from_further_out(candidate: Candidate, live: bool) -> bool:
     return runs_without(candidate) or (live and recording_off(candidate) == OUTSIDE)
 
 
-def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> tuple[Report, bool]:
-    """One unit, run again and diagnosed; and whether it is only the end of a step.
+def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> tuple[Report, Trial]:
+    """One unit, run again and diagnosed, and its trial.
 
     Raises:
         CannotRebuild: it is no function by itself.
@@ -285,7 +293,7 @@ def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> 
         candidate.point.code.co_filename, candidate.function, unit.kind, unit.loop_line, unit.first, unit.last,
         reproduced=trial.reproduced, silent=fault.mishap is None, caveats=differs, before=rebuilt.before,
     )  # fmt: skip
-    return replace(report, origin=origin), trial.is_end
+    return replace(report, origin=origin), trial
 
 
 def _reported(candidate: Candidate, step: Callable[[], object], fault: Fault) -> tuple[Trial, Report, tuple[Note, ...]]:

@@ -74,6 +74,11 @@ class Hearing:
         """How many steps all optimizers took together."""
         return self._steps + sum(one.looks.steps for one in self.suspects.values())
 
+    @property
+    def moved(self) -> frozenset[int]:
+        """Ids of what optimizers hold whose learning rate has not been 0 in every step."""
+        return frozenset(n for one in self.suspects.values() if one.looks.moves for n in one.looks.held)
+
     def open(self) -> None:
         """Begin; nothing happens if that was done."""
         if self._hooks:

@@ -74,6 +74,11 @@ class Looks:
         return bool(self._looked) and not self._arrived
 
     @property
+    def moves(self) -> bool:
+        """Whether it has stepped, and not at a learning rate of 0 alone."""
+        return self.steps > 0 and not self.at_rest
+
+    @property
     def held(self) -> frozenset[int]:
         """Ids of the parameters that it has been seen to hold."""
         return frozenset(self._versions)

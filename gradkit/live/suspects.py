@@ -163,10 +163,14 @@ class Suspect:
             return []
         return self._told(late=False)
 
-    def ended(self) -> list[Explanation]:
-        """What is left to be told when the program, or the watch, is over."""
+    def ended(self, moved: frozenset[int] = frozenset()) -> list[Explanation]:
+        """What is left to be told when the program, or the watch, is over.
+
+        Args:
+            moved: ids of what another optimizer has trained: that this one is at rest does it no harm.
+        """
         looks = self.looks
-        found = [self._resting] if looks.at_rest and looks.steps >= LASTING else []
+        found = [self._resting] if looks.at_rest and looks.steps >= LASTING and not looks.held <= moved else []
         found += [self._waiting] if looks.is_untouched() else []
         return [*(self._told(late=True) if looks.suspicions else []), *(one for one in found if one is not None)]
 

@@ -112,6 +112,7 @@ class Trial:
         not_proven: why no further run was made; None if they were.
         whole: the model that was diagnosed.
         is_end: no module ran in it, and nothing that trains was used: a rollout or the like came before.
+        is_later: it needs a history once more that was made, and freed, before it: perhaps by the same pass.
     """
 
     candidate: Candidate
@@ -121,6 +122,7 @@ class Trial:
     not_proven: NotTheStep | None = None
     whole: nn.Module | None = None
     is_end: bool = False
+    is_later: bool = False
     _parts: Mapping[str, nn.Module] = field(default_factory=dict)
     _is_step: bool = False
     _narrowed: bool = False
@@ -227,6 +229,7 @@ class Trial:
             raise _Narrower(took)
         lost = self.fault.mishap is not None and self.fault.mishap.kind == autograd_errors.NO_HISTORY
         self.is_end = lost and not _uses_a_model(first.trace)
+        self.is_later = any(first.trace.values[number].past for _, number in first.crossing)
         self._is_step = True
         guarded.allow(LONGER)
 

@@ -159,7 +159,7 @@ class Watch:
             return
         for suspect in [*_hearing.gone, *_hearing.suspects.values()]:
             if self.takes(suspect.looks.optimizer):
-                _safely(partial(_tell_end, suspect))
+                _safely(partial(_tell_end, suspect, _hearing.moved))
         self._took = _hearing.steps
         _open.remove(self)
         self._optimizer = None
@@ -289,8 +289,8 @@ def _place(error: Exception) -> tuple[object, ...]:
     return (type(error), re.sub(r"\d+", "", introspection.text(error)), *lines)
 
 
-def _tell_end(suspect: Suspect) -> None:
-    _tell_all(suspect.ended(), suspect.looks.optimizer, suspect.looks.steps)
+def _tell_end(suspect: Suspect, moved: frozenset[int]) -> None:
+    _tell_all(suspect.ended(moved), suspect.looks.optimizer, suspect.looks.steps)
 
 
 def _tell_all(explanations: list[Explanation], optimizer: Optimizer | None, steps: int) -> None:

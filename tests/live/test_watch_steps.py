@@ -301,10 +301,20 @@ def cleared_once_where_the_loss_was_too_large() -> None:
         optimizer.step()
 
 
+def another_optimizer_trains_what_one_at_rest_holds() -> None:
+    model = net()
+    resting, optimizer = torch.optim.SGD(model.parameters(), lr=0.0), torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in torch.randn(6, 6, 3):
+        optimizer.zero_grad()
+        model(x).pow(2).mean().backward()
+        resting.step()
+        optimizer.step()
+
+
 SOUND = [
     a_warm_up_by_epochs, many_batches_for_one_step, a_maker_who_waits_for_the_judge,
     updates_by_hand_beside_an_optimizer, where_a_picture_is_looked_at, clipped_in_the_right_order,
-    cleared_once_where_the_loss_was_too_large,
+    cleared_once_where_the_loss_was_too_large, another_optimizer_trains_what_one_at_rest_holds,
 ]  # fmt: skip
 
 

@@ -43,6 +43,7 @@ class FirstRun:
         hooks: what is known of the user's hooks; None if there are none.
         no_loss: what stood in the place of the loss; None if the step returned a loss of its own, or went backward.
         terms: what the losses that backward began from are put together from, of those that are sums.
+        trains: the step went backward of its loss itself; else who called for it goes on, and trains.
     """
 
     trace: Trace
@@ -56,6 +57,7 @@ class FirstRun:
     hooks: HooksSeen | None = None
     no_loss: NoLoss | None = None
     terms: tuple[Term, ...] = ()
+    trains: bool = False
 
     @cached_property
     def crossing(self) -> tuple[tuple[Call, int], ...]:
@@ -100,6 +102,7 @@ def make(step: Step, tracer: Tracer, preserved: Preserved, tell: Callable[[str],
     return FirstRun(
         trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found),
         no_loss=tracer.no_loss or _earlier(trace, tracer), terms=_terms(trace, tracer, reached) if not mishap else (),
+        trains=own,
     )  # fmt: skip
 
 

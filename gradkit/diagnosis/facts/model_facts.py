@@ -86,7 +86,7 @@ def read(
     model, trace = step.model, first.trace
     adapters = inventory.adapters(model)
     unregistered = inventory.unregistered(model, should_train)
-    if should_train is None:
+    if not wished:
         unregistered = tries.make("strays", lambda: optimizers.hidden_parameters(step.run, model, trace, ledger), ())
     want = tuple(want) or (() if unregistered else _ought(model, adapters))
     rows = inventory.table(model, want, _used(trace), first.reached)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, SEVERAL, Finding, Location, Note
-from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain
+from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain, Point
 from gradkit.diagnosis.rules import gradients, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
 from gradkit.source import attributes, dataflow, functions, keeping, locations, return_lines, setup
@@ -87,8 +87,9 @@ def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
 def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:
     """The lines that keep a value with its history for a later step; where none is known, those that use it."""
     for call, number in e.first.crossing:
-        used = innermost(call.chain)
-        found = _finding(cause, e, mishap, used, call=call.name, proof=proof, chain=call.chain)
+        chain = _handed_to_a_module(call.chain)
+        used = innermost(chain)
+        found = _finding(cause, e, mishap, used, call=call.name, proof=proof, chain=chain)
         kept = _kept(e, call, number)
         for line in kept:
             notes = [Note("again", used, {})] if used is not None and not _same_line(used, line.location) else []
@@ -96,6 +97,26 @@ def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) ->
             yield replace(found, location=line.location, notes=tuple(notes), variant=variant)
         if not kept:
             yield found
+
+
+def _handed_to_a_module(chain: Chain) -> Chain:
+    """The frames from the line on that hands a value to a module, whose ``forward`` uses it as it was given."""
+    while len(chain) > 1 and chain[0][0].co_name == "forward" and _is_given(chain[0]):
+        chain = chain[1:]
+    return chain
+
+
+def _is_given(point: Point) -> bool:
+    """Whether what stands at a place is made of what its function was given, and not of what an object keeps."""
+    code, node = point[0], locations.node_at(point)
+    given = {*code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]}
+    parts = (
+        [*node.args, *(one.value for one in node.keywords)] if isinstance(node, ast.Call) else [node] if node else []
+    )
+    inner = [one for part in parts for one in ast.walk(part)]
+    names = {one.id for one in inner if isinstance(one, ast.Name)}
+    keeps = any(isinstance(one, ast.Attribute) and ast.unparse(one.value) == "self" for one in inner)
+    return bool(names & given) and not keeps
 
 
 def _frees(e: Evidence, calls: frozenset[int]) -> bool:

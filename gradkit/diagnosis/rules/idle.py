@@ -16,7 +16,7 @@ CAUSE = "idle_optimizer"
 
 def findings(e: Evidence) -> list[Finding]:
     """Gradients that are cleared or clipped to zero between backward and step, or not the optimizer's; a rate of 0."""
-    found = [_finding(e, one) for one in e.first.idle]
+    found = [_finding(e, one) for one in e.first.idle if one.kind != RATE or e.first.trains]
     return [one for one in found if one is not None]
 
 

@@ -155,6 +155,20 @@ def one_group_kept_at_rest() -> Built:
 
 
 @sound
+def a_step_whose_loss_is_trained_by_the_caller() -> Built:
+    model, x = small(), batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        return model(x).square().mean()
+
+    return model, step
+
+
+@sound
 def cleared_after_the_step() -> Built:
     model, x = small(), batch()
     optimizer = torch.optim.Adam(model.parameters())

@@ -178,6 +178,10 @@ def _showed(shown: plan.Shown, trace: Trace) -> dict[str, list[str]]:
         "rerun": sorted(shown.rerun.revived or ()),
         "returns": [_place(returns.place(point)) for point in shown.returns.chain],
         "caches": [one.name for one in shown.caches.kept],
+        "histories": [one.name for one in shown.histories.kept],
+        "influence": [*shown.influence.without],
+        "zeros": [*shown.zeros.woken],
+        "terms": sorted({name for names in shown.terms.parameters.values() for name in names}),
         **{name: [p for one in answer.silencers for p in one.parameters] for name, answer in hooks.items()},
         "gradients": [*(one.name for one in answer.dropped), *map(_step, ends)],
     }

@@ -155,14 +155,14 @@ PROGRAMS = {
                 self.cell, self.out = nn.GRUCell(2, 4), nn.Linear(4, 2)
 
             def forward(self, x, hidden):
-                hidden = self.cell(x, hidden)  # CUT
+                hidden = self.cell(x, hidden)
                 return self.out(hidden), hidden
 
         model = Reader()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         hidden = torch.zeros(3, 4)
         for chunk in torch.randn(5, 3, 2):
-            predicted, hidden = model(chunk, hidden)
+            predicted, hidden = model(chunk, hidden)  # CUT
             loss = F.mse_loss(predicted, chunk)
             optimizer.zero_grad()
             loss.backward()

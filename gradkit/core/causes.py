@@ -100,7 +100,7 @@ _CAUSES = (
     Cause("constant_loss", UNUSED, sites=("rewrap",), variants=("nothing", "term")),
     Cause("trainable_unused", UNUSED, variants=("dropped", "argument", "slot"), may_pass=True),
     Cause("ddp_unused", UNUSED, may_pass=True),
-    Cause("unused_input", UNUSED, variants=("asked", "branch"), may_pass=True),
+    Cause("unused_input", UNUSED, variants=("asked", "branch", "cut"), may_pass=True),
     Cause("non_scalar", BACKWARD),
     Cause("double_backward", BACKWARD, variants=("frees", "loss", "kept", "once", "anew"), change="kept"),
     Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf")),

@@ -112,7 +112,7 @@ class Trial:
         not_proven: why no further run was made; None if they were.
         whole: the model that was diagnosed.
         is_end: no module ran in it, and nothing that trains was used: a rollout or the like came before.
-        is_later: it needs a history once more that was made, and freed, before it: perhaps by the same pass.
+        is_later: what the error is about was made before it, perhaps by the same pass.
     """
 
     candidate: Candidate
@@ -229,7 +229,7 @@ class Trial:
             raise _Narrower(took)
         lost = self.fault.mishap is not None and self.fault.mishap.kind == autograd_errors.NO_HISTORY
         self.is_end = lost and not _uses_a_model(first.trace)
-        self.is_later = any(first.trace.values[number].past for _, number in first.crossing)
+        self.is_later = _is_of_before(first)
         self._is_step = True
         guarded.allow(LONGER)
 
@@ -322,6 +322,14 @@ def is_made_in(trace: Trace) -> bool:
     if any(one.parameter or one.buffer or one.attribute or one.leaf for one in values):
         return True
     return all(trace.values[number].maker >= 0 for number in trace.sources([trace.loss]))
+
+
+def _is_of_before(first: FirstRun) -> bool:
+    """Whether the error is about what was made before the run: a history that is needed again, a derivative's value."""
+    values, mishap = first.trace.values, first.mishap
+    if mishap is not None and mishap.kind == autograd_errors.UNUSED:
+        return all(values[number].maker < 0 and not values[number].parameter for number in mishap.inputs)
+    return any(values[number].past for _, number in first.crossing)
 
 
 def _uses_a_model(trace: Trace) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, SEVERAL, Finding, Location, Note
 from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain, Point
+from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.rules import gradients, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
 from gradkit.source import attributes, dataflow, functions, keeping, locations, return_lines, setup
@@ -186,6 +187,9 @@ def _unused(e: Evidence, mishap: AutogradError) -> list[Finding]:
     branch = _branched(e, mishap)
     if branch is not None:
         return [branch]
+    severed = _severed(e, mishap)
+    if severed:
+        return severed
     last = next(reversed(e.trace.ahead(mishap.inputs)), None)
     spot = _ignoring(e, last) if last is not None else None
     notes = [Note("dropped", locations.locate(last.chain[0]), {"call": last.name})] if last and last.chain else []
@@ -195,6 +199,20 @@ def _unused(e: Evidence, mishap: AutogradError) -> list[Finding]:
     proof, variant = (LIKELY, "") if spot else (OBSERVED, "asked")
     found = _finding("unused_input", e, mishap, spot or asked, proof=proof)
     return [replace(found, notes=tuple(notes), variant=variant)]
+
+
+def _severed(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """Where a value takes part in what its gradient is asked of, and what stands between cuts it off."""
+    inputs = {f"#{number}": number for number in mishap.inputs}
+    if mishap.asked < 0 or not inputs:
+        return []
+    trace = replace(e.trace, loss=mishap.asked, parameters=inputs)
+    asked, found = innermost(mishap.chain), []
+    for call in (trace.calls[cut.calls[0]] for cut in cuts.find(trace, inputs).cuts if cut.calls and cut.region < 0):
+        notes = [*called_by(call.chain), *([Note("asked_here", asked, {})] if asked is not None else [])]
+        one = _finding("unused_input", e, mishap, innermost(call.chain), call=call.name, chain=call.chain)
+        found.append(replace(one, notes=tuple(notes), variant="cut"))
+    return found
 
 
 def _branched(e: Evidence, mishap: AutogradError) -> Finding | None:

@@ -328,7 +328,8 @@ def _is_of_before(first: FirstRun) -> bool:
     """Whether the error is about what was made before the run: a history that is needed again, a derivative's value."""
     values, mishap = first.trace.values, first.mishap
     if mishap is not None and mishap.kind == autograd_errors.UNUSED:
-        return all(values[number].maker < 0 and not values[number].parameter for number in mishap.inputs)
+        made = [values[number] for number in mishap.inputs if not values[number].parameter]
+        return bool(made) and all(one.past or one.maker < 0 for one in made)
     return any(values[number].past for _, number in first.crossing)
 
 

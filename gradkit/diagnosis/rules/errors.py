@@ -204,7 +204,7 @@ def _unused(e: Evidence, mishap: AutogradError) -> list[Finding]:
 def _severed(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """Where a value takes part in what its gradient is asked of, and what stands between cuts it off."""
     inputs = {f"#{number}": number for number in mishap.inputs}
-    if mishap.asked < 0 or not inputs:
+    if mishap.asked < 0 or not inputs or any(call.name == GRAD_KEPT for call in e.trace.behind([mishap.asked])):
         return []
     trace = replace(e.trace, loss=mishap.asked, parameters=inputs)
     asked, found = innermost(mishap.chain), []

@@ -7,6 +7,7 @@ another is asked of the stack, and only where there is something to tell.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
@@ -15,6 +16,11 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -24,12 +30,13 @@ from gradkit.live import bystanders
 from gradkit.live.looks import DEAD_TERM, LASTING, WEIGHTLESS, next_after
 from gradkit.live.suspects import Suspect
 from gradkit.source import faults
-from gradkit.witness.listening import Listening
+from gradkit.witness.listening import Listening, ready
 
 _PASSES = ("backward", "grad")
 _MOST_OPTIMIZERS = 10
 _BESIDE = (1, LASTING, 10)  # steps of one optimizer at which others are looked at that do not step
 _SET_UP = 2  # steps, after which a program is taken to be set up
+_MOST_SET_UPS = 3  # times that it is taken to be set up once more
 _is_compiling = torch.compiler.is_compiling
 
 
@@ -68,6 +75,8 @@ class Hearing:
         self._afterwards: dict[int, Any] = {}  # hooks of optimizers that are looked at once their step is over
         self._inside = {id(self._quietly.__code__)}
         self._witness = Listening(until_steps=_SET_UP)
+        self._ready = contextlib.ExitStack()
+        self._renewed = 0
 
     @property
     def steps(self) -> int:
@@ -87,7 +96,13 @@ class Hearing:
             original = getattr(torch.autograd, name)
             self._replaced[name] = original, self._heard(original)
             setattr(torch.autograd, name, self._replaced[name][1])
-        self._hooks = [register_optimizer_step_pre_hook(self._before)]
+        self._hooks = [
+            register_optimizer_step_pre_hook(self._before),
+            register_module_parameter_registration_hook(self._joins),
+            register_module_module_registration_hook(self._joins),
+        ]
+        self._ready.enter_context(ready())
+        self._renewed = 0
         self._witness = Listening(until_steps=_SET_UP).open()
 
     def close(self) -> None:
@@ -99,12 +114,22 @@ class Hearing:
                 setattr(torch.autograd, name, original)
         self._hooks, self._replaced, self._afterwards = [], {}, {}
         self._witness.close()
+        self._ready.close()
         self.forget()
 
     def forget(self) -> None:
         """Look at every optimizer as if it had not been met."""
         self._steps, self._met, self.suspects, self.gone = self.steps, 0, {}, []
         self._passes, self._waits, self._peeks, self._idle = 0, True, True, frozenset()
+
+    def _joins(self, _module: nn.Module, _name: str, joining: Any) -> None:
+        """Something joins a model in the midst of training: the program is set up once more, and looked at anew."""
+        if joining is None or self._witness.is_open or self._renewed == _MOST_SET_UPS or self._is_ours():
+            return
+        self._renewed += 1
+        self._witness = Listening(until_steps=_SET_UP).open()
+        for suspect in self.suspects.values():
+            suspect.renew()
 
     def _heard(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @faults.on_behalf

@@ -61,6 +61,12 @@ class Suspect:
         self._waiting: Explanation | None = None
         self._waits = 0
         self._weighed = False
+        self._since = 0
+
+    def renew(self) -> None:
+        """Look at the next step as if it were the first: its model has changed."""
+        if self.looks.due:
+            self._since, self.looks.due, self._tried = self.looks.steps, self.looks.steps + 1, frozenset()
 
     @property
     def peeks(self) -> bool:
@@ -91,7 +97,8 @@ class Suspect:
         if looks.is_still_at_rest():
             return
         found, self._waiting = looks.look(), None
-        if looks.steps == 1 or (self._around and looks.steps <= LASTING):
+        made = looks.steps - self._since
+        if made == 1 or (self._around and made <= LASTING):
             self._around, about = surroundings.look(frame, optimizer, model, self._around)
             found = looks.suspect(found | self._around)
         if looks.is_bare:

@@ -18,7 +18,7 @@ from gradkit.witness.replaced import Replacements
 
 _lock = threading.RLock()
 _listeners: list[Listening] = []
-_pauses = 0
+_pauses = _ready = 0
 _hears = False  # what every replaced function asks first
 
 
@@ -116,6 +116,24 @@ def paused() -> Iterator[None]:
             _settle()
 
 
+@contextlib.contextmanager
+def ready() -> Iterator[None]:
+    """While the block lasts, ``Listening`` may also be opened by a hook that torch calls as something is registered.
+
+    Torch goes through its hooks then, and none may be added or taken away.
+    """
+    global _ready
+    with _lock:
+        _ready += 1
+        _settle()
+    try:
+        yield
+    finally:
+        with _lock:
+            _ready -= 1
+            _settle()
+
+
 def _settle() -> None:
     """Bring what is replaced into line with who listens. Hooks stay in a pause: torch may be going through them."""
     global _hears
@@ -125,7 +143,7 @@ def _settle() -> None:
     else:
         _replaced.take_back()
         tensors.forget_replaced()
-    if _listeners and not _handles:
+    if (_listeners or _ready) and not _handles:
         _handles.extend(modules.hooks(hears))
-    while _handles and not _listeners:
+    while _handles and not _listeners and not _ready:
         _handles.pop().remove()

@@ -343,3 +343,81 @@ def test_a_run_of_the_whole_step_leaves_scaler_optimizer_and_weights_as_they_wer
         watched = train()
     assert watch.reports
     assert all(torch.equal(one, other) for one, other in zip(alone, watched, strict=True))
+
+
+# -- a model that changes while it trains ------------------------------------------------------------------------------
+
+
+def a_head_swapped_behind_the_optimizers_back() -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # CUT
+    for step, x in enumerate(torch.randn(12, 6, 3)):
+        if step == 5:
+            model[2] = nn.Linear(4, 2)
+        optimizer.zero_grad()
+        model(x).pow(2).mean().backward()
+        optimizer.step()
+
+
+def factors_that_start_at_zero_in_a_second_phase() -> None:
+    class Adapted(nn.Module):
+        def __init__(self, base: nn.Module) -> None:
+            super().__init__()
+            self.base, self.down, self.up = base, nn.Linear(3, 2, bias=False), nn.Linear(2, 4, bias=False)
+            self.start()
+
+        def start(self) -> None:
+            nn.init.zeros_(self.down.weight)  # CUT
+            nn.init.zeros_(self.up.weight)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.base(x) + self.up(self.down(x))
+
+    model = net()
+    for phase in range(2):
+        if phase:
+            model.requires_grad_(False)
+            model[0] = Adapted(model[0])
+        optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1)
+        for x in torch.randn(5, 6, 3):
+            optimizer.zero_grad()
+            model(x).pow(2).mean().backward()
+            optimizer.step()
+
+
+def a_net_that_grows_and_tells_its_optimizer() -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, x in enumerate(torch.randn(12, 6, 3)):
+        if step == 5:
+            model.append(nn.Linear(1, 1))
+            optimizer.add_param_group({"params": model[3].parameters()})
+        optimizer.zero_grad()
+        model(x).pow(2).mean().backward()
+        optimizer.step()
+
+
+def layers_made_for_one_pass_each() -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in torch.randn(8, 6, 3):
+        optimizer.zero_grad()
+        loss = nn.Sequential(model, nn.Tanh())(x).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [a_head_swapped_behind_the_optimizers_back, factors_that_start_at_zero_in_a_second_phase],
+    ids=lambda one: one.__name__,
+)
+def test_what_is_set_up_in_the_midst_of_training_is_told_with_its_line(program: Callable[[], None]) -> None:
+    assert {one.location.line for one in found_of(program) if one.location is not None} == marked(program)
+
+
+@pytest.mark.parametrize(
+    "program", [a_net_that_grows_and_tells_its_optimizer, layers_made_for_one_pass_each], ids=lambda one: one.__name__
+)
+def test_what_joins_soundly_is_not_told(program: Callable[[], None]) -> None:
+    assert found_of(program) == []

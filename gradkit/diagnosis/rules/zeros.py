@@ -137,8 +137,10 @@ def _made(e: Evidence, flat: Flat, call: Call) -> Finding | None:
 def _held(e: Evidence, flat: Flat, name: str) -> Finding:
     """A factor that nothing trains."""
     spot, notes = _zeroed(e, name), _used(flat.call)
-    found = _plain(HELD, flat.call, flat, notes if spot is not None else ())
-    return replace(found, location=spot or found.location, facts={"name": name})
+    found = _plain(HELD, flat.call, flat)
+    if spot is not None:
+        found = replace(found, location=spot, notes=tuple(notes))
+    return replace(found, facts={"name": name})
 
 
 def _held_by_each_other(e: Evidence, flat: Flat, stuck: Sequence[str]) -> Finding:
@@ -150,7 +152,9 @@ def _held_by_each_other(e: Evidence, flat: Flat, stuck: Sequence[str]) -> Findin
     beside = (_zeroed(e, other) for other in others)
     notes = [Note("zero_too", one) for one in dict.fromkeys(beside) if one is not None and one != spot]
     found = _plain(DEADLOCK, flat.call, flat, notes[:3])
-    return replace(found, location=spot or found.location, facts={"name": name, "other": others[0] if others else name})
+    if spot is not None:
+        found = replace(found, location=spot, notes=tuple(notes[:3]))
+    return replace(found, facts={"name": name, "other": others[0] if others else name})
 
 
 def _used(call: Call) -> list[Note]:

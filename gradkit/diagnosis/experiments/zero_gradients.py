@@ -39,6 +39,8 @@ _KINDS = (
     (ITSELF, re.compile(r"(MseLoss|SmoothL1Loss|HuberLoss|Abs|Pow|Norm|LinalgVectorNorm)Backward\d+$")),
     (FACTOR, re.compile(r"(Mul|Div|Mm|Bmm|Mv|Dot|Addmm|Addmv|Baddbmm|Convolution|Addcmul)Backward\d+$")),
 )
+_SHAPES = frozenset("T mT t transpose permute view reshape unsqueeze squeeze expand contiguous to flatten".split())
+_PRODUCTS = frozenset("mul mul_ __mul__ __rmul__ __imul__ matmul __matmul__ __rmatmul__ mm bmm mv linear".split())
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,40 @@ class Zeros:
     woken: tuple[str, ...] = ()
     flat: tuple[Flat, ...] = ()
     runs: int = 0
+
+
+def behind_gates(trace: Trace, gates: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """Those whose ways to the loss all lead through a product with a factor that is zero and about to move.
+
+    Their gradient comes back with the first step of that factor: there is nothing to be tried.
+
+    Args:
+        gates: parameters of nothing but zeros that have a gradient other than zeros.
+
+    Example:
+        >>> from gradkit.core.trace import Value
+        >>> call = Call(0, "mul", (0, 1), (2,), True, (), -1, (), 0)
+        >>> values = Value(-1, (), True, True, "w"), Value(-1, (), True, True, "gate"), Value(0, (), True, True)
+        >>> behind_gates(Trace((call,), values, (), (), 2, {"w": 0, "gate": 1}), ["gate"], ["w"])
+        ('w',)
+    """
+    closed = {trace.parameters[name] for name in gates if name in trace.parameters}
+    for call in trace.calls:
+        if call.name in _SHAPES and closed.issuperset(call.inputs) and call.inputs:
+            closed.update(call.outputs)
+    return tuple(name for name in names if name in trace.parameters and _is_behind(trace, closed, name))
+
+
+def _is_behind(trace: Trace, closed: set[int], name: str) -> bool:
+    flowing, passed = {trace.parameters[name]}, False
+    for call in trace.calls:
+        if not flowing.intersection(call.inputs):
+            continue
+        if closed.intersection(_factors(call)) and call.name in _PRODUCTS:
+            passed = True
+        else:
+            flowing.update(call.outputs)
+    return passed and trace.loss not in flowing
 
 
 def ask(session: Session, names: Sequence[str]) -> Zeros:

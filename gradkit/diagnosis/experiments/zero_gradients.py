@@ -39,7 +39,10 @@ _KINDS = (
     (ITSELF, re.compile(r"(MseLoss|SmoothL1Loss|HuberLoss|Abs|Pow|Norm|LinalgVectorNorm)Backward\d+$")),
     (FACTOR, re.compile(r"(Mul|Div|Mm|Bmm|Mv|Dot|Addmm|Addmv|Baddbmm|Convolution|Addcmul)Backward\d+$")),
 )
-_SHAPES = frozenset("T mT t transpose permute view reshape unsqueeze squeeze expand contiguous to flatten".split())
+_SHAPES = frozenset((
+    "T", "mT", "t", "transpose", "permute", "view", "reshape", "unsqueeze", "squeeze", "expand", "contiguous", "to",
+    "flatten",
+))  # fmt: skip
 _PRODUCTS = frozenset("mul mul_ __mul__ __rmul__ __imul__ matmul __matmul__ __rmatmul__ mm bmm mv linear".split())
 
 

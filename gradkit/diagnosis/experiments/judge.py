@@ -18,7 +18,7 @@ import torch
 
 from gradkit.core import causes, patches
 from gradkit.core.attempts import Attempts
-from gradkit.core.records import CURES, UNTRIED, WAITS, WITHHELD, ChangeTried, Finding, Location
+from gradkit.core.records import CURES, PROVEN, UNTRIED, WAITS, WITHHELD, ChangeTried, Finding, Location
 from gradkit.diagnosis.experiments import candidates
 from gradkit.diagnosis.experiments.changed_code import CannotTryError, Part, running_changed
 from gradkit.diagnosis.experiments.plan import Known, Lab
@@ -119,7 +119,7 @@ class Judge:
             if made.outcome == CURES:
                 why = "together" if len(parts) > 1 else made.why
                 alone[i] = replace(made, changes=one.changes, kind=one.kind, why=why)
-            elif len(findings) > 1 and made.why == NOTHING:
+            elif len(findings) > 1 and made.why == NOTHING and findings[i].proof == PROVEN:
                 alone[i] = ChangeTried(WAITS, one.changes, one.kind, steps=made.steps)
         return alone
 

@@ -187,7 +187,7 @@ def check(make: Callable[[], tuple[Net, Step]], last: bool, share: int, done: se
     return []
 
 
-SHARES = 4
+SHARES = 8
 EVERYWHERE = """
     import sys, warnings
     warnings.simplefilter("ignore")
@@ -204,7 +204,7 @@ def test_an_interrupt_at_every_line_leaves_nothing_behind(time: str, share: int)
     # In a process of its own: trace functions do not get on with all that other tests have done to this one.
     found, lines = run(EVERYWHERE, time, str(share), seconds=230).splitlines()
     assert found == "[]"
-    assert int(lines) > (250 if time == "last" else 75)
+    assert int(lines) > (120 if time == "last" else 35)
 
 
 def run(program: str, *given: str, seconds: int) -> str:

@@ -118,7 +118,8 @@ def test_a_further_experiment_is_a_further_line(monkeypatch: pytest.MonkeyPatch)
         asked.extend(known.shown.made)
         return Caches()
 
-    further = dataclasses.replace(plan.EXPERIMENTS[3], applies=lambda _: True, ask=ask)
-    monkeypatch.setattr(plan, "EXPERIMENTS", (*plan.EXPERIMENTS[:3], further))
+    at = [one.name for one in plan.EXPERIMENTS].index("caches")
+    further = dataclasses.replace(plan.EXPERIMENTS[at], applies=lambda _: True, ask=ask)
+    monkeypatch.setattr(plan, "EXPERIMENTS", (*plan.EXPERIMENTS[:at], further))
     _diagnosed(_step(Twice()))
     assert asked == ["rerun"]

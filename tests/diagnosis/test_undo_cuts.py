@@ -95,7 +95,8 @@ PROVEN = (
 @pytest.mark.parametrize("name", PROVEN)
 def test_a_rerun_proves(name: str) -> None:
     model, step = cut_programs.PROGRAMS[name].build()
-    assert [finding.proof for finding in gradkit.diagnose(step, model=model).findings] == ["proven"]
+    found = [finding for finding in gradkit.diagnose(step, model=model).findings if finding.variant != "flag"]
+    assert [finding.proof for finding in found] == ["proven"]
 
 
 @pytest.mark.parametrize("name", CUTS)

@@ -75,7 +75,8 @@ def terms(
 
     Example:
         >>> from gradkit.core.trace import Value
-        >>> call = lambda i, name, inputs, out: Call(i, name, inputs, (out,), True, (), -1, (), i)
+        >>> here = ((terms.__code__, 0),)
+        >>> call = lambda i, name, inputs, out: Call(i, name, inputs, (out,), True, (), -1, here, i)
         >>> live, dead = Value(-1, (), True, True, "w", leaf=True), Value(-1, (), True, False)
         >>> made = Value(1, (), True, True)
         >>> trace = Trace((call(0, "mul", (0,), 2), call(1, "add", (2, 1), 3)),

@@ -122,8 +122,9 @@ def meant(want: Sequence[str], gap: Gap, reached: Iterable[str], *, named: bool)
         named: they were named.
 
     Example:
-        >>> meant(["a", "b", "c"], Gap(apart=("b", "c"), holder="Adam"), ["a", "c"], named=False)
-        (('a', 'c'), Meant(source='optimizer', optimizer='Adam', apart=('b',)))
+        >>> left, why = meant(["a", "b", "c"], Gap(apart=("b", "c"), holder="Adam"), ["a", "c"], named=False)
+        >>> left, why.source, why.apart
+        (('a', 'c'), 'optimizer', ('b',))
     """
     if named:
         return tuple(want), Meant("should_train")

@@ -232,21 +232,3 @@ def a_closure_that_clears_first() -> Built:
         return loss
 
     return model, lambda: optimizer.step(closure)
-
-
-# -- an optimizer of something else -----------------------------------------------------------------------------------
-
-
-@faulty("optimizer_mismatch")
-def an_optimizer_of_the_teacher() -> Built:
-    student, teacher, x = small(), small(), batch()
-    optimizer = torch.optim.Adam(teacher.parameters())  # CUT
-
-    def step() -> None:
-        with torch.no_grad():
-            wanted = teacher(x)
-        optimizer.zero_grad()
-        (student(x) - wanted).pow(2).mean().backward()
-        optimizer.step()
-
-    return student, step

@@ -180,3 +180,21 @@ def a_name_that_one_part_of_the_model_has() -> Built:
     model, x = pair(), batch()
     unfreeze_only(model, "outer")
     return model, lambda: model["outer"](model["inner"](x)).sum()
+
+
+# -- in a step that goes on -------------------------------------------------------------------------------------------
+
+
+@faulty("optimizer_mismatch")
+def an_optimizer_of_the_teacher() -> Built:
+    student, teacher, x = small(), small(), batch()
+    optimizer = torch.optim.Adam(teacher.parameters())  # CUT
+
+    def step() -> None:
+        with torch.no_grad():
+            wanted = teacher(x)
+        optimizer.zero_grad()
+        (student(x) - wanted).pow(2).mean().backward()
+        optimizer.step()
+
+    return student, step

@@ -235,8 +235,7 @@ def _without_what_is_left(evidence: Evidence, findings: Sequence[Finding], meant
     """The same, without asking those to learn that a library computes with for nothing and no finding names."""
     told = {name for finding in findings for name in finding.parameters}
     left = tuple(name for name in evidence.facts.left if name not in told)
-    rows = tuple(replace(row, should_train=False) if row.name in left else row for row in evidence.facts.rows)
-    facts = replace(evidence.facts, rows=rows, left=left)
+    facts = replace(evidence.facts.without(left), left=left)
     idle = evidence.shown.influence.without
     return replace(evidence, facts=facts), replace(meant, without_influence=idle, left=left)
 

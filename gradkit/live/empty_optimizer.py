@@ -70,9 +70,7 @@ def _models(point: Point) -> list[nn.Module]:
     known = [one for one in told if introspection.is_a(one, nn.Module)] or [
         one for one in list(frame.f_locals.values()) if introspection.is_a(one, nn.Module)
     ]
-    unlike = list({id(one): one for one in known}.values())
-    inner = {id(part) for one in unlike for part in registered.each(one) if part is not one}
-    return [one for one in unlike if id(one) not in inner]
+    return registered.outermost(known)
 
 
 def _findings(model: nn.Module, point: Point, files: Sequence[str]) -> list[Finding]:

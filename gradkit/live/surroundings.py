@@ -69,8 +69,7 @@ def models_of(frame: FrameType | None, held: Collection[int]) -> list[nn.Module]
                 if id(module) not in found and any(id(one) in held for _, one in registered.parameters(module)):
                     found[id(module)] = module
         frame = frame.f_back
-    parts = {id(part) for one in found.values() for part in registered.each(one) if part is not one}
-    return [one for number, one in found.items() if number not in parts]
+    return registered.outermost(found.values())
 
 
 def ids_of(names: Collection[str], frame: FrameType | None, wanted: Collection[int]) -> dict[str, frozenset[int]]:
@@ -136,10 +135,9 @@ def _in_the_midst(model: nn.Module, held: Collection[int]) -> Iterator[torch.Ten
 def _late(model: nn.Module, held: Collection[int], optimizer: Optimizer) -> Iterator[torch.Tensor]:
     """Parameters that a gradient reaches, and that joined a model after its optimizer was built and saw all of it."""
     built = next((deed.order for deed in deeds_of(optimizer) if deed.kind == BUILT), None)
-    out = [one for one in _not_held(model, held) if one.grad is not None] if built is not None else []
-    late = [one for one in out if (first := next(iter(deeds_of(one)), None)) is not None and first.order > (built or 0)]
-    if late and len(late) == len(list(_not_held(model, held))):
-        yield from late
+    out = list(_not_held(model, held)) if built is not None else []
+    if all(one.grad is not None and (deeds := deeds_of(one)) and deeds[0].order > (built or 0) for one in out):
+        yield from out
 
 
 def _is_made_anew(optimizer: Optimizer, held: Collection[int]) -> bool:

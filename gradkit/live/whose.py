@@ -92,9 +92,7 @@ def _unlike(name: str, at: int) -> str:
 
 
 def _outermost(found: Iterable[nn.Module]) -> list[nn.Module]:
-    known = [one for one in found if registered.parameters(one)]
-    inner = {id(child) for one in known for child in registered.each(one) if child is not one}
-    return [one for one in known if id(one) not in inner]
+    return registered.outermost(one for one in found if registered.parameters(one))
 
 
 def _variables(candidate: Candidate) -> Iterator[tuple[str, Any]]:

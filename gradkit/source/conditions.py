@@ -15,7 +15,7 @@ from gradkit.core.records import Location, Note
 from gradkit.core.trace import Chain
 from gradkit.source import attributes, dataflow, locations
 from gradkit.source.callgraph import FunctionsRan
-from gradkit.source.syntax import FUNCTIONS, Function, assigned, looked_up, parameters, stores
+from gradkit.source.syntax import FUNCTIONS, Function, assigned, looked_up, parameters, paths, stores
 
 _LEAVING = (ast.Return, ast.Continue)
 _DEEPEST = 3
@@ -83,7 +83,7 @@ def guard_reads(
 ) -> Iterator[tuple[str, str, Function, list[ast.AST]]]:
     """Every place outside of ``__init__`` that reads the attribute: the function, and the nodes on the way there."""
     for file, owner, function in dict.fromkeys(one for cls in owners for one in _methods(cls, ran)):
-        for path in _paths(function, [function]):
+        for path in paths(function):
             if _is_read(path[-1], attribute):
                 yield file, owner.name, function, path
 
@@ -99,12 +99,6 @@ def _methods(cls: type, ran: FunctionsRan) -> Iterator[tuple[str, ast.ClassDef, 
 
 def _is_read(node: ast.AST, attribute: str) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load)
-
-
-def _paths(node: ast.AST, path: list[ast.AST]) -> Iterator[list[ast.AST]]:
-    yield path
-    for child in ast.iter_child_nodes(node):
-        yield from _paths(child, [*path, child])
 
 
 def _asked(function: Function, path: list[ast.AST]) -> list[tuple[str, str] | None]:

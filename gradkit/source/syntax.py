@@ -108,6 +108,19 @@ def statements(file: str) -> Iterator[tuple[ast.AST, list[Any]]]:
         todo.extend((child, inner) for child in reversed(list(ast.iter_child_nodes(node))))
 
 
+def paths(node: ast.AST, outer: Sequence[ast.AST] = ()) -> Iterator[list[ast.AST]]:
+    """Every node below one, itself first, each at the end of the nodes that lead to it.
+
+    Example:
+        >>> [type(path[-1]).__name__ for path in paths(ast.parse("-x", mode="eval").body)]
+        ['UnaryOp', 'USub', 'Name', 'Load']
+    """
+    path = [*outer, node]
+    yield path
+    for child in ast.iter_child_nodes(node):
+        yield from paths(child, path)
+
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

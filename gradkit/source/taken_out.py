@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from gradkit.core.records import Location
 from gradkit.source import attributes, frames, locations
-from gradkit.source.syntax import FUNCTIONS
+from gradkit.source.syntax import FUNCTIONS, paths
 
 NUMBER, ARRAY, COPY, BARE = "number", "array", "copy", "bare"
 _BY = {"item": NUMBER, "tolist": NUMBER, "numpy": ARRAY, "detach": COPY, "data": BARE}
@@ -44,17 +44,10 @@ def _reads(owner: type, attribute: str) -> Iterator[tuple[str | None, Location]]
         if not frames.is_user_file(file):
             continue
         for function in (node for node in body.body if isinstance(node, FUNCTIONS) and node.name not in _TALK):
-            for path in _paths(function, []):
+            for path in paths(function):
                 if _is_own(path[-1], attribute) and not _is_told(path):
                     kind, node = _taken(path)
                     yield kind, locations.place(file, node, f"{body.name}.{function.name}")
-
-
-def _paths(node: ast.AST, outer: list[ast.AST]) -> Iterator[list[ast.AST]]:
-    path = [*outer, node]
-    yield path
-    for child in ast.iter_child_nodes(node):
-        yield from _paths(child, path)
 
 
 def _is_own(node: ast.AST, attribute: str) -> bool:

@@ -74,9 +74,8 @@ def without_influence(session: Session, names: Sequence[str]) -> Influence:
 
 def set_aside(facts: ModelFacts, verdict: Verdict, names: Sequence[str]) -> tuple[ModelFacts, Verdict]:
     """The same, without asking these parameters to learn."""
-    rows = tuple(replace(row, should_train=False) if row.name in names else row for row in facts.rows)
     left = tuple(name for name in verdict.unexplained if name not in names)
-    return replace(facts, rows=rows), replace(verdict, unexplained=left)
+    return facts.without(names), replace(verdict, unexplained=left)
 
 
 class _Nudged(Intervention):

@@ -377,7 +377,7 @@ def _flat(known: Known) -> tuple[str, ...]:
 def _why_zero(known: Known, lab: Lab) -> zero_gradients.Zeros:
     names, norms = _flat(known), known.first.reached.norms
     parameters = lab.session.preserved.parameters
-    gates = [name for name in known.facts.wanted if norms.get(name) and not bool(parameters[name].any())]
+    gates = [name for name in known.facts.wanted if norms.get(name) and zero_gradients.is_zero(parameters[name])]
     woken = zero_gradients.behind_gates(known.first.trace, gates, names) if gates else ()
     left = [name for name in names if name not in woken]
     tried = zero_gradients.ask(lab.session, left) if left else zero_gradients.Zeros()

@@ -219,7 +219,7 @@ class _Watch(Intervention):
     def after_call(self, moment: Moment, name: str, inputs: tuple[int, ...], given: Sequence[Any], result: Any) -> Any:
         """Look at what was given, and hand the result on as it is."""
         for one in given:
-            if isinstance(one, torch.Tensor) and _is_zero(one):
+            if isinstance(one, torch.Tensor) and is_zero(one):
                 number = moment.ledger.known(one)
                 if number is not None:
                     self.zero.add(number)
@@ -279,6 +279,7 @@ def _holds_more(grad: Any) -> bool:
     return backward.is_strided(grad) and not has_no_numbers(grad) and bool((grad != 0).any())
 
 
-def _is_zero(tensor: torch.Tensor) -> bool:
+def is_zero(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds numbers, and nothing but zeros."""
     plain = backward.is_strided(tensor) and not has_no_numbers(tensor) and tensor.numel() > 0
     return plain and not bool((tensor != 0).any())

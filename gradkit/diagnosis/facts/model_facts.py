@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from torch import nn
 
@@ -52,6 +52,11 @@ class ModelFacts:
     callers: Chain = ()
     explicit: bool = False
     left: tuple[str, ...] = ()
+
+    def without(self, names: Collection[str]) -> ModelFacts:
+        """The same, without asking some parameters to learn."""
+        rows = tuple(replace(row, should_train=False) if row.name in names else row for row in self.rows)
+        return replace(self, rows=rows)
 
     @property
     def wanted(self) -> tuple[str, ...]:

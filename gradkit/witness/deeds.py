@@ -55,9 +55,10 @@ class Deed:
         """
         if self.library is None:
             return ""
+        from gradkit.source import locations  # not before: who only listens names nothing
+
         code = self.library[0]
-        name = getattr(code, "co_qualname", code.co_name).replace("<locals>.", "")
-        return ".".join(filter(None, (installed.library_of(code.co_filename), name)))
+        return ".".join(filter(None, (installed.library_of(code.co_filename), locations.qualified_name(code))))
 
 
 Noted = tuple[str, Chain, Point | None, dict[str, str], int, tuple[Deed, ...]]

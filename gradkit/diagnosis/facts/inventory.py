@@ -233,9 +233,13 @@ def _speaks_of(owner: type, attribute: str) -> bool:
 
 
 def _kind_of(module: nn.Module) -> str:
-    """Whose class a module is of: the user's, an installed library's, or torch's (``""``)."""
-    file = getattr(sys.modules.get(type(module).__module__), "__file__", None) or ""
-    if not file or frames.is_user_file(file):
+    """Whose class a module is of: the user's, an installed library's, or torch's (``""``).
+
+    What runs as ``__main__`` is the user's, also where a profiler, a debugger or a test runner started it.
+    """
+    home = type(module).__module__
+    file = getattr(sys.modules.get(home), "__file__", None) or ""
+    if home == "__main__" or not file or frames.is_user_file(file):
         return _USERS
     return "" if frames.is_torch_file(file) else _LIBRARY
 

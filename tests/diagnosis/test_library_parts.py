@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -66,3 +67,19 @@ def test_an_adapter_in_a_part_that_is_not_used_is_missed(bert: Any) -> None:
     model = Classifier(peft.get_peft_model(bert, peft.LoraConfig(target_modules=["pooler.dense"])))
     report = diagnose(lambda: model(TOKENS), model=model)
     assert any("lora_A" in name for finding in report.findings for name in finding.parameters)
+
+
+def test_a_class_of_the_program_is_the_users_whoever_started_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Idler(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(8, 8))
+            self.idle = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.body(x)).square().mean()
+
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", pytest.__file__, raising=False)
+    monkeypatch.setattr(Idler, "__module__", "__main__")
+    model = Idler()
+    report = diagnose(lambda: model(torch.ones(2, 8)), model=model)
+    assert [finding.parameters for finding in report.findings] == [("idle.weight", "idle.bias")]

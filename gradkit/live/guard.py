@@ -183,7 +183,7 @@ def _hear(event: str, args: tuple[Any, ...]) -> None:
     if guard is None or _passes(event, args) or _starts_workers(sys._getframe(1)):
         return
     what = next((one for one in args if isinstance(one, (str, bytes, os.PathLike, tuple))), event)
-    guard.refuse(reason, what)
+    guard.refuse(reason, os.fsdecode(what) if isinstance(what, bytes) else what)
 
 
 def _passes(event: str, args: tuple[Any, ...]) -> bool:
@@ -191,7 +191,7 @@ def _passes(event: str, args: tuple[Any, ...]) -> bool:
     if event == "open":
         return not (isinstance(args[2], int) and args[2] & _WRITING) or _is_nothing(args[0])
     if event == "sqlite3.connect":
-        return args[0] in (":memory:", "")
+        return isinstance(args[0], (str, bytes)) and os.fsdecode(args[0]) in (":memory:", "")  # bytes until 3.11
     if event.startswith("socket."):
         if event.startswith("socket.get"):
             return args[0] in _NEARBY

@@ -146,15 +146,17 @@ def _is_from(innermost: FrameType, left: int, chain: Chain) -> bool:
     frame: FrameType | None = innermost
     for code, at in chain:
         while frame is not None and frame.f_code is not code:
-            if not left or _kinds.get(frame.f_code.co_filename, _USER) == _USER:
+            if _kinds.get(frame.f_code.co_filename, _USER) == _USER:
                 return False
             frame = frame.f_back
             left -= 1
-        if frame is None or frame.f_lasti != at or not left:
+        if frame is None or frame.f_lasti != at:
             return False
         frame = frame.f_back
         left -= 1
-    return len(chain) == _MOST_USERS or next(_users(frame, left), None) is None if frame is not None else True
+    if left < 0:
+        return False
+    return frame is None or len(chain) == _MOST_USERS or next(_users(frame, left), None) is None
 
 
 def _point(code: CodeType, at: int) -> Point:

@@ -71,11 +71,11 @@ def heard(hears: Callable[[], bool]) -> list[tuple[Any, str, Any]]:
         (grad_mode.set_grad_enabled, "__enter__", lambda owner: bool(owner.mode)),
         (grad_mode.inference_mode, "__enter__", lambda owner: not owner.mode),
     ]
-    closed = [(mode, "__exit__") for mode in dict.fromkeys(mode for mode, _, _ in opened)]
-    closed += [(grad_mode.set_grad_enabled, "__call__")]  # it becomes a decorator: the mode is what it was before
+    switch = grad_mode.set_grad_enabled
     return [
         *((mode, name, _opens(hears, vars(mode)[name], on)) for mode, name, on in opened),
-        *((mode, name, _closes(hears, vars(mode)[name])) for mode, name in closed),
+        *((mode, "__exit__", _closes(hears, mode.__exit__)) for mode in dict.fromkeys(mode for mode, _, _ in opened)),
+        (switch, "__call__", _decorates(hears, switch.__call__)),
     ]
 
 
@@ -93,8 +93,8 @@ def _opens(hears: Callable[[], bool], original: Any, on: Callable[[Any], bool]) 
 
     @functools.wraps(original)
     @on_behalf
-    def init(owner: Any, *args: Any, **kwargs: Any) -> None:
-        original(owner, *args, **kwargs)
+    def init(owner: Any, mode: bool) -> None:
+        original(owner, mode)
         frame = sys._getframe(1)
         if frame.f_code.co_filename not in torchs:
             _tell_opened(owner, on, frame, hears)
@@ -107,13 +107,27 @@ def _closes(hears: Callable[[], bool], original: Any) -> Callable[..., Any]:
 
     @functools.wraps(original)
     @on_behalf
-    def leave(owner: Any, *args: Any) -> Any:
-        result = original(owner, *args)
+    def leave(owner: Any, exc_type: Any, exc_value: Any, traceback: Any) -> Any:
+        result = original(owner, exc_type, exc_value, traceback)
         if held.open and hears():
             _close(owner)
         return result
 
     return leave
+
+
+def _decorates(hears: Callable[[], bool], original: Any) -> Callable[..., Any]:
+    """The switch becomes a decorator: the mode is what it was before."""
+
+    @functools.wraps(original)
+    @on_behalf
+    def decorate(owner: Any, orig_func: Any) -> Any:
+        result = original(owner, orig_func)
+        if _held.open and hears():
+            _close(owner)
+        return result
+
+    return decorate
 
 
 def _tell_opened(owner: Any, on: Callable[[Any], bool], frame: FrameType, hears: Callable[[], bool]) -> None:

@@ -226,7 +226,9 @@ def _make(hears: Hears, original: Any) -> Callable[..., Any]:
     def make(cls: Any, *args: Any, **kwargs: Any) -> Any:
         made = original(cls, *args, **kwargs)
         if hears():
-            _tell_made(made, sys._getframe(1))
+            code = (frame := sys._getframe(1)).f_code
+            if code.co_filename not in _TORCHS or code.co_name in _REMADE:
+                _tell_made(made, frame)
         return made
 
     return make

@@ -39,7 +39,7 @@ def is_a(thing: object, kinds: Any) -> bool:
 
 def is_mapping(thing: object) -> TypeGuard[Mapping[Any, Any]]:
     """Whether an object is of a class of mappings."""
-    return issubclass(type(thing), Mapping)
+    return issubclass(type(thing), (dict, Mapping))  # the first is cheaper to ask
 
 
 def entries(thing: Any) -> list[Any]:
@@ -61,7 +61,10 @@ def entries(thing: Any) -> list[Any]:
 
 def size(thing: Any) -> int:
     """How many entries a list, tuple, deque, set or dictionary has; 0 of anything else."""
-    base = next((one for one in (dict, *_ROWS) if issubclass(type(thing), one)), None)
+    kind = type(thing)
+    if kind is dict or kind is list or kind is tuple:
+        return len(thing)
+    base = next((one for one in (dict, *_ROWS) if issubclass(kind, one)), None)
     return int(base.__len__(thing)) if base is not None else 0
 
 

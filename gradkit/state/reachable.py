@@ -134,6 +134,8 @@ def optimizers_of(step: object, model: nn.Module) -> tuple[Optimizer, ...]:
     things = [*_things_used(introspection.ask(step, "step", step), set()), *registered.each(model)]
     for thing in things:
         for one in _members(thing, children(thing)):
+            if type(one) in _PLAIN:
+                continue
             held = one if introspection.is_a(one, Optimizer) else introspection.attributes(one).get("optimizer")
             if introspection.is_a(held, Optimizer):
                 found.setdefault(id(held), held)
@@ -199,6 +201,8 @@ def _leads_on(value: Any) -> bool:
 
 def members(part: Any) -> list[Any]:
     """What a small container holds; anything else by itself."""
+    if type(part) in _PLAIN:
+        return [part]
     is_mapping = introspection.is_mapping(part)
     if not (is_mapping or introspection.is_a(part, (list, tuple))) or introspection.size(part) > _FEW:
         return [part]

@@ -131,5 +131,5 @@ class Steps:
         """
         self.over = True
         hooks: Any = torch_optimizer._global_optimizer_post_hooks  # noqa: SLF001  there is no other way to see them
-        if not inside or next(reversed(hooks), None) == self._handle.id:
+        if not inside or list(hooks)[-1:] == [self._handle.id]:
             self._handle.remove()

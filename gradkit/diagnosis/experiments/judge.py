@@ -1,6 +1,7 @@
 """Try every change that a finding suggests on the run, and offer it only if it cures and does no harm.
 
-A change is tried by three steps in a row with the changed source, beside three with the source as it is. It does harm
+A change is tried by three steps in a row with the changed source, beside a step with the source as it is; beside three
+of those, where what a later step did tells something. It does harm
 if the step raises; if a parameter loses its gradient, or the gradient turns round; if a backward or a summand of the
 loss no longer reaches what it reached; if graphs grow from step to step or values keep their history; or if something
 comes to learn that is not meant to.
@@ -96,8 +97,13 @@ class Judge:
 
     @cached_property
     def _before(self) -> Trial:
-        """The steps as they are."""
-        return self._run(())
+        """The step as it is."""
+        return self._run((), steps=1)
+
+    @cached_property
+    def _long_before(self) -> Trial:
+        """As many steps in a row as a change is tried by."""
+        return self._before if self._raised else self._run(())
 
     def all(self, findings: Sequence[Finding], suggested: Sequence[tuple[Candidate, ...]]) -> list[ChangeTried | None]:
         """An answer for each finding; None where nothing was suggested."""
@@ -186,16 +192,16 @@ class Judge:
     def _parameters(self, names: Iterable[str]) -> list[torch.Tensor]:
         return [self._lab.session.preserved.parameters[name] for name in names]
 
-    def _run(self, stale: Sequence[torch.Tensor], around: Around | None = None) -> Trial:
-        made = trial(self._lab.session, self._optimizers, stale=stale, changed=around or nullcontext)
-        self.steps += min(made.steps + bool(made.error), STEPS)
+    def _run(self, stale: Sequence[torch.Tensor], around: Around | None = None, steps: int = STEPS) -> Trial:
+        made = trial(self._lab.session, self._optimizers, stale=stale, changed=around or nullcontext, steps=steps)
+        self.steps += min(made.steps + bool(made.error), steps)
         return made
 
     # -- what is harm -----------------------------------------------------------------------------------------------
 
     def _harm(self, after: Trial, behind: frozenset[int]) -> Harm | None:
         before = self._before
-        if after.error and after.steps < max(before.steps, 1):
+        if after.error and (not after.steps or after.steps < self._long_before.steps):
             return Harm(RAISES, said=after.error)
         turned = partial(self._turned, apart=behind)
         rules = (self._lost, turned, self._terms, self._kept, self._reached)
@@ -227,13 +233,11 @@ class Judge:
                     return Harm(TERM, one - other)
         return None
 
-    def _kept(self, before: Trial, after: Trial) -> Harm | None:
-        grows = len(after.nodes) == STEPS and after.nodes[0] < after.nodes[1] < after.nodes[2]
-        grew = len(before.nodes) == STEPS and before.nodes[0] < before.nodes[1] < before.nodes[2]
-        if grows and not grew:
+    def _kept(self, _before: Trial, after: Trial) -> Harm | None:
+        if _grows(after) and not _grows(self._long_before):
             return Harm(GROWS)
-        more = max(after.kept, default=0) > max(before.kept, default=0)
-        return Harm(KEEPS) if more else None
+        most = max(after.kept, default=0)
+        return Harm(KEEPS) if most and most > max(self._long_before.kept, default=0) else None
 
     def _reached(self, before: Trial, after: Trial) -> Harm | None:
         meant = self._meant
@@ -296,6 +300,11 @@ def _changed(parts: Sequence[Part], ran: Container[CodeType], trainable: Sequenc
             patches.later(partial(leaf.requires_grad_, leaf.requires_grad))
             leaf.requires_grad_(True)
         yield
+
+
+def _grows(steps: Trial) -> bool:
+    """Whether autograd's graphs grow from each step to the next."""
+    return len(steps.nodes) == STEPS and steps.nodes[0] < steps.nodes[1] < steps.nodes[2]
 
 
 def _cosine(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -81,7 +81,7 @@ def test_without_replay_the_step_runs_exactly_once(build: Any) -> None:
     assert runs.qsize() == report.runs == 1
 
 
-@pytest.mark.parametrize(("build", "expected"), [(cut_program, 8), (nan_program, 2)])
+@pytest.mark.parametrize(("build", "expected"), [(cut_program, 6), (nan_program, 2)])
 def test_with_replay_the_report_states_how_often_the_step_ran(build: Any, expected: int) -> None:
     model, step = build()
     step, runs = counted(step)

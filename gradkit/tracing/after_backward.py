@@ -6,6 +6,7 @@ An optimizer that finds no gradient in all that it holds passes it over and rais
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -210,5 +211,8 @@ def _has_gradient(parameter: torch.Tensor, *, finite: bool = False) -> bool:
         numbers = gradient._values() if gradient.layout is torch.sparse_coo else gradient  # noqa: SLF001
         if type(numbers) is not torch.Tensor or numbers.is_meta:
             return True
-        most = numbers.abs().max().float().item() if numbers.numel() else 0.0
-    return most != 0 and (not finite or most < float("inf"))
+        if not numbers.numel():
+            return False
+        real = torch.view_as_real(numbers.resolve_conj()) if numbers.is_complex() else numbers
+        ends = torch.stack(torch.aminmax(real)).tolist()  # reads the numbers once and writes none, as abs() would
+    return any(ends) and (not finite or all(map(math.isfinite, ends)))

@@ -93,17 +93,14 @@ class Judge:
         session = lab.session
         found = reachable.optimizers_of(session.step, session.model)
         self._optimizers = list({id(one): one for one in (given, *found) if one is not None}.values())
+        self._before, self._beside = Trial(), 0  # the steps as they are, and how many were asked for
         self.steps = 0
 
-    @cached_property
-    def _before(self) -> Trial:
-        """The step as it is."""
-        return self._run((), steps=1)
-
-    @cached_property
-    def _long_before(self) -> Trial:
-        """As many steps in a row as a change is tried by."""
-        return self._before if self._raised else self._run(())
+    def _run_beside(self, after: Trial) -> None:
+        """Run the step as it is: as often as the change is tried, where what a later step did tells something."""
+        wanted = STEPS if (after.error and after.steps) or _grows(after) or any(after.kept) else 1
+        if self._beside < wanted and not self._raised:
+            self._before, self._beside = self._run((), steps=wanted), wanted
 
     def all(self, findings: Sequence[Finding], suggested: Sequence[tuple[Candidate, ...]]) -> list[ChangeTried | None]:
         """An answer for each finding; None where nothing was suggested."""
@@ -200,8 +197,9 @@ class Judge:
     # -- what is harm -----------------------------------------------------------------------------------------------
 
     def _harm(self, after: Trial, behind: frozenset[int]) -> Harm | None:
+        self._run_beside(after)
         before = self._before
-        if after.error and (not after.steps or after.steps < self._long_before.steps):
+        if after.error and after.steps < max(before.steps, 1):
             return Harm(RAISES, said=after.error)
         turned = partial(self._turned, apart=behind)
         rules = (self._lost, turned, self._terms, self._kept, self._reached)
@@ -233,11 +231,11 @@ class Judge:
                     return Harm(TERM, one - other)
         return None
 
-    def _kept(self, _before: Trial, after: Trial) -> Harm | None:
-        if _grows(after) and not _grows(self._long_before):
+    def _kept(self, before: Trial, after: Trial) -> Harm | None:
+        if _grows(after) and not _grows(before):
             return Harm(GROWS)
-        most = max(after.kept, default=0)
-        return Harm(KEEPS) if most and most > max(self._long_before.kept, default=0) else None
+        more = max(after.kept, default=0) > max(before.kept, default=0)
+        return Harm(KEEPS) if more else None
 
     def _reached(self, before: Trial, after: Trial) -> Harm | None:
         meant = self._meant

@@ -93,14 +93,16 @@ def ends(project: dict[str, object]) -> tuple[End, End]:
 
 
 def constraints_but_torch() -> str:
-    """constraints.txt, with no word about torch.
+    """constraints.txt, with no word about torch, nor about sympy: some releases of torch ask for one version of it.
 
     Example:
         >>> "torchviz==" in constraints_but_torch(), "torch==" in constraints_but_torch()
         (True, False)
+        >>> "sympy==" in constraints_but_torch()
+        False
     """
     lines = (REPO / "constraints.txt").read_text(encoding="utf-8").splitlines(keepends=True)
-    return "".join(line for line in lines if not line.startswith("torch=="))
+    return "".join(line for line in lines if not line.startswith(("torch==", "sympy==")))
 
 
 def interpreter(version: str) -> str | None:

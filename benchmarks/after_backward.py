@@ -2,8 +2,8 @@
 
     python benchmarks/after_backward.py [--pairs 9] [--models mlp resnet gpt2]
 
-Traced steps by turns, with the watch and without: clear, forward, backward, clip, step, and clear again at the end, which
-is the dearest order. Seconds of this process alone on one thread; the median of the pairs' ratios, and its quartiles.
+Traced steps by turns, with the watch and without: forward, backward, clip, step, and clear at the end, which is the
+dearest order. Seconds of this process alone on one thread; the median of the pairs' ratios, and its quartiles.
 """
 
 from __future__ import annotations

@@ -415,6 +415,45 @@ def test_the_line_is_named(name: str, tmp_path: Path) -> None:
     assert found.report.origin.reproduced
 
 
+IN_A_GLOBAL = """
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.outer = nn.Linear(7, 4), nn.Linear(7, 2)
+
+        def forward(self, letter, state):
+            both = torch.cat((letter, state), 1)
+            return self.outer(both), self.inner(both)
+
+    model = Reader()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    state = torch.zeros(1, 4)
+
+    def train(word, wanted):
+        global state
+        optimizer.zero_grad()
+        for letter in word:
+            out, state = model(letter, state)  # CUT
+        loss = F.cross_entropy(out, wanted)
+        loss.backward()
+        optimizer.step()
+
+    for word in torch.randn(4, 3, 1, 3):
+        train(word, torch.tensor([1]))
+"""
+
+
+def test_a_state_whose_history_the_optimizer_has_overwritten_is_named_where_it_is_kept(tmp_path: Path) -> None:
+    failed = _failed(IN_A_GLOBAL, tmp_path)
+    assert "modified by an inplace operation" in str(failed.error)
+    found = failed.explained()
+    assert failing.named(found)[1] in failed.marked
+    assert found.report is not None
+    assert found.report.findings[0].proof == "likely"
+    assert found.report.origin is not None
+    assert not found.report.origin.reproduced
+
+
 def _failed(text: str, folder: Path) -> failing.Failed:
     return failing.run(HEAD + textwrap.dedent(text).lstrip(), folder)
 

@@ -97,7 +97,7 @@ _CAUSES = (
     Cause("params_replaced", PARAMETERS, sites=("parameter", "requires_grad")),
     Cause("built_in_forward", PARAMETERS, sites=("parameter",)),
     Cause("grad_on_non_leaf", PARAMETERS, sites=("requires_grad",)),
-    Cause("constant_loss", UNUSED, sites=("rewrap",), variants=("nothing", "term")),
+    Cause("constant_loss", UNUSED, sites=("rewrap",), variants=("nothing", "term", "without")),
     Cause("trainable_unused", UNUSED, variants=("dropped", "argument", "slot"), may_pass=True),
     Cause("ddp_unused", UNUSED, may_pass=True),
     Cause("unused_input", UNUSED, variants=("asked", "branch", "cut"), may_pass=True),

@@ -388,6 +388,23 @@ PROGRAMS = {
             loss.backward()
             optimizer.step()
     """,
+    "a temperature of which only its number is used": """
+        actor, log_alpha = nn.Linear(3, 2), torch.zeros(1, requires_grad=True)
+        of_actor, of_alpha = torch.optim.SGD(actor.parameters(), 0.1), torch.optim.SGD([log_alpha], 0.1)
+        alpha = log_alpha.exp().item()
+        for state in torch.randn(3, 5, 3):
+            loss = alpha * actor(state).logsumexp(1).mean()
+            of_actor.zero_grad()
+            loss.backward()
+            of_actor.step()
+            with torch.no_grad():
+                entropy = actor(state).logsumexp(1)
+            of_alpha_loss = (-alpha * (entropy + 1.0)).mean()  # CUT
+            of_alpha.zero_grad()
+            of_alpha_loss.backward()
+            of_alpha.step()
+            alpha = log_alpha.exp().item()
+    """,
     "a loss for every sample": """
         def per_sample(logits, target):
             return F.cross_entropy(logits, target, reduction="none")  # CUT

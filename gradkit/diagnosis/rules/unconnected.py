@@ -53,7 +53,7 @@ def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
     replaced = _replaced(e, names)
     if replaced:
         return replaced
-    if not any(e.trace.values[v].parameter for v in e.verdict.reaching) and e.trace.loss >= 0:
+    if e.trace.loss >= 0 and _is_constant(e):
         return _constant(e, names)
     found, names = _escaped(e, names)
     chosen, names = _deciding(e, names)
@@ -63,6 +63,17 @@ def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
         spot, _ = attributes.definition(e.way_to(parameter), e.files, e.built_on(parameter))
         groups.setdefault((spot.file, spot.line) if spot is not None else ("",), []).append(parameter)
     return [*found, *_joined(_unused(e, group) for group in groups.values())]
+
+
+def _is_constant(e: Evidence) -> bool:
+    """Whether nothing of the model flows into the loss; or, where it has no history, nothing that is to learn."""
+    reaching = _parameters_in(e)
+    return not reaching or not (e.trace.values[e.trace.loss].requires_grad or reaching.intersection(e.wanted))
+
+
+def _parameters_in(e: Evidence) -> set[str]:
+    """The names of the parameters that the loss is computed from, with a history or without."""
+    return {name for v in e.verdict.reaching if (name := e.trace.values[v].parameter)}
 
 
 def _joined(findings: Iterable[Finding]) -> list[Finding]:
@@ -179,7 +190,12 @@ def _constant(e: Evidence, names: Sequence[str]) -> list[Finding]:
     spot = locations.innermost(origin.chain) if origin is not None else None
     notes = called_by(origin.chain) if origin is not None else []
     call = origin.name if origin is not None else ""
-    return [Finding("constant_loss", spot, tuple(notes), proof=OBSERVED, parameters=tuple(names), call=call)]
+    variant = "without" if _parameters_in(e) else ""
+    return [
+        Finding(
+            "constant_loss", spot, tuple(notes), proof=OBSERVED, parameters=tuple(names), call=call, variant=variant
+        )
+    ]
 
 
 def _over_data(e: Evidence) -> Call | None:

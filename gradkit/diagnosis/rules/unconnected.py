@@ -53,7 +53,7 @@ def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
     replaced = _replaced(e, names)
     if replaced:
         return replaced
-    if e.trace.loss >= 0 and _is_constant(e):
+    if e.trace.loss >= 0 and not _parameters_in(e):
         return _constant(e, names)
     found, names = _escaped(e, names)
     chosen, names = _deciding(e, names)
@@ -62,13 +62,10 @@ def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
     for parameter in (name for name in names if name not in e.facts.left):
         spot, _ = attributes.definition(e.way_to(parameter), e.files, e.built_on(parameter))
         groups.setdefault((spot.file, spot.line) if spot is not None else ("",), []).append(parameter)
-    return [*found, *_joined(_unused(e, group) for group in groups.values())]
-
-
-def _is_constant(e: Evidence) -> bool:
-    """Whether nothing of the model flows into the loss; or, where it has no history, nothing that is to learn."""
-    reaching = _parameters_in(e)
-    return not reaching or not (e.trace.values[e.trace.loss].requires_grad or reaching.intersection(e.wanted))
+    without_history = e.trace.loss >= 0 and not e.trace.values[e.trace.loss].requires_grad
+    nowhere = groups.pop(("",), []) if without_history else []  # no module holds them: the loss is all there is to name
+    unused = _joined(_unused(e, group) for group in groups.values())
+    return [*found, *unused, *(_constant(e, nowhere) if nowhere else ())]
 
 
 def _parameters_in(e: Evidence) -> set[str]:

@@ -75,11 +75,13 @@ def candidates(stack: Sequence[Point], *, inclusive: bool = True) -> Iterator[Ca
 
     Args:
         stack: the frames, outermost first.
-        inclusive: the failing statement belongs to the unit; else the innermost frame's units end at the last backward.
+        inclusive: the failing statement belongs to the unit; else the innermost frame's units end at the last backward,
+            unless that statement is the call of a module that does all of it inside.
     """
     stack = tuple(stack)
-    loops, innermost = 0, True
-    for at in reversed(range(_begin(stack), _end(stack))):
+    end = _end(stack)
+    loops, innermost = 0, end == len(stack)
+    for at in reversed(range(_begin(stack), end)):
         point = stack[at]
         if _is_torchs(point) or any(part in point.code.co_filename for part in _TOOLS):
             continue

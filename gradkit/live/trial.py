@@ -24,6 +24,7 @@ from gradkit.core.trace import Chain, Trace
 from gradkit.diagnosis import pipeline
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.pipeline import Options
+from gradkit.diagnosis.rules import errors
 from gradkit.live import guard, quiet, whose
 from gradkit.live.candidates import Candidate, files
 from gradkit.live.guard import Guard, NotAgain
@@ -126,6 +127,7 @@ class Trial:
     _parts: Mapping[str, nn.Module] = field(default_factory=dict)
     _is_step: bool = False
     _narrowed: bool = False
+    _is_spent: bool = False
 
     def report(self) -> Report:
         """Run the unit, and diagnose it if it is the step.
@@ -181,6 +183,8 @@ class Trial:
             options = replace(options, look=partial(self._look, guarded, way, stop))
             report = _refusing(guarded, lambda: pipeline.run(step, options, report_of)[0])
         if self.fault.mishap is not None and not report.findings:
+            raise NotTheStep(UNEXPLAINED)
+        if self._is_spent and report.findings[0].variant != errors.KEPT:
             raise NotTheStep(UNEXPLAINED)
         return report if self.reproduced else _unproven(report)
 
@@ -242,7 +246,8 @@ class Trial:
             if (begun > 1 or not asked.refused) and not _is_freed_elsewhere(first.mishap):
                 skip = mishap.kind in _WITHOUT_HISTORY and begun > 1
                 raise _Better(_Way(final=True), _Way(begun), *([_Way(begun, skip=True)] if skip else []))
-        if not _is_alike(first.mishap, mishap) and not _is_told_otherwise(first, mishap):
+        self._is_spent = _is_spent(first, mishap)
+        if not self._is_spent and not _is_alike(first.mishap, mishap) and not _is_told_otherwise(first, mishap):
             raise _other(first.mishap)
         inside = first.mishap is not None and first.mishap.inside
         chain = (
@@ -252,7 +257,7 @@ class Trial:
             raise NotTheStep("raised_elsewhere", line=str(_line(chain)[1]))
         if not is_made_in(first.trace):
             raise NotTheStep("made_outside")
-        self.reproduced = True
+        self.reproduced = not self._is_spent
 
     def _look_silent(self, first: FirstRun, tracer: Tracer, way: _Way) -> None:
         """Whether there is a forward pass and a backward, and the same parameters get no gradient."""
@@ -285,6 +290,15 @@ def _is_freed_elsewhere(found: AutogradError | None) -> bool:
     if found is None or found.kind != autograd_errors.TWICE or not found.chain:
         return False
     return any(chain and _line(chain) != _line(found.chain) for chain, _ in found.freeing)
+
+
+def _is_spent(first: FirstRun, wanted: AutogradError) -> bool:
+    """Whether a history of a step before was overwritten by the optimizer, and is now freed as well: by the backward
+    that failed, half of which was made."""
+    found = first.mishap
+    if found is None or (found.kind, wanted.kind) != (autograd_errors.TWICE, autograd_errors.OVERWRITTEN):
+        return False
+    return found.inside == wanted.inside and any(first.trace.values[number].past for _, number in first.crossing)
 
 
 def _is_told_otherwise(first: FirstRun, wanted: AutogradError) -> bool:

@@ -388,6 +388,23 @@ PROGRAMS = {
             loss.backward()
             optimizer.step()
     """,
+    "a temperature of which only its number is used": """
+        actor, log_alpha = nn.Linear(3, 2), torch.zeros(1, requires_grad=True)
+        of_actor, of_alpha = torch.optim.SGD(actor.parameters(), 0.1), torch.optim.SGD([log_alpha], 0.1)
+        alpha = log_alpha.exp().item()
+        for state in torch.randn(3, 5, 3):
+            loss = alpha * actor(state).logsumexp(1).mean()
+            of_actor.zero_grad()
+            loss.backward()
+            of_actor.step()
+            with torch.no_grad():
+                entropy = actor(state).logsumexp(1)
+            of_alpha_loss = (-alpha * (entropy + 1.0)).mean()  # CUT
+            of_alpha.zero_grad()
+            of_alpha_loss.backward()
+            of_alpha.step()
+            alpha = log_alpha.exp().item()
+    """,
     "a loss for every sample": """
         def per_sample(logits, target):
             return F.cross_entropy(logits, target, reduction="none")  # CUT
@@ -413,6 +430,45 @@ def test_the_line_is_named(name: str, tmp_path: Path) -> None:
     assert found.report is not None
     assert found.report.origin is not None
     assert found.report.origin.reproduced
+
+
+IN_A_GLOBAL = """
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.outer = nn.Linear(7, 4), nn.Linear(7, 2)
+
+        def forward(self, letter, state):
+            both = torch.cat((letter, state), 1)
+            return self.outer(both), self.inner(both)
+
+    model = Reader()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    state = torch.zeros(1, 4)
+
+    def train(word, wanted):
+        global state
+        optimizer.zero_grad()
+        for letter in word:
+            out, state = model(letter, state)  # CUT
+        loss = F.cross_entropy(out, wanted)
+        loss.backward()
+        optimizer.step()
+
+    for word in torch.randn(4, 3, 1, 3):
+        train(word, torch.tensor([1]))
+"""
+
+
+def test_a_state_whose_history_the_optimizer_has_overwritten_is_named_where_it_is_kept(tmp_path: Path) -> None:
+    failed = _failed(IN_A_GLOBAL, tmp_path)
+    assert "modified by an inplace operation" in str(failed.error)
+    found = failed.explained()
+    assert failing.named(found)[1] in failed.marked
+    assert found.report is not None
+    assert found.report.findings[0].proof == "likely"
+    assert found.report.origin is not None
+    assert not found.report.origin.reproduced
 
 
 def _failed(text: str, folder: Path) -> failing.Failed:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gradkit.core.records import LIKELY, OBSERVED, Finding, Location, Note
 from gradkit.diagnosis.facts.optimizers import Gap, IdleStep
+from gradkit.diagnosis.rules import copies
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import locations, setup, stepping, zeros
 from gradkit.source.stepping import HeldBack
@@ -31,6 +32,9 @@ def _finding(e: Evidence, one: IdleStep) -> Finding | None:
         )  # fmt: skip
     if one.kind == RATE:
         return replace(at_rest(one.built, None, e.files, e.near), parameters=one.names)
+    copied = copies.in_the_loss(e, one.names, one.built)
+    if copied is not None:
+        return copied
     spot, proof = _built_at(one.built, e.files, e.near)
     return Finding("optimizer_mismatch", spot, proof=proof, parameters=one.names, facts=facts)
 

@@ -10,6 +10,7 @@ from gradkit.core.records import LIKELY, OBSERVED, READ, SEVERAL, Finding, Locat
 from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
 from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
 from gradkit.diagnosis.facts.seen import Seen
+from gradkit.diagnosis.rules import copies
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import attributes, freezing, locations, setup
 from gradkit.witness.deeds import Deed
@@ -191,6 +192,9 @@ def _optimizer(e: Evidence) -> list[Finding]:
     names = gap.missing if gap.reason == NEW else tuple(n for n in gap.missing if n in wanted)
     if not names:
         return []
+    copied = copies.in_the_loss(e, names, gap)
+    if copied is not None:
+        return [copied]
     facts, filtered = {"optimizer": gap.kind}, gap.reason == LEFT_OUT
     if gap.built is not None and gap.built.chain:
         spot = setup.optimizer_line_at(gap.built.chain[0], filtered=filtered)

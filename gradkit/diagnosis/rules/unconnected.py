@@ -53,7 +53,7 @@ def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
     replaced = _replaced(e, names)
     if replaced:
         return replaced
-    if not any(e.trace.values[v].parameter for v in e.verdict.reaching) and e.trace.loss >= 0:
+    if e.trace.loss >= 0 and not _parameters_in(e):
         return _constant(e, names)
     found, names = _escaped(e, names)
     chosen, names = _deciding(e, names)
@@ -62,7 +62,15 @@ def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
     for parameter in (name for name in names if name not in e.facts.left):
         spot, _ = attributes.definition(e.way_to(parameter), e.files, e.built_on(parameter))
         groups.setdefault((spot.file, spot.line) if spot is not None else ("",), []).append(parameter)
-    return [*found, *_joined(_unused(e, group) for group in groups.values())]
+    without_history = e.trace.loss >= 0 and not e.trace.values[e.trace.loss].requires_grad
+    nowhere = groups.pop(("",), []) if without_history else []  # no module holds them: the loss is all there is to name
+    unused = _joined(_unused(e, group) for group in groups.values())
+    return [*found, *unused, *(_constant(e, nowhere) if nowhere else ())]
+
+
+def _parameters_in(e: Evidence) -> set[str]:
+    """The names of the parameters that the loss is computed from, with a history or without."""
+    return {name for v in e.verdict.reaching if (name := e.trace.values[v].parameter)}
 
 
 def _joined(findings: Iterable[Finding]) -> list[Finding]:
@@ -179,7 +187,12 @@ def _constant(e: Evidence, names: Sequence[str]) -> list[Finding]:
     spot = locations.innermost(origin.chain) if origin is not None else None
     notes = called_by(origin.chain) if origin is not None else []
     call = origin.name if origin is not None else ""
-    return [Finding("constant_loss", spot, tuple(notes), proof=OBSERVED, parameters=tuple(names), call=call)]
+    variant = "without" if _parameters_in(e) else ""
+    return [
+        Finding(
+            "constant_loss", spot, tuple(notes), proof=OBSERVED, parameters=tuple(names), call=call, variant=variant
+        )
+    ]
 
 
 def _over_data(e: Evidence) -> Call | None:

@@ -13,14 +13,14 @@ from torch import nn
 
 from gradkit.core.records import OBSERVED, Finding, Note
 from gradkit.core.trace import Call, Chain, Trace
-from gradkit.diagnosis.rules.evidence import Evidence, called_by, line_of
-from gradkit.source import attributes, locations
+from gradkit.diagnosis.rules.evidence import Evidence, called_by
+from gradkit.source import attributes, dataflow, locations
 
 _HOLDERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 _PRODUCTS = frozenset(
-    "linear bilinear matmul rmatmul imatmul mm bmm mv addmm addmv baddbmm einsum tensordot mul rmul multiply embedding"
-    " embedding_bag getitem index_select layer_norm batch_norm group_norm instance_norm rms_norm prelu lstm gru rnn_tanh"
-    " rnn_relu scaled_dot_product_attention multi_head_attention_forward".split()
+    "linear bilinear matmul rmatmul imatmul mm bmm mv addmm addmv baddbmm einsum tensordot mul rmul multiply"
+    " embedding embedding_bag getitem index_select layer_norm batch_norm group_norm instance_norm rms_norm prelu lstm gru"
+    " rnn_tanh rnn_relu scaled_dot_product_attention multi_head_attention_forward".split()
 )
 
 
@@ -46,8 +46,10 @@ def findings(e: Evidence, names: Sequence[str]) -> list[Finding]:
 def _finding(e: Evidence, chain: Chain, call: str, paths: Iterable[str], names: Sequence[str]) -> Finding:
     spot, attribute = attributes.definition(e.way_to(names[0]), e.files, e.built_on(names[0]))
     notes = [*called_by(chain), *([Note("defined", spot, {"attribute": attribute})] if spot and attribute else [])]
+    read = dataflow.read_at(chain, {one.rpartition(".")[2] for one in e.trace.parameters})
+    notes += [Note("used_past", locations.locate(chain[0]), {"call": call})] if read is not None else []
     return Finding(
-        "trainable_unused", locations.locate(chain[0]), tuple(notes), proof=OBSERVED, parameters=tuple(names),
+        "trainable_unused", read or locations.locate(chain[0]), tuple(notes), proof=OBSERVED, parameters=tuple(names),
         module=next(iter(paths)), call=call, facts={"name": ", ".join(paths)}, variant="bypass",
     )  # fmt: skip
 
@@ -59,16 +61,15 @@ def _call_at(e: Evidence, chain: Chain) -> str:
 def _past(e: Evidence, name: str, from_data: Collection[int]) -> tuple[str, Chain]:
     """The innermost layer around a parameter that is gone past, and the user's frames where; ``()`` if none is."""
     parts = name.split(".")[:-1]
-    for depth in range(len(parts), 0, -1):
-        path = ".".join(parts[:depth])
+    for path in (".".join(parts[:depth]) for depth in range(len(parts), 0, -1)):
         if path in e.trace.begun or path not in e.trace.modules:
-            return path, ()
-        if not _computes(e.facts.classes[path]):
-            continue
-        held = set(_held(e, path))
+            break
+        held = set(_held(e, path)) if _computes(e.facts.classes[path]) else set()
         if any(held.intersection(call.inputs) for call in e.trace.calls):
             return path, _read_out(e, path, held, from_data)
-    return "", ()
+    beside = (path for path, names in e.facts.attached.items() if name in names and path not in e.trace.begun)
+    found = ((path, _read_out(e, path, set(_held(e, path)), from_data)) for path in beside)
+    return next((one for one in found if one[1]), ("", ()))
 
 
 def _computes(cls: type) -> bool:
@@ -92,13 +93,13 @@ def _read_out(e: Evidence, path: str, held: Collection[int], from_data: Collecti
     first: dict[int, Chain] = dict.fromkeys(held, ())
     for call in e.trace.calls:
         taken = [number for number in call.inputs if number in first]
-        if not taken or _is_owners(e, call, path):
+        if not taken or _is_owners(e, call, path, taken):
             continue
         inside = any(code in own for code, _ in call.chain)
         met = [number for number in call.inputs if number not in first and number in from_data]
         if inside and met:
             return ()
-        chain = next((first[number] for number in taken if first[number]), () if inside else call.chain)
+        chain = next((first[number] for number in taken if first[number]), () if inside or call.through else call.chain)
         if not met:
             first.update(dict.fromkeys(call.outputs, chain))
         elif chain and _is_product(e, call, met) and e.verdict.reaching.intersection(call.outputs):
@@ -108,14 +109,14 @@ def _read_out(e: Evidence, path: str, held: Collection[int], from_data: Collecti
     return ()
 
 
-def _is_owners(e: Evidence, call: Call, path: str) -> bool:
+def _is_owners(e: Evidence, call: Call, path: str, taken: Collection[int]) -> bool:
     """Whether a call is made by another module that holds the same tensor under a name of its own, as tied weights."""
     if call.module < 0:
         return False
     owner = f"{e.trace.modules[call.module]}."
     if owner.startswith(f"{path}."):
         return False
-    mine = (name for name, number in e.trace.parameters.items() if number in call.inputs)
+    mine = (name for name, number in e.trace.parameters.items() if number in taken)
     return any(name.startswith(owner) and "." not in name[len(owner) :] for name in mine)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any
@@ -94,10 +93,8 @@ def read_at(chain: Chain, attributes: Collection[str]) -> Location | None:
     """
     node = locations.node_at(chain[0])
     names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} if node is not None else set[str]()
-    inside = itertools.takewhile(
-        lambda point: point[0].co_name.startswith("<") and point[0].co_name != "<module>", chain
-    )
-    code = chain[min(len(list(inside)), len(chain) - 1)][0]
+    outer = (code for code, _ in chain if code.co_name == "<module>" or not code.co_name.startswith("<"))
+    code = next(outer, chain[0][0])
     found = [
         one for one in statements(code)
         if isinstance(one, ast.Assign) and one.lineno < locations.line_of(chain[0]) and _targets(one) & names

@@ -18,6 +18,7 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.introspection import one_line
 from gradkit.core.records import ModuleInfo, Parameter
 from gradkit.core.tensors import shape_of
+from gradkit.diagnosis.facts.hooks import users_hooks
 from gradkit.source import frames
 from gradkit.state import reachable, registered
 from gradkit.tracing.backward import Reached
@@ -267,7 +268,8 @@ def _beside(module: nn.Module) -> list[Any]:
     """The hooks of the user's on a module's forward, and what was put there in its place."""
     tables: list[dict[Any, Any]] = [getattr(module, name, None) or {} for name in _HOOKS]
     calls = [call for table in tables for call in table.values()]
-    return [*calls, *(call for name, call in introspection.attributes(module).items() if name == "forward")]
+    calls += [call for name, call in introspection.attributes(module).items() if name == "forward"]
+    return [call for call in calls if users_hooks(call) is not None]
 
 
 def modules(model: nn.Module, rows: Sequence[Parameter]) -> tuple[ModuleInfo, ...]:

@@ -37,7 +37,7 @@ class ModelFacts:
         files: the user's source files that take part.
         callers: the user's frames around the call of ``diagnose``, innermost first.
         explicit: what should train was named by the user.
-        attached: where a gradient is missing, the parameters that hooks on a module's forward compute with, by its path.
+        attached: where a gradient is missing, the parameters that hooks on a module's forward compute with, by path.
         left: parameters that should train, that no gradient reaches, and that a library's module computes with for
             nothing: no rule blames anything for their sake.
     """

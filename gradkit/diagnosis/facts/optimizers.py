@@ -30,10 +30,11 @@ from gradkit.state.preserve import Preserved
 from gradkit.state.reachable import ATTRIBUTE, ELEMENT, ITEM, PART
 from gradkit.tracing.after_backward import Idle
 from gradkit.tracing.ledger import Ledger
-from gradkit.witness.deeds import BUILT, COPIED, Deed
+from gradkit.witness.deeds import BUILT, COPIED, CREATED, REGISTERED, REPLACED, THAWED, Deed
 from gradkit.witness.histories import deeds_of
 
 NEW, STALE, LEFT_OUT = "new", "stale", "left_out"
+_HELD_BY_MODULES = (COPIED, REGISTERED, REPLACED)
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Gap:
         missing: parameters of the model that no optimizer holds.
         reason: ``"new"`` (made by the step), ``"stale"`` (it holds others in their place), ``"left_out"``.
         built: what was seen of it being built, None if nobody saw.
+        copied: what was seen of the copies being made that it holds in their place, None if it holds none.
         apart: those that require grad and that no optimizer at hand holds, while one holds others of the step.
         holder: class name of that one.
     """
@@ -55,6 +57,7 @@ class Gap:
     missing: tuple[str, ...] = ()
     reason: str = ""
     built: Deed | None = None
+    copied: Deed | None = None
     apart: tuple[str, ...] = ()
     holder: str = ""
 
@@ -145,7 +148,17 @@ def _gap(optimizer: Optimizer, missing: tuple[str, ...], reason: str) -> Gap:
         if not isinstance(value, torch.Tensor)
     }
     built = next((one for one in deeds_of(optimizer) if one.kind in (BUILT, COPIED)), None)
-    return Gap(type(optimizer).__name__, settings, missing, reason, built)
+    copied = _copied(optimizer) if reason == STALE else None
+    return Gap(type(optimizer).__name__, settings, missing, reason, built, copied)
+
+
+def _copied(optimizer: Optimizer) -> Deed | None:
+    """How the first of an optimizer's tensors came to be a leaf, if no module has ever held any of them."""
+    told = [deeds_of(p) for p in _all(optimizer)]
+    if any(deed.kind in _HELD_BY_MODULES for deeds in told for deed in deeds):
+        return None
+    made = [next((deed for deed in deeds if deed.kind in (THAWED, CREATED) and deed.chain), None) for deeds in told]
+    return made[0] if made and None not in made else None
 
 
 def holding(optimizers: Iterable[Optimizer]) -> set[int]:

@@ -19,8 +19,8 @@ from gradkit.source import attributes, dataflow, locations
 _HOLDERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 _PRODUCTS = frozenset(
     "linear bilinear matmul rmatmul imatmul mm bmm mv addmm addmv baddbmm einsum tensordot mul rmul multiply"
-    " embedding embedding_bag getitem index_select layer_norm batch_norm group_norm instance_norm rms_norm prelu lstm gru"
-    " rnn_tanh rnn_relu scaled_dot_product_attention multi_head_attention_forward".split()
+    " embedding embedding_bag getitem index_select layer_norm batch_norm group_norm instance_norm rms_norm prelu lstm"
+    " gru rnn_tanh rnn_relu scaled_dot_product_attention multi_head_attention_forward".split()
 )
 
 

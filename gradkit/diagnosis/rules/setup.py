@@ -196,7 +196,7 @@ def _optimizer(e: Evidence) -> list[Finding]:
         spot = setup.optimizer_line_at(gap.built.chain[0], filtered=filtered)
         notes = (*called_by(gap.built.chain), *_put_after(e, names, gap.built))
         if gap.copied is not None:
-            return [_of_copies(gap.copied, spot, names, facts)]
+            return [of_copies(gap.copied, spot, names, facts)]
         by = gap.built.by.partition(".")[0]
         variant = "trainer" if by in ("transformers", "trl") else ""
         return [
@@ -206,7 +206,7 @@ def _optimizer(e: Evidence) -> list[Finding]:
     return [Finding("optimizer_mismatch", line, proof=_searched(line), parameters=names, facts=facts)]
 
 
-def _of_copies(copied: Deed, built: Location | None, names: tuple[str, ...], facts: dict[str, str]) -> Finding:
+def of_copies(copied: Deed, built: Location | None, names: tuple[str, ...], facts: dict[str, str]) -> Finding:
     """The optimizer was handed copies: the line that makes them."""
     notes = (*called_by(copied.chain), *([Note("handed_here", built)] if built is not None else []))
     spot = locations.locate(copied.chain[0], whole=True)

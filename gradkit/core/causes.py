@@ -92,7 +92,7 @@ _CAUSES = (
     Cause("adapter_inference_mode", PARAMETERS, drawn=False, change="trainable"),
     Cause("adapter_inactive", PARAMETERS, variants=("disabled",)),
     Cause("unregistered_parameters", PARAMETERS, arrives=True),
-    Cause("optimizer_mismatch", PARAMETERS, variants=("trainer", "copies", "untied"), arrives=True, check="optimizer"),
+    Cause("optimizer_mismatch", PARAMETERS, variants=("trainer", "copies"), arrives=True, check="optimizer"),
     Cause("idle_optimizer", PARAMETERS, variants=_IDLE, arrives=True, drawn=False),
     Cause("params_replaced", PARAMETERS, sites=("parameter", "requires_grad")),
     Cause("built_in_forward", PARAMETERS, sites=("parameter",)),

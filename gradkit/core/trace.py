@@ -139,7 +139,7 @@ class Trace:
 
     Attributes:
         calls, values, regions: as above, by index.
-        modules: dotted paths of the model's modules that ran.
+        modules: dotted paths of the model's modules.
         loss: number of the value that the step returned; -1 if its making was not seen.
         parameters: number of the value of each parameter of the model, by name.
         newborn: likewise for those that the model did not have before the step.
@@ -147,6 +147,7 @@ class Trace:
         disabled: paths of modules that ran with their peft adapters switched off.
         trained: numbers of values that the step trains itself, by an optimizer or by a gradient that it asks for.
         flagged: where ``requires_grad`` was set on what the step had computed, by the number of the value.
+        begun: dotted paths of the modules whose forward began.
     """
 
     calls: tuple[Call, ...]
@@ -160,6 +161,7 @@ class Trace:
     trained: frozenset[int] = frozenset()
     disabled: frozenset[str] = frozenset()
     flagged: dict[int, Chain] = field(default_factory=dict)
+    begun: frozenset[str] = frozenset()
 
     @functools.cached_property
     def _users(self) -> dict[int, list[int]]:

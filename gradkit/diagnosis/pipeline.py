@@ -177,7 +177,7 @@ def _first(step: Step, preserved: Preserved, options: Options, tell: Callable[[s
         first = first_run.make(step, tracer, preserved, tell)
     options.look(first, tracer)
     gap = optimizers.gap(step.model, preserved.parameters, optimizer, found, tracer.took_part())
-    idle = optimizers.idle_steps(one for heard in after for one in heard.found)
+    idle = optimizers.idle_steps((one for heard in after for one in heard.found), preserved.parameters)
     first = replace(first, gap=gap, hooks=hooks.hooks_seen(tracer, preserved), idle=idle)
     preserved.rewind()
     return first, tracer.ledger

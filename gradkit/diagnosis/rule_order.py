@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from gradkit.core import causes
-from gradkit.core.records import LIKELY, READ, Finding
+from gradkit.core.records import LIKELY, PROVEN, READ, Finding
+from gradkit.diagnosis.facts.optimizers import NEW, STALE
 from gradkit.diagnosis.rules import (
     cut_lines,
     errors,
@@ -45,7 +46,7 @@ def _of_error(evidence: Evidence) -> list[Finding] | None:
 
 
 def _of_run(evidence: Evidence) -> list[Finding]:
-    found = sorted([*_by(setup.findings, evidence), *_by(cut_lines.findings, evidence)], key=_rank)
+    found = sorted(_set_up_and_cut(evidence), key=_rank)
     found += _by(cut_lines.flagged, evidence)
     first = _by(no_loss.findings, evidence, {p for f in found for p in f.parameters})
     found = [*first, *no_loss.noted(evidence, found)]
@@ -63,6 +64,19 @@ def _of_run(evidence: Evidence) -> list[Finding]:
     found += _by(loss.findings, evidence)
     found += _by(cut_lines.unexplained, evidence, {p for f in found for p in f.parameters})
     return [replace(f, doubt=f.doubt or READ) if _is_read(f) else f for f in found]
+
+
+def _set_up_and_cut(evidence: Evidence) -> list[Finding]:
+    """What the setup is at fault for, then the cuts; last, an optimizer that lacks no more than what a cut replaces."""
+    set_up, cuts = _by(setup.findings, evidence), _by(cut_lines.findings, evidence)
+    cut = {name for one in cuts if one.proof == PROVEN for name in one.parameters}
+    moved = evidence.first.gap.reason in (NEW, STALE)
+    late = [one for one in set_up if moved and cut.issuperset(one.parameters) and _is_of_an_optimizer(one)]
+    return [*(one for one in set_up if one not in late), *cuts, *late]
+
+
+def _is_of_an_optimizer(finding: Finding) -> bool:
+    return causes.cause(finding.cause).check == "optimizer"
 
 
 def _by(rule: Callable[..., Iterable[Finding]], *given: Any) -> list[Finding]:

@@ -186,12 +186,14 @@ def versions(parameters: Iterable[torch.Tensor]) -> dict[int, int]:
 def _trained(optimizer: Optimizer, *, seen: bool) -> set[int]:
     """Ids of what an optimizer has made a state for, which it does at the first gradient; LBFGS keeps one for all.
 
-    Fused kernels write without torch's counting it; where one keeps no state either, nothing is known of its group
-    unless every step was looked at.
+    Adagrad makes it at once, and counts the steps in it. Fused kernels write without torch's counting it; where one
+    keeps no state either, nothing is known of its group unless every step was looked at.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         return set()
-    trained = {id(one) for one in held_by(optimizer) if optimizer.state.get(one)}
+    counted = isinstance(optimizer, torch.optim.Adagrad)
+    states = ((id(one), optimizer.state.get(one)) for one in held_by(optimizer))
+    trained = {number for number, state in states if state and not (counted and float(state.get("step", 1)) == 0)}
     for group in [] if seen else optimizer.param_groups:
         if group.get("fused") and not trained.intersection(map(id, group["params"])):
             trained |= set(map(id, group["params"]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
@@ -84,6 +84,25 @@ def defined_at(point: Point) -> int | None:
     names = {x.id for x in ast.walk(asked) if isinstance(x, ast.Name)} if asked is not None else set()
     before = [s for s in statements(code) if s.lineno < locations.line_of(point) and _written(s) & names]
     return max((s.lineno for s in before), default=None)
+
+
+def read_at(chain: Chain, attributes: Collection[str]) -> Location | None:
+    """Where what an expression takes in by a name was read: the last line before it, ``table = layer.weight``.
+
+    None if no name of the expression stands for one of these attributes.
+    """
+    node = locations.node_at(chain[0])
+    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} if node is not None else set[str]()
+    outer = (code for code, _ in chain if code.co_name == "<module>" or not code.co_name.startswith("<"))
+    code = next(outer, chain[0][0])
+    found = [
+        one for one in statements(code)
+        if isinstance(one, ast.Assign) and one.lineno < locations.line_of(chain[0]) and _targets(one) & names
+    ]  # fmt: skip
+    last = max(found, key=lambda one: one.lineno, default=None)
+    if last is None or not isinstance(last.value, ast.Attribute) or last.value.attr not in attributes:
+        return None
+    return locations.place(code.co_filename, last.value, locations.qualified_name(code))
 
 
 def statements(code: CodeType) -> list[ast.stmt]:

@@ -32,11 +32,13 @@ class Running:
     Attributes:
         paths: their dotted paths; a module's number is its place among them, -1 for any other module.
         inside: the numbers of the modules that are running, innermost last, after a -1.
+        entered: the numbers of all whose forward has begun.
         stop, waiting: what ``frames.chain`` is to be given.
     """
 
     def __init__(self, modules: Iterable[tuple[str, nn.Module]], stop: CodeType) -> None:
         self.paths: list[str] = []
+        self.entered: set[int] = set()
         self._numbers: dict[int, int] = {}
         for path, module in modules:
             self._numbers[id(module)] = len(self.paths)
@@ -51,6 +53,7 @@ class Running:
     def enter(self, number: int, frame: FrameType) -> None:
         """A module's forward begins; ``frame`` is going to call it."""
         self.inside.append(number)
+        self.entered.add(number)
         self.waiting.append(frames.Outside(frame))
 
     def leave(self) -> None:
@@ -63,6 +66,10 @@ class Running:
         """No module is running any more."""
         self.inside = [-1]
         self.waiting: list[frames.Outside] = []
+
+    def begun(self) -> frozenset[str]:
+        """The paths of all modules whose forward has begun, in whatever thread."""
+        return frozenset(self.paths[number] for number in self.entered if number >= 0)
 
     def anew(self) -> Running:
         """The same modules, for another thread: none is running there yet."""

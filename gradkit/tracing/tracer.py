@@ -471,8 +471,7 @@ class Tracer(TorchFunctionMode):
 
     def trace(self, loss: Any) -> Trace:
         """The run as frozen data. ``loss``: what the step returned; if no tensor, its last inner backward counts."""
-        inner = self.own(loss)
-        is_loss = introspection.is_a(loss, torch.Tensor)
+        inner, is_loss = self.own(loss), introspection.is_a(loss, torch.Tensor)
         number = inner.number if inner is not None else self.ledger.use(loss) if is_loss else -1
         now, before = self._model.put_in_place(), self._model.held
         return Trace(
@@ -480,6 +479,7 @@ class Tracer(TorchFunctionMode):
             values=self.ledger.values(),
             regions=self.switches.regions(),
             modules=tuple(self.running.paths),
+            begun=self.running.begun(),
             loss=number,
             parameters=dict(self._model.parameters),
             newborn={name: number for name, number in now.items() if name not in before},

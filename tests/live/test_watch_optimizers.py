@@ -46,6 +46,43 @@ def generator_used_up() -> None:
     train(model, optimizer)
 
 
+def copies_in_their_place() -> None:
+    model = net()
+    copies = [one.detach().clone().requires_grad_() for one in model.parameters()]  # COPIED
+    train_by_hand(model, torch.optim.SGD(copies, lr=0.1))
+
+
+def copies_that_are_handed_the_gradients() -> None:
+    model = net()
+    copies = [one.detach().double().requires_grad_() for one in model.parameters()]
+    optimizer = torch.optim.SGD(copies, lr=0.1)
+    for x in torch.ones(5, 4, 2):
+        model.zero_grad()
+        model(x).pow(2).sum().backward()
+        for copied, one in zip(copies, model.parameters(), strict=True):
+            copied.grad = one.grad.double() if one.grad is not None else None
+        optimizer.step()
+        with torch.no_grad():
+            for copied, one in zip(copies, model.parameters(), strict=True):
+                one.copy_(copied)
+
+
+def train_by_hand(model: nn.Module, optimizer: Optimizer) -> None:
+    for x in torch.ones(5, 4, 2):
+        model.zero_grad()
+        model(x).pow(2).sum().backward()
+        optimizer.step()
+
+
+def some_unused_by_adagrad() -> None:
+    model = nn.ModuleDict({"used": nn.Linear(2, 1), "spare": nn.Linear(2, 1)})
+    optimizer = torch.optim.Adagrad(model.parameters())
+    for x in torch.ones(5, 4, 2):
+        optimizer.zero_grad()
+        model["used"](x).pow(2).sum().backward()
+        optimizer.step()
+
+
 def head_alone_on_purpose() -> None:
     model = net()
     optimizer = torch.optim.Adam(model[2].parameters())
@@ -72,3 +109,23 @@ def test_an_optimizer_without_what_runs_is_told_at_the_line_that_built_it(progra
 
 def test_an_optimizer_of_the_head_alone_is_no_fault() -> None:
     assert found_of(head_alone_on_purpose) == []
+
+
+def test_copies_that_an_optimizer_holds_are_told_at_the_line_that_makes_them() -> None:
+    (explanation,) = found_of(copies_in_their_place)
+    assert explanation.report is not None
+    (finding,) = explanation.report.findings
+    assert (finding.cause, finding.variant) == ("optimizer_mismatch", "copies")
+    assert finding.location is not None
+    assert finding.location.text.endswith("# COPIED")
+
+
+def test_copies_in_another_precision_that_are_handed_the_gradients_are_no_fault() -> None:
+    assert found_of(copies_that_are_handed_the_gradients) == []
+
+
+def test_what_adagrad_never_trained_is_missing_although_it_has_a_state() -> None:
+    (explanation,) = found_of(some_unused_by_adagrad)
+    assert explanation.report is not None
+    (finding,) = explanation.report.findings
+    assert finding.parameters == ("spare.weight", "spare.bias")

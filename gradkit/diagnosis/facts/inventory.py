@@ -18,11 +18,13 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.introspection import one_line
 from gradkit.core.records import ModuleInfo, Parameter
 from gradkit.core.tensors import shape_of
+from gradkit.diagnosis.facts.hooks import users_hooks
 from gradkit.source import frames
-from gradkit.state import registered
+from gradkit.state import reachable, registered
 from gradkit.tracing.backward import Reached
 
 _USERS, _LIBRARY = "users", "library"
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,36 @@ def _kind_of(module: nn.Module) -> str:
     if home == "__main__" or not file or frames.is_user_file(file):
         return _USERS
     return "" if frames.is_torch_file(file) else _LIBRARY
+
+
+def attached(model: nn.Module) -> dict[str, frozenset[str]]:
+    """What is computed with beside a module, in hooks on its forward or in what stands for it: parameters by its path.
+
+    Example:
+        >>> net = nn.ModuleDict({"layer": nn.Linear(2, 2), "side": nn.Linear(2, 2)})
+        >>> def add(layer, given, out, side=net.side):
+        ...     return out + side(*given)
+        >>> handle = net.layer.register_forward_hook(add)
+        >>> sorted(attached(net)["layer"])
+        ['side.bias', 'side.weight']
+    """
+    named = list(registered.parameters(model, twice=True))
+    found = {}
+    for path, module in registered.modules(model):
+        beside = [one for call in _beside(module) for one in reachable.modules_of(call)]
+        beside = [one for one in beside if not any(part is module for part in registered.each(one))]
+        ids = {id(p) for one in beside for _, p in registered.parameters(one, twice=True)}
+        if ids:
+            found[path] = frozenset(name for name, p in named if id(p) in ids)
+    return found
+
+
+def _beside(module: nn.Module) -> list[Any]:
+    """The hooks of the user's on a module's forward, and what was put there in its place."""
+    tables: list[dict[Any, Any]] = [getattr(module, name, None) or {} for name in _HOOKS]
+    calls = [call for table in tables for call in table.values()]
+    calls += [call for name, call in introspection.attributes(module).items() if name == "forward"]
+    return [call for call in calls if users_hooks(call) is not None]
 
 
 def modules(model: nn.Module, rows: Sequence[Parameter]) -> tuple[ModuleInfo, ...]:

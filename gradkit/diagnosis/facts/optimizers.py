@@ -30,10 +30,11 @@ from gradkit.state.preserve import Preserved
 from gradkit.state.reachable import ATTRIBUTE, ELEMENT, ITEM, PART
 from gradkit.tracing.after_backward import Idle
 from gradkit.tracing.ledger import Ledger
-from gradkit.witness.deeds import BUILT, COPIED, Deed
+from gradkit.witness.deeds import BUILT, COPIED, CREATED, REGISTERED, REPLACED, THAWED, Deed
 from gradkit.witness.histories import deeds_of
 
 NEW, STALE, LEFT_OUT = "new", "stale", "left_out"
+_HELD_BY_MODULES = (COPIED, REGISTERED, REPLACED)
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Gap:
         missing: parameters of the model that no optimizer holds.
         reason: ``"new"`` (made by the step), ``"stale"`` (it holds others in their place), ``"left_out"``.
         built: what was seen of it being built, None if nobody saw.
+        copied: what was seen of the copies being made that it holds in their place, None if it holds none.
         apart: those that require grad and that no optimizer at hand holds, while one holds others of the step.
         holder: class name of that one.
     """
@@ -55,6 +57,7 @@ class Gap:
     missing: tuple[str, ...] = ()
     reason: str = ""
     built: Deed | None = None
+    copied: Deed | None = None
     apart: tuple[str, ...] = ()
     holder: str = ""
 
@@ -101,7 +104,8 @@ def _missing(
     if given is not None:
         foreign = _strangers(given, of_model, ran) if missing else ()
         stale = missing and (not of_model & holding([given]) or any(map(orphaned, foreign)))
-        return _gap(given, missing, STALE if stale else LEFT_OUT)
+        copied = _copied(given, [before[name] for name in missing])
+        return replace(_gap(given, missing, STALE if stale else LEFT_OUT), copied=copied)
     for optimizer in using_model if missing else ():
         if any(orphaned(p) for p in _strangers(optimizer, of_model, ran)):
             return _gap(optimizer, missing, STALE)
@@ -146,6 +150,21 @@ def _gap(optimizer: Optimizer, missing: tuple[str, ...], reason: str) -> Gap:
     }
     built = next((one for one in deeds_of(optimizer) if one.kind in (BUILT, COPIED)), None)
     return Gap(type(optimizer).__name__, settings, missing, reason, built)
+
+
+def _copied(optimizer: Optimizer, missing: Sequence[torch.Tensor]) -> Deed | None:
+    """How the first copy of what is missing became a leaf, if such are all that an optimizer holds.
+
+    None has ever had a gradient, and none was ever in a module: else the optimizer was built before the model changed.
+    """
+    shapes = {one.shape for one in missing}
+    if any(p.shape not in shapes or p.grad is not None for p in _all(optimizer)):
+        return None
+    told = [deeds_of(p) for p in _all(optimizer)]
+    if any(deed.kind in _HELD_BY_MODULES for deeds in told for deed in deeds):
+        return None
+    made = [next((deed for deed in deeds if deed.kind in (THAWED, CREATED) and deed.chain), None) for deeds in told]
+    return made[0] if made and None not in made else None
 
 
 def holding(optimizers: Iterable[Optimizer]) -> set[int]:
@@ -270,11 +289,19 @@ class IdleStep:
     names: tuple[str, ...]
 
 
-def idle_steps(heard: Iterable[Idle]) -> tuple[IdleStep, ...]:
+def idle_steps(heard: Iterable[Idle], parameters: Mapping[str, torch.Tensor]) -> tuple[IdleStep, ...]:
     """What was heard, as records.
 
+    Args:
+        parameters: the model's, by name.
+
     Example:
-        >>> idle_steps([])
+        >>> idle_steps([], {})
         ()
     """
-    return tuple(IdleStep(one.kind, one.chain, gap_of(one.optimizer, one.names), one.names) for one in heard)
+    return tuple(IdleStep(one.kind, one.chain, _idle_gap(one, parameters), one.names) for one in heard)
+
+
+def _idle_gap(one: Idle, parameters: Mapping[str, torch.Tensor]) -> Gap:
+    copied = _copied(one.optimizer, [parameters[name] for name in one.names])
+    return replace(gap_of(one.optimizer, one.names), copied=copied)

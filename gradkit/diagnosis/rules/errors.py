@@ -227,13 +227,44 @@ def _branched(e: Evidence, mishap: AutogradError) -> Finding | None:
     beside = [call for call in sides if part.intersection(call.inputs) and not part.intersection(call.outputs)]
     if not beside or len(beside) < len(makers) or not beside[0].chain:
         return None
+    again = _computed_again(e, mishap, beside[0])
+    if again is not None:
+        return again
     if mishap.chain and mishap.chain[0][0] is beside[0].chain[0][0]:
-        return None
+        return _asked_for_at(e, mishap, beside[0])
     asked = innermost(mishap.chain)
     notes = [*called_by(beside[0].chain), *([Note("asked_here", asked, {})] if asked is not None else [])]
     spot, name = locations.locate(beside[0].chain[0]), beside[0].name
     found = _finding("unused_input", e, mishap, spot, call=name, proof=LIKELY)
     return replace(found, notes=tuple(notes), variant="branch")
+
+
+def _asked_for_at(e: Evidence, mishap: AutogradError, made: Call) -> Finding | None:
+    """What was to be asked for is made inside of the call that asks: its own line, where that spans several."""
+    asked, spot = innermost(mishap.chain), innermost(made.chain)
+    if asked is None or spot is None or _same_line(asked, spot) or not locations.holds(mishap.chain[0], made.chain[0]):
+        return None
+    found = _finding("unused_input", e, mishap, spot, call=made.name)
+    return replace(found, variant="branch")
+
+
+def _computed_again(e: Evidence, mishap: AutogradError, made: Call) -> Finding | None:
+    """What was to be asked for was computed once more, by a helper or property that made what took part as well.
+
+    The line is the one that calls the helper again, where the frames of both part.
+    """
+    alike = (one for one in e.trace.behind([mishap.asked]) if one.key == made.key and one.index != made.index)
+    first = next((one for one in alike if one.chain != made.chain and set(one.inputs) & set(made.inputs)), None)
+    if first is None:
+        return None
+    both = zip(made.chain, first.chain, strict=False)
+    depth = next((at for at, (mine, its) in enumerate(both) if mine != its), 0)
+    chain, asked = made.chain[depth:], innermost(mishap.chain)
+    spot = locations.locate(chain[0], whole=True)
+    notes = [Note("first_computed", locations.locate(first.chain[depth]), {}) if depth < len(first.chain) else None]
+    notes += [Note("asked_here", asked, {})] if asked is not None and not _same_line(asked, spot) else []
+    found = _finding("unused_input", e, mishap, spot, call=made.name, chain=chain)
+    return replace(found, notes=tuple(note for note in notes if note is not None), variant="again")
 
 
 def _ignoring(e: Evidence, last: Call) -> Location | None:

@@ -8,6 +8,7 @@ from gradkit.core.records import LIKELY, OBSERVED, Finding, Location, Note
 from gradkit.diagnosis.facts.optimizers import Gap, IdleStep
 from gradkit.diagnosis.rules import copies
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
+from gradkit.diagnosis.rules.setup import of_copies
 from gradkit.source import locations, setup, stepping, zeros
 from gradkit.source.stepping import HeldBack
 from gradkit.tracing.after_backward import FOREIGN, RATE
@@ -36,6 +37,8 @@ def _finding(e: Evidence, one: IdleStep) -> Finding | None:
     if copied is not None:
         return copied
     spot, proof = _built_at(one.built, e.files, e.near)
+    if one.built.copied is not None:
+        return of_copies(one.built.copied, spot, one.names, facts)
     return Finding("optimizer_mismatch", spot, proof=proof, parameters=one.names, facts=facts)
 
 

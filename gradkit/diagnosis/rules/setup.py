@@ -199,6 +199,8 @@ def _optimizer(e: Evidence) -> list[Finding]:
     if gap.built is not None and gap.built.chain:
         spot = setup.optimizer_line_at(gap.built.chain[0], filtered=filtered)
         notes = (*called_by(gap.built.chain), *_put_after(e, names, gap.built))
+        if gap.copied is not None:
+            return [of_copies(gap.copied, spot, names, facts)]
         by = gap.built.by.partition(".")[0]
         variant = "trainer" if by in ("transformers", "trl") else ""
         return [
@@ -206,6 +208,13 @@ def _optimizer(e: Evidence) -> list[Finding]:
         ]
     line = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=filtered)
     return [Finding("optimizer_mismatch", line, proof=_searched(line), parameters=names, facts=facts)]
+
+
+def of_copies(copied: Deed, built: Location | None, names: tuple[str, ...], facts: dict[str, str]) -> Finding:
+    """The optimizer was handed copies: the line that makes them."""
+    notes = (*called_by(copied.chain), *([Note("handed_here", built)] if built is not None else []))
+    spot = locations.locate(copied.chain[0], whole=True)
+    return Finding("optimizer_mismatch", spot, notes, proof=OBSERVED, parameters=names, facts=facts, variant="copies")
 
 
 def _put_after(e: Evidence, names: Sequence[str], built: Deed) -> list[Note]:

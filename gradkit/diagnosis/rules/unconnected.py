@@ -18,6 +18,7 @@ from gradkit.core.operations import GRAD, NEW
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
 from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
+from gradkit.diagnosis.rules import bypass
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, line_of, one_place
 from gradkit.source import arguments, attributes, conditions, dataflow, locations
 from gradkit.source.taken_out import ARRAY, BARE, COPY, NUMBER, taken_out_at
@@ -44,9 +45,16 @@ def _inside_a_script(names: Sequence[str]) -> list[Finding]:
 
 
 def _explained(e: Evidence, names: list[str]) -> list[Finding]:
-    kept = cached_findings(e, names)
-    names = [n for n in names if not any(n in finding.parameters for finding in kept)]
-    return [*kept, *(_without_a_kept_value(e, names) if names else ())]
+    proven = {name for kept in e.shown.caches.kept for name in kept.connected}
+    past = bypass.findings(e, [name for name in names if name not in proven])
+    names = _left(names, past)
+    kept = cached_findings(e, names) if names else []
+    names = _left(names, kept)
+    return [*past, *kept, *(_without_a_kept_value(e, names) if names else ())]
+
+
+def _left(names: Iterable[str], found: Sequence[Finding]) -> list[str]:
+    return [name for name in names if not any(name in finding.parameters for finding in found)]
 
 
 def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:

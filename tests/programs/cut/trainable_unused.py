@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from tests.programs.shared import Built, batch, cut, pair
+from tests.programs.shared import LABELS, Built, batch, cut, pair
 
 # -- not connected at all ---------------------------------------------------------------------------------------------
 
@@ -333,3 +335,99 @@ def a_layer_handed_over_at_one_of_several_calls_told_by_its_size() -> Built:
 def a_layer_handed_over_at_one_of_several_calls_told_by_its_kind() -> Built:
     model, x = Keeping(nn.LayerNorm(4)), batch()  # CUT
     return model, lambda: model(x)
+
+
+# -- a layer that is gone past ----------------------------------------------------------------------------------------
+
+
+class Beside(nn.Module):
+    """A frozen layer, and a narrow one beside it that is to learn."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.narrow = nn.Sequential(nn.Linear(4, 2, bias=False), nn.Linear(2, 4, bias=False))
+
+    @property
+    def weight(self) -> torch.Tensor:
+        return self.base.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base(x) + self.narrow(x)
+
+
+def adapted(forward: Callable[[Any, torch.Tensor], torch.Tensor]) -> Built:
+    model = pair()
+    model["inner"], x = Beside(model["inner"]), batch()
+    return model, lambda: model["outer"](forward(model["inner"], x).tanh()).sum()
+
+
+@cut("trainable_unused")
+def an_adapter_whose_weight_is_read_past_it() -> Built:
+    return adapted(lambda layer, x: F.linear(x, layer.weight))  # CUT
+
+
+@cut("trainable_unused")
+def an_adapter_whose_base_is_called_by_itself() -> Built:
+    return adapted(lambda layer, x: layer.base(x))  # CUT
+
+
+@cut("trainable_unused")
+def an_adapter_whose_weight_is_read_under_a_name_of_its_own() -> Built:
+    def forward(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        table = layer.weight  # CUT
+        return torch.stack([x[:3] @ table.t(), x[3:] @ table.t()])
+
+    return adapted(forward)
+
+
+@cut("trainable_unused")
+def adapters_whose_weights_are_joined_to_one() -> Built:
+    def forward(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        both = torch.cat([layer.weight, layer.weight])  # CUT
+        return F.linear(x, both)[:, :4]
+
+    return adapted(forward)
+
+
+@cut("trainable_unused")
+def an_adapter_in_a_hook_on_a_layer_that_is_gone_past() -> Built:
+    model, x = pair(side=nn.Linear(4, 4)), batch()
+    model["inner"].requires_grad_(False)
+
+    def add(layer: nn.Module, given: tuple[torch.Tensor], out: torch.Tensor, side: nn.Module = model["side"]) -> Any:
+        return out + side(*given)
+
+    model["inner"].register_forward_hook(add)
+    return model, lambda: model["outer"](F.linear(x, model["inner"].weight).tanh()).sum()  # CUT
+
+
+@cut("trainable_unused")
+def a_layer_that_is_not_called_and_whose_weight_is_penalized() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+            self.extra = nn.Linear(4, 1)  # CUT
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x).sum() + 0.1 * self.extra.weight.norm()
+
+    model, x = Model(), batch()
+    return model, lambda: model(x)
+
+
+@cut("trainable_unused")
+def a_bias_beside_a_matrix_that_another_layer_shares() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Embedding(5, 4)
+            self.score = nn.Linear(4, 5)  # CUT
+            self.score.weight = self.words.weight
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.words(ids).pow(2).sum()
+
+    model = Model()
+    return model, lambda: model(LABELS)

@@ -85,3 +85,59 @@ def a_direction_that_is_normalised_without_a_history() -> Built:
         return model(x + slope).sum()
 
     return model, step
+
+
+# -- computed a second time -------------------------------------------------------------------------------------------
+
+
+@cut("unused_input")
+def a_derivative_by_what_a_property_computes_anew() -> Built:
+    class Places:
+        def __init__(self, share: torch.Tensor) -> None:
+            self.share = share
+
+        @property
+        def scaled(self) -> torch.Tensor:
+            return self.share * 3
+
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        places = Places(x.clone().requires_grad_())
+        energy = model(places.scaled).sum()
+        return torch.autograd.grad(energy, places.scaled, create_graph=True)[0].square().mean()  # CUT
+
+    return model, step
+
+
+@cut("unused_input")
+def a_derivative_by_a_copy_that_a_helper_makes_once_more() -> Built:
+    model, x = small(), batch()
+
+    def moved(points: torch.Tensor) -> torch.Tensor:
+        return points.clone()
+
+    def step() -> torch.Tensor:
+        points = x.clone().requires_grad_()
+        energy = model(moved(points)).sum()
+        again = moved(points)  # CUT
+        return torch.autograd.grad(energy, again, create_graph=True)[0].square().mean()
+
+    return model, step
+
+
+@cut("unused_input")
+def a_derivative_by_a_part_that_is_taken_where_it_is_asked_for() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        points = x.clone().requires_grad_()
+        energy = model(points).sum()
+        (slope,) = torch.autograd.grad(
+            energy,
+            points.reshape(-1),  # CUT
+            create_graph=True,
+        )
+        return slope.square().mean()
+
+    return model, step

@@ -24,7 +24,7 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
 from gradkit.live.launch import SOUND_STEPS, Wishes
 from gradkit.live.outcome import Outcome
-from gradkit.live.watch import watch
+from gradkit.live.watch import begin_beside_others, found_beside_others, raised_beside_others, watch
 from gradkit.source import faults
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class Program:
         self._stops = self._raised = 0
         self._steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         i18n.language(self.wishes.language)
+        begin_beside_others(signals=True)
         self.watch = watch(tell=self._silent)
         if self.wishes.stop or self.wishes.steps or self.wishes.should_train:
             register_optimizer_step_post_hook(self._stepped)
@@ -73,7 +74,11 @@ class Program:
     # -- what is told -------------------------------------------------------------------------------------------------
 
     def _silent(self, explanation: Explanation) -> None:
-        if not self.wishes.should_train and not self._is_another_rank():  # else it is asked with these names
+        if self.wishes.should_train:  # it is asked with these names
+            return
+        if found_beside_others(explanation):
+            self.outcome.keep(explanation, self.watch.steps)
+        elif not self._is_another_rank():
             self.found(explanation)
 
     def found(self, explanation: Explanation) -> None:
@@ -99,7 +104,11 @@ class Program:
 
         explanation = self.watch.explanation_of(error) or explain.of_error(error)
         self._is_autograds = explanation is not None
-        if explanation is not None and not self.outcome.is_of(explanation):
+        if raised_beside_others(error, explanation):
+            self._is_autograds, self._ending = True, True
+            if explanation is not None:
+                self.outcome.keep(explanation, self.watch.steps)
+        elif explanation is not None and not self.outcome.is_of(explanation):
             self._ending = True
             self.found(explanation)
 

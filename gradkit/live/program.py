@@ -22,9 +22,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from gradkit.core import console, i18n
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
+from gradkit.live import beside_others
 from gradkit.live.launch import SOUND_STEPS, Wishes
 from gradkit.live.outcome import Outcome
-from gradkit.live.watch import begin_beside_others, found_beside_others, raised_beside_others, watch
+from gradkit.live.watch import watch
 from gradkit.source import faults
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ class Program:
         self._stops = self._raised = 0
         self._steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         i18n.language(self.wishes.language)
-        begin_beside_others(signals=True)
         self.watch = watch(tell=self._silent)
+        beside_others.hold_signals()
         if self.wishes.stop or self.wishes.steps or self.wishes.should_train:
             register_optimizer_step_post_hook(self._stepped)
         if self.wishes.outcome:
@@ -76,7 +77,7 @@ class Program:
     def _silent(self, explanation: Explanation) -> None:
         if self.wishes.should_train:  # it is asked with these names
             return
-        if found_beside_others(explanation):
+        if beside_others.found(explanation):
             self.outcome.keep(explanation, self.watch.steps)
         elif not self._is_another_rank():
             self.found(explanation)
@@ -102,9 +103,10 @@ class Program:
     def _explain(self, error: BaseException) -> None:
         from gradkit.live import explain
 
+        beside_others.raising(error)
         explanation = self.watch.explanation_of(error) or explain.of_error(error)
         self._is_autograds = explanation is not None
-        if raised_beside_others(error, explanation):
+        if beside_others.raised(explanation):
             self._is_autograds, self._ending = True, True
             if explanation is not None:
                 self.outcome.keep(explanation, self.watch.steps)
@@ -124,13 +126,14 @@ class Program:
 
     def _close(self) -> None:
         self.watch.close()
+        spoke = beside_others.end()
         caught = self.watch.caught
         if caught is not None and self._failed is None and not self.outcome.is_of(caught.explanation):
             _say("caught", error=caught.error)
             self.found(caught.explanation)
         steps = self.watch.steps
         if self.outcome.first is None:
-            if not self._is_autograds:
+            if not self._is_autograds and not spoke:
                 self._nothing_found(steps)
         elif self._failed is None and steps and not self.wishes.outcome:
             _say("found", n=steps, verdict=self.outcome.verdict())

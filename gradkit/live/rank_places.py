@@ -20,7 +20,10 @@ from gradkit.core import introspection
 from gradkit.live.surroundings import locals_of
 from gradkit.report import layout
 from gradkit.source import frames
+from gradkit.source.locations import locate
 from gradkit.state import registered
+from gradkit.witness.deeds import FROZEN, Deed
+from gradkit.witness.histories import deeds_of
 
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
 _WAITS = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/")
@@ -32,7 +35,7 @@ class Stand:
     """Where a rank stands.
 
     Attributes:
-        place, code, branch, waits, batch, trainable: as in :class:`~gradkit.live.rank_records.RankRecord`.
+        place, code, branch, waits, batch, trainable, frozen_at: as in :class:`~gradkit.live.rank_records.RankRecord`.
     """
 
     place: str = ""
@@ -41,6 +44,7 @@ class Stand:
     waits: bool = False
     batch: tuple[tuple[str, str], ...] = ()
     trainable: tuple[str, ...] = field(default=(), repr=False)
+    frozen_at: tuple[str, ...] = ()
 
 
 def stand_of(frame: FrameType | None, line: int | None = None) -> Stand:
@@ -62,7 +66,7 @@ def stand_of(frame: FrameType | None, line: int | None = None) -> Stand:
         f"{layout.shown_path(file)}:{round_it}" if round_it else "",
         waits,
         tuple(_tensors(seen)),
-        _trainable(seen),
+        *_parameters(seen),
     )
 
 
@@ -135,16 +139,26 @@ def _is_data(value: Any) -> bool:
     )
 
 
-def _trainable(seen: list[FrameType]) -> tuple[str, ...]:
-    """Names of the parameters that require grad, of the outermost modules that the frames can name."""
-    modules = {id(one): one for frame in seen for one in locals_of(frame).values() if introspection.is_a(one, nn.Module)}
-    names = {
-        plain_name(name)
-        for module in registered.outermost(modules.values())
-        for name, one in registered.parameters(module)
-        if one.requires_grad
+def _parameters(seen: list[FrameType]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the parameters that require grad, of the outermost modules that the frames can name; and where the
+    others were frozen."""
+    modules = {
+        id(one): one for frame in seen for one in locals_of(frame).values() if introspection.is_a(one, nn.Module)
     }
-    return tuple(sorted(names)) if len(names) <= _MOST_NAMES else ()
+    names, places = set[str](), set[str]()
+    for module in registered.outermost(modules.values()):
+        for name, one in registered.parameters(module):
+            if one.requires_grad:
+                names.add(plain_name(name))
+            else:
+                places |= {_frozen_at(deed) for deed in deeds_of(one)[-1:] if deed.kind == FROZEN and deed.chain}
+    known = len(names) <= _MOST_NAMES
+    return (tuple(sorted(names)), tuple(sorted(places))) if known else ((), ())
+
+
+def _frozen_at(deed: Deed) -> str:
+    spot = locate(deed.chain[0])
+    return f"{layout.shown_path(spot.file)}:{spot.line}, {spot.text.strip()}"
 
 
 def plain_name(name: str) -> str:

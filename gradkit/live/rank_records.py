@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from gradkit.core.i18n import words
 
 RAISED, FOUND, STUCK, RUNNING = "raised", "found", "stuck", "running"
-CRASHED, ENDED = "crashed", "ended"
+CRASHED, ENDED, DONE = "crashed", "ended", "done"
 
 # Why ranks are said to differ, the surest first.
 REASONS = ("gone", "error", "finding", "parameters", "batch", "collectives", "place")
@@ -43,7 +43,10 @@ class RankRecord:
         echo: its error only says that another rank is gone or did not answer.
         batch: names and shapes of the tensors that its lines hold, as ``("batch['image']", "4 x 6")``.
         trainable: names of the parameters that require grad, without wrappers' prefixes; empty if not known.
+        frozen_at: ``"file:line, in code"`` where those that do not were frozen, as far as that was seen.
         cause: the cause id of what was found; ``""``.
+        final: it has nothing more to find out about its error.
+        passes: another batch may be without it.
         verdict: that in one sentence.
         report: the report in words, as it is told.
 
@@ -66,7 +69,10 @@ class RankRecord:
     echo: bool = False
     batch: tuple[tuple[str, str], ...] = ()
     trainable: tuple[str, ...] = ()
+    frozen_at: tuple[str, ...] = ()
+    final: bool = True
     cause: str = ""
+    passes: bool = False
     verdict: str = ""
     report: str = ""
 
@@ -79,7 +85,7 @@ class RankRecord:
         """What ``written`` wrote."""
         given = json.loads(text)
         given["batch"] = tuple((name, shape) for name, shape in given["batch"])
-        return RankRecord(**{**given, **{key: tuple(given[key]) for key in ("trainable",)}})
+        return RankRecord(**{**given, **{key: tuple(given[key]) for key in ("trainable", "frozen_at")}})
 
     def keys(self) -> frozenset[str]:
         """The names of what its batch holds."""
@@ -122,7 +128,7 @@ class Comparison:
         first = self.first
         if first is not None and first.report:
             lines += ["", words("ranks.of", rank=first.rank), first.report.rstrip("\n")]
-        if first is not None and first.cause and len(self.odd) < world:
+        if first is not None and first.passes and 0 < len(self.odd) < world:
             lines.append(words("ranks.cure"))
         return "\n".join(lines)
 
@@ -148,6 +154,9 @@ class Comparison:
             if here and there:
                 lines += [words(f"ranks.{key}_lacks", rank=one.rank, names=_some(there - here))] if there - here else []
                 lines += [words(f"ranks.{key}_has", rank=one.rank, names=_some(here - there))] if here - there else []
+        if self.reason == "parameters" and set(one.frozen_at) - set(other.frozen_at):
+            places = sorted(set(one.frozen_at) - set(other.frozen_at))
+            lines.append(words("ranks.frozen", rank=one.rank, places="; ".join(places[:_MOST_NAMES])))
         if one.branch and one.branch != other.branch and self.reason in ("gone", "collectives", "place"):
             lines.append(words("ranks.branch", rank=one.rank, place=one.branch))
         return lines
@@ -170,8 +179,9 @@ def compared(records: Sequence[RankRecord], world: int) -> Comparison:
     """
     found = tuple(sorted(records, key=lambda one: one.rank))
     gone = tuple(sorted(set(range(world)) - {one.rank for one in found}))
+    ends = any(one.error or one.state in (STUCK, ENDED) for one in found)  # else who is gone may have come to its end
     for reason in REASONS:
-        odd = gone if reason == "gone" else _ODD[reason](found)
+        odd = (gone if ends else ()) if reason == "gone" else _ODD[reason](found)
         if odd and (reason in ("gone", "error", "finding") or len(odd) < len(found)):
             return Comparison(found, gone, tuple(odd), reason)
     return Comparison(found, gone, (), "")
@@ -185,7 +195,7 @@ def _raised(records: Sequence[RankRecord]) -> list[int]:
 
 def _found(records: Sequence[RankRecord]) -> list[int]:
     own = [one.rank for one in records if one.cause]
-    return own if len(own) < len(records) else []
+    return own if len(own) < records[0].world else []
 
 
 def _by(of: Callable[[RankRecord], Hashable], lacks: Callable[[RankRecord], int]) -> Callable[..., list[int]]:
@@ -217,7 +227,19 @@ _ODD: dict[str, Callable[[Sequence[RankRecord]], list[int]]] = {
 
 
 def _line(ranks: Sequence[int], one: RankRecord) -> str:
-    key = CRASHED if one.state == CRASHED else "raised" if one.error else "found" if one.cause else "waits" if one.waits else "runs"
+    key = (
+        CRASHED
+        if one.state == CRASHED
+        else DONE
+        if not one.place and not one.error
+        else "raised"
+        if one.error
+        else "found"
+        if one.cause
+        else "waits"
+        if one.waits
+        else "runs"
+    )
     return words(
         f"ranks.line.{key}", ranks=ranks_in_words(ranks), place=one.place or "-", code=one.code, error=one.error,
         verdict=one.verdict, steps=one.steps, collectives=one.collectives,

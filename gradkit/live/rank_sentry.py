@@ -16,14 +16,17 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gradkit.core import attempts
+from torch.optim import Optimizer
+
+from gradkit.core import attempts, causes
 from gradkit.live import rank_store
 from gradkit.live.rank_places import Stand, stand_of
 from gradkit.live.rank_records import ENDED, FOUND, RAISED, RUNNING, STUCK, Comparison, RankRecord, compared
 from gradkit.live.rank_signals import FirstAWord, last_words
-from gradkit.live.rank_store import Exchange, StoreGone
+from gradkit.live.rank_store import Exchange, StoreGoneError
+from gradkit.live.reducers import Reducers
 from gradkit.source import frames
 from gradkit.tracing import ranks
 
@@ -35,6 +38,7 @@ PATIENCE = 3.0
 _GRACE = 2.0  # seconds in which other ranks find the same silent fault, or move on
 _TICK = 0.25
 _MOST_LETTERS = 160
+_MOST_EXPLAINED = 3
 _FIRST, _LEAST, _TIMES = 20.0, 5.0, 4.0  # stuck: before the first step, at least, times the longest stop so far
 _ECHOES = ("connection closed by peer", "connection reset", "timed out", "timeout", "broken pipe", "connection refused",
            "connection was likely closed", "communicator was aborted", "remote process exited")  # fmt: skip
@@ -43,6 +47,11 @@ _SURE = ("gone", "error", "finding", "parameters")
 
 class Sentry:
     """What one rank does beside its training.
+
+    Attributes:
+        told: it was told why this training ends.
+        spoke: this rank has told something.
+        hint: what was found in a step that left a parameter out for which other ranks wait; None if none did.
 
     Args:
         tell: told the one report of all ranks, in the process of the rank that tells.
@@ -66,32 +75,48 @@ class Sentry:
         self._own: RankRecord | None = None
         self._stuck_since = 0.0
         self._end = FirstAWord(self._ended)
-        self.told = False
+        self._reducers, self._explained = Reducers(), 0
+        self.hint: Explanation | None = None
+        self.told = self.spoke = False
 
     @property
     def is_on(self) -> bool:
         """Whether this process is one of several, and can reach the others."""
         return self._exchange is not None
 
-    def begin(self, *, signals: bool = False) -> Sentry:
-        """Wait, in a thread, for a process group to be made, and watch from then on.
+    def hold_signals(self) -> None:
+        """A SIGTERM ends this process a few seconds later, so that it can say first where it stands."""
+        self._end.begin()
 
-        Args:
-            signals: a SIGTERM ends this process a few seconds later, so that it can say first where it stands.
-        """
-        if signals:
-            self._end.begin()
+    def begin(self) -> Sentry:
+        """Wait, in a thread, for a process group to be made, and watch from then on."""
+        self._reducers.open()
         threading.Thread(target=self._look_on, name="gradkit-ranks", daemon=True).start()
         return self
 
+    def before_step(self, optimizer: Optimizer, frame: FrameType) -> None:
+        """Where a batch has left a parameter out for which the other ranks wait: explain this step while it is in hand.
+
+        The error that says so comes in the next forward.
+        """
+        if self._exchange is None or self._explained >= _MOST_EXPLAINED:
+            return
+        if missing := self._reducers.left_out():
+            from gradkit.live import explain
+
+            self._explained += 1
+            self.hint = explain.of_running(frame, optimizer, missing=missing)
+
     def close(self) -> None:
         """Let what is being told come to its end, and wait at the store no longer."""
-        exchange, _ = self._exchange, self._over.set()
+        self._over.set()
+        exchange = self._exchange
         if exchange is not None:
             self._idle.wait(2 * PATIENCE)
             self._exchange = None
-            with contextlib.suppress(StoreGone):
+            with contextlib.suppress(StoreGoneError):
                 exchange.goodbye(self._case)
+        self._reducers.close()
         self._end.close()
         if self._ear is not None:  # Python must not end while it is in the store's code
             self._ear.join(PATIENCE)
@@ -102,18 +127,23 @@ class Sentry:
 
     # -- what this rank has to say ------------------------------------------------------------------------------------
 
-    def raised(self, error: BaseException, explanation: Explanation | None) -> bool:
-        """This rank is about to end by an error: tell the others, and wait until it is told what happened where.
+    def raising(self, error: BaseException) -> None:
+        """This rank is about to end by an error, and looks for the reason: others that ask are told so meanwhile."""
+        if self._exchange is not None and not self.told:
+            stand = replace(stand_of(*_innermost(error)), waits=False)
+            words = attempts.words(error).partition("\n")[0][:_MOST_LETTERS]
+            made = self._record(RAISED, stand, None)
+            self._own = replace(made, error=words, echo=_is_echo(words), final=False)
+
+    def raised(self, explanation: Explanation | None) -> bool:
+        """The reason is known, or that there is none: tell the others, and wait until it is told what happened where.
 
         Returns:
             Whether it was told; else this rank has to tell what it knows by itself.
         """
-        if self._exchange is None or self.told:
+        if self._exchange is None or self._own is None or self.told:
             return self.told
-        stand = stand_of(*_innermost(error))
-        words = attempts.words(error).partition("\n")[0][:_MOST_LETTERS]
-        record = self._record(RAISED, replace(stand, waits=False), explanation)
-        return self._ring(replace(record, error=words, echo=_is_echo(words)), wait=True)
+        return self._ring(replace(self._own, final=True, **_of(explanation)), wait=True)
 
     def found(self, explanation: Explanation) -> bool:
         """This rank has found a silent fault; whether all of them can be asked about it, while training goes on."""
@@ -138,7 +168,7 @@ class Sentry:
         try:
             exchange.post(case, record, again=True)
             exchange.ring(case)
-        except StoreGone:
+        except StoreGoneError:
             return self._lost()
         return exchange.was_told(case, 3 * PATIENCE) if wait else True
 
@@ -172,7 +202,7 @@ class Sentry:
         return max(_LEAST, _TIMES * longest) if self._steps() else _FIRST
 
     def _frame(self) -> FrameType | None:
-        return sys._current_frames().get(self._main)
+        return sys._current_frames().get(self._main)  # noqa: SLF001  documented, for debuggers
 
     def _position(self) -> tuple[int, ...]:
         frame = self._frame()
@@ -188,7 +218,7 @@ class Sentry:
                     return
                 self._idle.clear()
                 self._answer(exchange)
-            except StoreGone:
+            except StoreGoneError:
                 self._lost()
             except Exception:
                 self._lost()
@@ -216,7 +246,11 @@ class Sentry:
         comparison = replace(comparison, crashed=tuple(one for one in crashed if one is not None))
         if not any(one.error or one.state == ENDED for one in records):
             comparison = self._once_more(exchange, case, comparison)
+        else:
+            records = self._settled(exchange, case, records)
+            comparison = replace(compared(records, exchange.world), crashed=comparison.crashed)
         if is_told(comparison):
+            self.spoke = True
             self._tell(comparison.text())
         exchange.say_told(case, is_told(comparison))
         self.told = is_told(comparison) and self._is_last(records)
@@ -231,23 +265,40 @@ class Sentry:
         return compared(exchange.gathered(case, PATIENCE), exchange.world)
 
     @staticmethod
+    def _settled(exchange: Exchange, case: int, records: list[RankRecord]) -> list[RankRecord]:
+        """The records once no rank is about to say more: one that neither waits nor has raised may do so next."""
+        end = time.monotonic() + 2 * PATIENCE
+        soon = time.monotonic() + _TICK
+        while time.monotonic() < end and any(
+            not one.final or (time.monotonic() < soon and not one.error and not one.waits) for one in records
+        ):
+            time.sleep(_TICK / 5)
+            records = exchange.gathered(case, 0.0)
+        return records
+
+    @staticmethod
     def _is_last(records: list[RankRecord]) -> bool:
         """Whether training ends here, so that what else is raised only echoes it."""
         return any(one.error or one.state in (STUCK, ENDED) for one in records)
 
     def _record(self, state: str, stand: Stand, explanation: Explanation | None) -> RankRecord:
         exchange = self._exchange
-        report = explanation.report if explanation is not None else None
-        findings = report.findings if report is not None else ()
         return RankRecord(
             exchange.rank if exchange is not None else 0,
             exchange.world if exchange is not None else 1,
             state, stand.place, stand.code, stand.branch, stand.waits, self._steps(), rank_store.begun(),
-            batch=stand.batch, trainable=stand.trainable,
-            cause=findings[0].cause if findings else "",
-            verdict=report.verdict() if report is not None and findings else "",
-            report=explanation.text() if explanation is not None and findings else "",
+            batch=stand.batch, trainable=stand.trainable, frozen_at=stand.frozen_at, **_of(explanation),
         )  # fmt: skip
+
+
+def _of(explanation: Explanation | None) -> dict[str, Any]:
+    """What a record takes over from an explanation: nothing where it found nothing."""
+    report = explanation.report if explanation is not None else None
+    if explanation is None or report is None or not report.findings:
+        return {}
+    first = report.findings[0]
+    passes = causes.may_pass(first.cause, first.variant)
+    return {"cause": first.cause, "passes": passes, "verdict": report.verdict(), "report": explanation.text()}
 
 
 def is_told(comparison: Comparison) -> bool:
@@ -256,7 +307,7 @@ def is_told(comparison: Comparison) -> bool:
     That ranks stand at different places is a fault only where each of them waits in a collective.
     """
     if any(one.cause for one in comparison.records) or comparison.reason in _SURE:
-        return comparison.reason != "gone" or any(one.error or one.state in (STUCK, ENDED) for one in comparison.records)
+        return True
     all_wait = bool(comparison.records) and all(one.waits for one in comparison.records)
     return any(one.error for one in comparison.records) or (bool(comparison.odd) and all_wait)
 

@@ -1,8 +1,8 @@
 """A rank that is about to be ended from outside has a word first; one that crashes in C++ leaves where it stood.
 
-``torchrun`` ends the other ranks (SIGTERM) as soon as one has ended. Their main threads wait in a collective then, where
-no handler of Python's can run; a thread that reads Python's wake-up pipe can. A crash (SIGABRT, SIGSEGV) leaves the
-Python lines in a file, by faulthandler, which a rank of the same machine reads.
+``torchrun`` ends the other ranks (SIGTERM) as soon as one has ended. Their main threads wait in a collective then,
+where no handler of Python's can run; a thread that reads Python's wake-up pipe can. A crash (SIGABRT, SIGSEGV) leaves
+the Python lines in a file, by faulthandler, which a rank of the same machine reads.
 Sources: https://docs.python.org/3/library/signal.html#signal.set_wakeup_fd,
 https://docs.python.org/3/library/faulthandler.html
 """
@@ -139,7 +139,9 @@ def last_words(rank: int, world: int) -> RankRecord | None:
     with contextlib.suppress(OSError):
         text = path.read_text(encoding="utf-8", errors="replace")
         path.unlink()
-    lines = [(one[1], int(one[2])) for one in re.finditer(r'^  File "(.+)", line (\d+)', _main_thread(text), re.MULTILINE)]
+    lines = [
+        (one[1], int(one[2])) for one in re.finditer(r'^  File "(.+)", line (\d+)', _main_thread(text), re.MULTILINE)
+    ]
     for file, line in lines:
         if frames.is_user_file(file):
             branch, place = condition_round(file, line), layout.shown_path(file)

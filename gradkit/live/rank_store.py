@@ -25,7 +25,7 @@ _BETWEEN = 0.02
 _BYE, _RING = "bye", "ring"
 
 
-class StoreGone(Exception):
+class StoreGoneError(Exception):
     """The store does not answer: its process has ended, or its network."""
 
 
@@ -44,7 +44,7 @@ class Exchange:
 
     @staticmethod
     def of_default_group() -> Exchange | None:
-        """For the default process group; None if there is none, it is alone, or its store knows no second connection."""
+        """For the default process group; None if there is none, or its store knows no second connection."""
         if not ranks.several():
             return None
         from torch.distributed import distributed_c10d
@@ -61,7 +61,7 @@ class Exchange:
             Whether it was a ring.
 
         Raises:
-            StoreGone: it does not answer any more.
+            StoreGoneError: it does not answer any more.
         """
         key = f"{_BASE}/{case}/ring/{self.rank}"
         with _told():
@@ -127,7 +127,8 @@ def begun() -> int:
     with contextlib.suppress(Exception):
         from torch.distributed import distributed_c10d
 
-        return int(distributed_c10d._get_default_group()._get_sequence_number_for_group())  # noqa: SLF001  as above
+        group: Any = distributed_c10d._get_default_group()  # noqa: SLF001  as above
+        return int(group._get_sequence_number_for_group())  # noqa: SLF001
     return 0
 
 
@@ -136,4 +137,4 @@ def _told() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError, ConnectionError) as error:
-        raise StoreGone(str(error)) from error
+        raise StoreGoneError(str(error)) from error

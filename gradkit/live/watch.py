@@ -23,11 +23,10 @@ from torch.optim import Optimizer
 from gradkit.core import attempts, console, introspection, turns
 from gradkit.core.i18n import words
 from gradkit.core.records import Finding
+from gradkit.live import beside_others
 from gradkit.live.hearing import Hearing
-from gradkit.live.rank_sentry import Sentry
 from gradkit.live.suspects import Suspect
 from gradkit.source import frames
-from gradkit.tracing import ranks
 
 if TYPE_CHECKING:
     from gradkit.live.explain import Explanation
@@ -151,7 +150,7 @@ class Watch:
             _hearing.forget()
             _listener.forget()
             _hearing.open()
-            begin_beside_others()
+            beside_others.begin(_hearing)
             self._began = _hearing.steps - self.steps
             _open.append(self)
         return self
@@ -306,7 +305,7 @@ def _tell_all(explanations: list[Explanation], optimizer: Optimizer | None, step
 
 
 def _print(explanation: Explanation, steps: int) -> None:
-    if found_beside_others(explanation):
+    if beside_others.found(explanation):
         return
     head = words("watch.silent", n=steps)
     shell = frames.notebook_shell()
@@ -328,45 +327,19 @@ def _safely(task: Callable[[], object]) -> None:
         console.tell(words("watch.fault", error=attempts.words(error)))
 
 
-def begin_beside_others(*, signals: bool = False) -> None:
-    """Where this process is one of several ranks, or is to become one, watch together with the others.
-
-    Args:
-        signals: as for :meth:`~gradkit.live.rank_sentry.Sentry.begin`.
-    """
-    global _sentry  # noqa: PLW0603  one for the process, as _hearing is
-    if _sentry is None and (ranks.several() or int(os.environ.get("WORLD_SIZE") or 1) > 1):
-        _sentry = Sentry(partial(console.tell, aside=True), lambda: _hearing.steps).begin(signals=signals)
-
-
-def found_beside_others(explanation: Explanation) -> bool:
-    """Hand a silent fault to the ranks' one report; False if this process trains alone."""
-    return _sentry is not None and _sentry.found(explanation)
-
-
-def raised_beside_others(error: BaseException, explanation: Explanation | None) -> bool:
-    """Tell the other ranks of an error that ends this one; whether it was told, by this rank or by another."""
-    return _sentry is not None and _sentry.raised(error, explanation)
-
-
 def _close_all() -> None:
     for one in reversed(list(_open)):
         one.close()
-    if _sentry is not None:
-        _sentry.close()
+    beside_others.end()
 
 
 def _forget_all() -> None:
     """A copy of the process is silent: it has been told of, and tells, nothing."""
-    global _sentry  # noqa: PLW0603  its threads are not in the copy
     _open.clear()
     _hearing.close()
-    if _sentry is not None:
-        _sentry.in_a_copy()
-    _sentry = None
+    beside_others.in_a_copy()
 
 
-_sentry: Sentry | None = None
 _open: list[Watch] = []
 _listener = _Listener()
 _hearing = Hearing(_listener)

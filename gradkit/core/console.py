@@ -155,12 +155,18 @@ def _to_nowhere(number: int) -> None:
     os.close(nowhere)
 
 
-def tell(text: str) -> None:
-    """Write a line to stderr, if there is one."""
+def tell(text: str, *, aside: bool = False) -> None:
+    """Write a line to stderr, if there is one.
+
+    Args:
+        text: without the newline at its end.
+        aside: to the stream that the process was started with, whatever stands in for it while this is told.
+    """
     line = printable.inert(printable.escaped(text)) + "\n"
+    stream = (sys.__stderr__ if aside else None) or sys.stderr
     try:
-        sys.stderr.write(line)
-        sys.stderr.flush()
+        stream.write(line)
+        stream.flush()
     except AttributeError:  # the process was started without
         pass
     except ValueError:  # the program closed it

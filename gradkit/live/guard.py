@@ -25,6 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from gradkit.core import patches, turns
+from gradkit.source import faults
+from gradkit.tracing.backward import leaves_of
 
 STARTS, WRITES, CONNECTS, ASKS, RANKS, LATE, LEAVES = (
     "starts_process", "writes_file", "connects", "asks", "meets_ranks", "took_too_long", "leaves",
@@ -261,24 +263,50 @@ def ranks() -> int:
 def _keep_from_ranks() -> None:
     """One rank of several is run alone: what waits for the others is refused, or it would wait for ever.
 
-    The module inside of ``DistributedDataParallel`` is called directly. A backward through one would set off what
-    averages its gradients, by hooks in C++ that a rerun cannot hold back, so that it is refused as well.
+    The module inside of ``DistributedDataParallel`` is called directly. What averages its gradients hangs, in C++, on
+    the nodes that add to ``.grad``; so a backward asks for the gradients, which passes these nodes by, and adds them.
     """
+    patches.replace(DistributedDataParallel, "forward", _forward_alone(DistributedDataParallel.forward))
     if ranks() < 2:
-        if torch.distributed.is_available():
-            patches.replace(DistributedDataParallel, "forward", _forward_alone(DistributedDataParallel.forward))
         return
     for name in _COLLECTIVES:
         _replace(torch.distributed, name, RANKS)
-    patches.replace(DistributedDataParallel, "forward", _forward_alone(DistributedDataParallel.forward))
-    for name in ("backward", "grad"):
-        _replace(torch.autograd, name, RANKS, unless=_is_refused_by_torch)
+    patches.replace(torch.autograd, "backward", _backward_alone(torch.autograd.backward, torch.autograd.grad))
 
 
-def _is_refused_by_torch(*given: Any) -> bool:
-    """Whether a backward raises before it begins: there is no history to walk back."""
-    asked = given[0] if isinstance(given[0], (list, tuple)) else given[:1]
-    return not any(isinstance(one, torch.Tensor) and one.requires_grad for one in asked)
+def _backward_alone(original: Callable[..., Any], grad: Callable[..., Any]) -> Callable[..., Any]:
+    """A backward that sets off no hook of DistributedDataParallel.
+
+    Args:
+        original: ``torch.autograd.backward``.
+        grad: ``torch.autograd.grad``.
+    """
+
+    @faults.on_behalf
+    def backward(
+        tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+        grad_variables: Any = None, inputs: Any = None,
+    ) -> Any:  # fmt: skip
+        roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        wanted = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs or ())
+        leaves = wanted or _leaves(roots)
+        start = grad_tensors if grad_tensors is not None else grad_variables
+        if not is_again() or not leaves:
+            return original(tensors, start, retain_graph, create_graph, inputs=inputs)
+        start = [start] if isinstance(start, torch.Tensor) else start
+        found = grad(roots, leaves, start, retain_graph, create_graph, allow_unused=True)
+        with torch.set_grad_enabled(create_graph):
+            for leaf, one in zip(leaves, found, strict=True):
+                if one is not None:
+                    leaf.grad = one if leaf.grad is None else leaf.grad + one
+        return None
+
+    return backward
+
+
+def _leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
+    found = {id(leaf): leaf for root in roots for leaf in leaves_of(root)}
+    return list(found.values())
 
 
 def _forward_alone(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -62,12 +62,14 @@ class Hearing:
     Attributes:
         suspects: the optimizers that were heard, by id.
         gone: those that have ended, of which something may be left to be told.
+        before_step: also told of each step of an optimizer, and of the frame that calls for it; None if nobody is.
     """
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self.suspects: dict[int, Suspect] = {}
         self.gone: list[Suspect] = []
+        self.before_step: Callable[[Optimizer, FrameType], None] | None = None
         self._met = self._steps = self._passes = 0
         self._waits, self._peeks, self._idle = True, True, frozenset[str]()
         self._replaced: dict[str, tuple[Any, Any]] = {}
@@ -217,6 +219,8 @@ class Hearing:
         suspect = self.suspects.get(id(optimizer)) or self._meet(optimizer)
         looks = suspect.looks
         looks.steps += 1
+        if self.before_step is not None:
+            self.before_step(optimizer, sys._getframe(1))
         if self._peeks or looks.steps + 1 == looks.due:
             self._peeked(suspect)
         if looks.steps == looks.due:

@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from gradkit.core import console, i18n
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
+from gradkit.live import beside_others
 from gradkit.live.launch import SOUND_STEPS, Wishes
 from gradkit.live.outcome import Outcome
 from gradkit.live.watch import watch
@@ -64,6 +65,7 @@ class Program:
         self._steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         i18n.language(self.wishes.language)
         self.watch = watch(tell=self._silent)
+        beside_others.hold_signals()
         if self.wishes.stop or self.wishes.steps or self.wishes.should_train:
             register_optimizer_step_post_hook(self._stepped)
         if self.wishes.outcome:
@@ -73,7 +75,11 @@ class Program:
     # -- what is told -------------------------------------------------------------------------------------------------
 
     def _silent(self, explanation: Explanation) -> None:
-        if not self.wishes.should_train and not self._is_another_rank():  # else it is asked with these names
+        if self.wishes.should_train:  # it is asked with these names
+            return
+        if beside_others.found(explanation):
+            self.outcome.keep(explanation, self.watch.steps)
+        elif not self._is_another_rank():
             self.found(explanation)
 
     def found(self, explanation: Explanation) -> None:
@@ -97,9 +103,14 @@ class Program:
     def _explain(self, error: BaseException) -> None:
         from gradkit.live import explain
 
+        beside_others.raising(error)
         explanation = self.watch.explanation_of(error) or explain.of_error(error)
         self._is_autograds = explanation is not None
-        if explanation is not None and not self.outcome.is_of(explanation):
+        if beside_others.raised(explanation):
+            self._is_autograds, self._ending = True, True
+            if explanation is not None:
+                self.outcome.keep(explanation, self.watch.steps)
+        elif explanation is not None and not self.outcome.is_of(explanation):
             self._ending = True
             self.found(explanation)
 
@@ -115,13 +126,14 @@ class Program:
 
     def _close(self) -> None:
         self.watch.close()
+        spoke = beside_others.end()
         caught = self.watch.caught
         if caught is not None and self._failed is None and not self.outcome.is_of(caught.explanation):
             _say("caught", error=caught.error)
             self.found(caught.explanation)
         steps = self.watch.steps
         if self.outcome.first is None:
-            if not self._is_autograds:
+            if not self._is_autograds and not spoke:
                 self._nothing_found(steps)
         elif self._failed is None and steps and not self.wishes.outcome:
             _say("found", n=steps, verdict=self.outcome.verdict())

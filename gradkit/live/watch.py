@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 from gradkit.core import attempts, console, introspection, turns
 from gradkit.core.i18n import words
 from gradkit.core.records import Finding
+from gradkit.live import beside_others
 from gradkit.live.hearing import Hearing
 from gradkit.live.suspects import Suspect
 from gradkit.source import frames
@@ -149,6 +150,7 @@ class Watch:
             _hearing.forget()
             _listener.forget()
             _hearing.open()
+            beside_others.begin(_hearing)
             self._began = _hearing.steps - self.steps
             _open.append(self)
         return self
@@ -303,6 +305,8 @@ def _tell_all(explanations: list[Explanation], optimizer: Optimizer | None, step
 
 
 def _print(explanation: Explanation, steps: int) -> None:
+    if beside_others.found(explanation):
+        return
     head = words("watch.silent", n=steps)
     shell = frames.notebook_shell()
     if shell is not None and explanation.report is not None:
@@ -326,12 +330,14 @@ def _safely(task: Callable[[], object]) -> None:
 def _close_all() -> None:
     for one in reversed(list(_open)):
         one.close()
+    beside_others.end()
 
 
 def _forget_all() -> None:
     """A copy of the process is silent: it has been told of, and tells, nothing."""
     _open.clear()
     _hearing.close()
+    beside_others.in_a_copy()
 
 
 _open: list[Watch] = []

@@ -83,11 +83,17 @@ def _of_rank_1(fails: str, others: str, folder: Path) -> dict[str, object]:
 
 def test_the_rank_that_fails_says_why_without_the_others(tmp_path: Path) -> None:
     said = _of_rank_1("loss = loss.detach(); loss.backward()", "pass", tmp_path)
-    assert said["seen"] == [["detach", 10, "likely"]]
-    assert said["caveats"] == ["one_rank", "not_proven"]
+    assert said["seen"] == [["detach", 10, "proven"]]
+    assert said["caveats"] == ["one_rank"]
 
 
-def test_what_takes_a_backward_is_not_run_on_one_rank(tmp_path: Path) -> None:
+def test_a_backward_is_run_again_on_one_rank_without_what_averages_the_gradients(tmp_path: Path) -> None:
     said = _of_rank_1("loss.backward(); loss.backward()", "loss.backward()", tmp_path)
+    assert said["seen"] == [["double_backward", 10, "observed"]]
+
+
+def test_a_collective_in_a_step_is_not_made_again_by_one_rank(tmp_path: Path) -> None:
+    asks = "dist.all_reduce(loss.detach())"
+    said = _of_rank_1(f"{asks}; loss = loss.detach(); loss.backward()", asks, tmp_path)
     assert said["seen"] is None
     assert set(said["tried"]) == {"meets_ranks"}  # type: ignore[call-overload]

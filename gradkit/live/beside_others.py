@@ -1,0 +1,95 @@
+"""The one :class:`~gradkit.live.rank_sentry.Sentry` of a process that is one of several ranks; none where it is alone.
+
+``gradkit.watch`` begins it, and hands it what it would otherwise tell by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from torch.optim import Optimizer
+
+from gradkit.core import attempts, console
+from gradkit.core.i18n import words
+from gradkit.live.hearing import Hearing
+from gradkit.live.rank_sentry import Sentry
+from gradkit.tracing import ranks
+
+if TYPE_CHECKING:
+    from gradkit.live.explain import Explanation
+
+_sentry: Sentry | None = None
+
+
+def begin(hearing: Hearing) -> None:
+    """Where this process is one of several ranks, or is started to become one, watch together with the others.
+
+    Args:
+        hearing: what counts the steps, and hands them on.
+    """
+    global _sentry
+    if _sentry is None and (ranks.several() or _is_launched()):
+        _sentry = Sentry(partial(console.tell, aside=True), lambda: hearing.steps).begin()
+        hearing.before_step = _before_step
+
+
+def _is_launched() -> bool:
+    """Whether a launcher as ``torchrun`` says that there will be several processes."""
+    size = os.environ.get("WORLD_SIZE", "")
+    return size.isdecimal() and int(size) > 1
+
+
+def _before_step(optimizer: Optimizer, frame: FrameType) -> None:
+    if _sentry is not None:
+        try:
+            _sentry.before_step(optimizer, frame)
+        except Exception as error:
+            if attempts.LOUD:
+                raise
+            console.tell(words("watch.fault", error=attempts.words(error)))
+
+
+def hold_signals() -> None:
+    """Let a SIGTERM end this process a few seconds later, so that it can say first where it stands."""
+    if _sentry is not None:
+        _sentry.hold_signals()
+
+
+def found(explanation: Explanation) -> bool:
+    """Hand a silent fault to the ranks' one report; False if this process trains alone."""
+    return _sentry is not None and _sentry.found(explanation)
+
+
+def raising(error: BaseException) -> None:
+    """An error is about to end this rank; others that ask are told of it while its reason is looked for."""
+    if _sentry is not None:
+        _sentry.raising(error)
+
+
+def raised(explanation: Explanation | None) -> bool:
+    """Tell the other ranks of the error that ends this one; whether it was told, by this rank or by another."""
+    if _sentry is None:
+        return False
+    report = explanation.report if explanation is not None else None
+    if report is not None and not report.runs:  # DistributedDataParallel complains a step late: its batch is gone
+        explanation = _sentry.hint or explanation
+    return _sentry.raised(explanation)
+
+
+def end() -> bool:
+    """Let what the ranks have to tell come to its end; whether this rank has told something."""
+    if _sentry is None:
+        return False
+    _sentry.close()
+    return _sentry.spoke
+
+
+def in_a_copy() -> None:
+    """This process is a copy of a rank: the threads that watch are not in it."""
+    global _sentry
+    if _sentry is not None:
+        _sentry.in_a_copy()
+        _sentry = None

@@ -1,0 +1,174 @@
+"""Where a rank stands, and what it holds there: read from its frames by a thread beside it.
+
+Source: https://docs.python.org/3/library/sys.html#sys._current_frames
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradkit.core import introspection
+from gradkit.live.surroundings import locals_of
+from gradkit.report import layout
+from gradkit.source import frames
+from gradkit.source.locations import locate
+from gradkit.state import registered
+from gradkit.witness.deeds import FROZEN, Deed
+from gradkit.witness.histories import deeds_of
+
+_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
+_WAITS = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/")
+_MOST_TENSORS, _MOST_NAMES, _MOST_FRAMES = 16, 3000, 4
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where a rank stands.
+
+    Attributes:
+        place, code, branch, waits, batch, trainable, frozen_at: as in :class:`~gradkit.live.rank_records.RankRecord`.
+    """
+
+    place: str = ""
+    code: str = ""
+    branch: str = ""
+    waits: bool = False
+    batch: tuple[tuple[str, str], ...] = ()
+    trainable: tuple[str, ...] = field(default=(), repr=False)
+    frozen_at: tuple[str, ...] = ()
+
+
+def stand_of(frame: FrameType | None, line: int | None = None) -> Stand:
+    """Where a frame, and those that called it, stand.
+
+    Args:
+        frame: the innermost.
+        line: the line in it, if that is not the one that runs now (of a traceback).
+    """
+    waits = _is_waiting(frame)
+    mine = list(_users(frame, line))
+    if not mine:
+        return Stand(waits=waits)
+    (_, file, at), seen = mine[0], [one for one, _, _ in mine[:_MOST_FRAMES]]
+    round_it = condition_round(file, at)
+    return Stand(
+        f"{layout.shown_path(file)}:{at}",
+        linecache.getline(file, at).strip(),
+        f"{layout.shown_path(file)}:{round_it}" if round_it else "",
+        waits,
+        tuple(_tensors(seen)),
+        *_parameters(seen),
+    )
+
+
+def _users(frame: FrameType | None, line: int | None) -> Iterator[tuple[FrameType, str, int]]:
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if frames.is_user_file(file):
+            yield frame, file, line or frame.f_lineno
+        frame, line = frame.f_back, None
+
+
+def _is_waiting(frame: FrameType | None) -> bool:
+    """Whether the innermost frames, up to the user's, are those of a collective, of DDP or of a backward."""
+    while frame is not None and not frames.is_user_file(frame.f_code.co_filename):
+        if any(part in frame.f_code.co_filename.replace("\\", "/") for part in _WAITS):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@functools.lru_cache(64)
+def condition_round(file: str, line: int) -> int:
+    """The line of the innermost ``if`` in whose body a line stands, within its function; 0 if it stands in none.
+
+    Example:
+        >>> condition_round("no such file.py", 3)
+        0
+    """
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return 0
+    found = 0
+    for node in ast.walk(tree):  # outer ones come first
+        if isinstance(node, ast.If):
+            bodies = [one for one in (*node.body, *node.orelse) if one.lineno <= line <= (one.end_lineno or one.lineno)]
+            found = node.lineno if bodies else found
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            holds = node.lineno < line <= (node.end_lineno or node.lineno)
+            found = 0 if holds else found
+    return found
+
+
+def _tensors(seen: list[FrameType]) -> Iterator[tuple[str, str]]:
+    """Names and shapes of what the frames hold that is data: no parameter, and no result of the model's."""
+    told = dict[str, str]()
+    for frame in seen:
+        for name, value in locals_of(frame).items():
+            for label, tensor in _within(name, value):
+                if _is_data(tensor):
+                    told.setdefault(label, " x ".join(map(str, tensor.shape)) or "()")
+    yield from list(told.items())[:_MOST_TENSORS]
+
+
+def _within(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if introspection.is_a(value, torch.Tensor):
+        yield name, value
+    elif introspection.is_mapping(value):
+        yield from ((f"{name}[{key!r}]", one) for key, one in introspection.mapping_items(value) if type(key) is str)
+    elif type(value) in (list, tuple) and len(value) <= _MOST_TENSORS:
+        yield from ((f"{name}[{at}]", one) for at, one in enumerate(value))
+
+
+def _is_data(value: Any) -> bool:
+    return (
+        introspection.is_a(value, torch.Tensor)
+        and not introspection.is_a(value, nn.Parameter)
+        and value.grad_fn is None
+        and value.dim() > 0
+    )
+
+
+def _parameters(seen: list[FrameType]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the parameters that require grad, of the outermost modules that the frames can name; and where the
+    others were frozen."""
+    modules = {
+        id(one): one for frame in seen for one in locals_of(frame).values() if introspection.is_a(one, nn.Module)
+    }
+    names, places = set[str](), set[str]()
+    for module in registered.outermost(modules.values()):
+        for name, one in registered.parameters(module):
+            if one.requires_grad:
+                names.add(plain_name(name))
+            else:
+                places |= {_frozen_at(deed) for deed in deeds_of(one)[-1:] if deed.kind == FROZEN and deed.chain}
+    known = len(names) <= _MOST_NAMES
+    return (tuple(sorted(names)), tuple(sorted(places))) if known else ((), ())
+
+
+def _frozen_at(deed: Deed) -> str:
+    spot = locate(deed.chain[0])
+    return f"{layout.shown_path(spot.file)}:{spot.line}, {spot.text.strip()}"
+
+
+def plain_name(name: str) -> str:
+    """A parameter's name without those of wrappers, so that it is one on all ranks.
+
+    Example:
+        >>> plain_name("module._orig_mod.head.weight"), plain_name("blocks.0.module.weight")
+        ('head.weight', 'blocks.0.weight')
+    """
+    for wrapper in _WRAPPERS:
+        while wrapper in f".{name}" and f".{wrapper}" in f".{name}":
+            name = f".{name}".replace(f".{wrapper}", ".", 1)[1:]
+    return name

@@ -1,0 +1,269 @@
+"""What each rank of a training says of itself, and which of them differs.
+
+A rank that is stuck can't be asked, but a thread of its process can answer: where it stands, what it raised, how many
+collectives it has begun, what its batch holds and which parameters train. All of it is text and numbers; no tensor is
+sent. Source: https://pytorch.org/docs/stable/distributed.html
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from gradkit.core.i18n import words
+
+RAISED, FOUND, STUCK, RUNNING = "raised", "found", "stuck", "running"
+CRASHED, ENDED, DONE = "crashed", "ended", "done"
+
+# Why ranks are said to differ, the surest first.
+REASONS = ("gone", "error", "finding", "parameters", "batch", "collectives", "place")
+
+_MOST_RANKS = 8  # named in one line
+_MOST_NAMES = 4
+
+
+@dataclass(frozen=True)
+class RankRecord:
+    """What one rank says.
+
+    Attributes:
+        rank, world: its number, and how many there are.
+        state: ``"raised"`` an error, ``"found"`` a silent fault, ``"stuck"`` on one instruction, ``"running"``,
+            ``"crashed"`` in C++, ``"ended"`` from outside.
+        place: ``"file:line"`` of the user's innermost line; ``""`` if none is known.
+        code: the text of that line.
+        branch: ``"file:line"`` of the innermost ``if`` round it; ``""`` if it stands under none.
+        waits: it is inside of a collective, or of a backward that makes some.
+        steps: optimizer steps that it has taken.
+        collectives: those of the default process group that it has begun.
+        error: class and first line of what it raised; ``""``.
+        echo: its error only says that another rank is gone or did not answer.
+        batch: names and shapes of the tensors that its lines hold, as ``("batch['image']", "4 x 6")``.
+        trainable: names of the parameters that require grad, without wrappers' prefixes; empty if not known.
+        frozen_at: ``"file:line, in code"`` where those that do not were frozen, as far as that was seen.
+        cause: the cause id of what was found; ``""``.
+        final: it has nothing more to find out about its error.
+        passes: another batch may be without it.
+        verdict: that in one sentence.
+        report: the report in words, as it is told.
+
+    Example:
+        >>> one = RankRecord(rank=1, world=2, state="stuck", place="train.py:40", waits=True)
+        >>> RankRecord.read(one.written()) == one
+        True
+    """
+
+    rank: int
+    world: int
+    state: str
+    place: str = ""
+    code: str = ""
+    branch: str = ""
+    waits: bool = False
+    steps: int = 0
+    collectives: int = 0
+    error: str = ""
+    echo: bool = False
+    batch: tuple[tuple[str, str], ...] = ()
+    trainable: tuple[str, ...] = ()
+    frozen_at: tuple[str, ...] = ()
+    final: bool = True
+    cause: str = ""
+    passes: bool = False
+    verdict: str = ""
+    report: str = ""
+
+    def written(self) -> str:
+        """As text for the store."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @staticmethod
+    def read(text: str | bytes) -> RankRecord:
+        """What ``written`` wrote."""
+        given = json.loads(text)
+        given["batch"] = tuple((name, shape) for name, shape in given["batch"])
+        return RankRecord(**{**given, **{key: tuple(given[key]) for key in ("trainable", "frozen_at")}})
+
+    def keys(self) -> frozenset[str]:
+        """The names of what its batch holds."""
+        return frozenset(name for name, _ in self.batch)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Which ranks differ from the others, and in what.
+
+    Attributes:
+        records: of all that answered, by rank.
+        gone: the ranks that did not.
+        crashed: where those of them stood that have left word of it.
+        odd: the ranks that differ; ``()`` if none does.
+        reason: of ``REASONS``; ``""`` if none differs.
+    """
+
+    records: tuple[RankRecord, ...]
+    gone: tuple[int, ...]
+    odd: tuple[int, ...]
+    reason: str
+    crashed: tuple[RankRecord, ...] = ()
+
+    @property
+    def first(self) -> RankRecord | None:
+        """The record that says most of what is wrong: of a rank that differs, with a finding if there is one."""
+        mine = [one for one in self.records if one.rank in self.odd] or list(self.records)
+        return max(mine, key=lambda one: (bool(one.cause), bool(one.error) and not one.echo), default=None)
+
+    def others(self) -> tuple[RankRecord, ...]:
+        """The records of the ranks that agree."""
+        return tuple(one for one in self.records if one.rank not in self.odd)
+
+    def text(self) -> str:
+        """One report for all ranks: which differ, where each stands, and the finding of the rank that has one."""
+        world = self.records[0].world if self.records else len(self.gone)
+        head = words(f"ranks.{self.reason or 'agree'}", ranks=ranks_in_words(self.odd), world=world, n=len(self.odd))
+        lines = [head, *self._table(), *self._apart()]
+        first = self.first
+        if first is not None and first.report:
+            lines += ["", words("ranks.of", rank=first.rank), first.report.rstrip("\n")]
+        if first is not None and first.passes and 0 < len(self.odd) < world:
+            lines.append(words("ranks.cure"))
+        return "\n".join(lines)
+
+    def _table(self) -> list[str]:
+        groups: dict[Hashable, list[RankRecord]] = {}
+        for one in self.records:
+            groups.setdefault((one.state, one.place, one.error, one.cause, one.steps, one.collectives), []).append(one)
+        told = sorted(groups.values(), key=lambda group: (group[0].rank not in self.odd, group[0].rank))
+        lines = [_line([one.rank for one in group], group[0]) for group in told]
+        lines = [_line([one.rank], one) for one in self.crashed] + lines
+        silent = set(self.gone) - {one.rank for one in self.crashed}
+        return lines + ([words("ranks.line.gone", ranks=ranks_in_words(sorted(silent)))] if silent else [])
+
+    def _apart(self) -> list[str]:
+        """What the batches and parameters of the ranks that differ lack or have, and the condition that they met."""
+        mine = [one for one in (*self.records, *self.crashed) if one.rank in self.odd]
+        if not mine or not self.others():
+            return []
+        lines = list[str]()
+        one, other = mine[0], self.others()[0]
+        for key, of in (("batch", RankRecord.keys), ("parameters", lambda record: frozenset(record.trainable))):
+            here, there = of(one), of(other)
+            if here and there:
+                lines += [words(f"ranks.{key}_lacks", rank=one.rank, names=_some(there - here))] if there - here else []
+                lines += [words(f"ranks.{key}_has", rank=one.rank, names=_some(here - there))] if here - there else []
+        if self.reason == "parameters" and set(one.frozen_at) - set(other.frozen_at):
+            places = sorted(set(one.frozen_at) - set(other.frozen_at))
+            lines.append(words("ranks.frozen", rank=one.rank, places="; ".join(places[:_MOST_NAMES])))
+        if one.branch and one.branch != other.branch and self.reason in ("gone", "collectives", "place"):
+            lines.append(words("ranks.branch", rank=one.rank, place=one.branch))
+        return lines
+
+
+def compared(records: Sequence[RankRecord], world: int) -> Comparison:
+    """Which ranks differ: the first of ``REASONS`` that divides them.
+
+    An error that only says that another rank is gone is no reason. Where half of the ranks stand against the other
+    half, those differ that raise, that lack something, or that stand under a condition.
+
+    Args:
+        records: of the ranks that answered.
+        world: how many ranks there are.
+
+    Example:
+        >>> here = [RankRecord(rank=n, world=3, state="stuck", place="train.py:9") for n in (0, 2)]
+        >>> compared(here, 3).odd, compared(here, 3).reason
+        ((1,), 'gone')
+    """
+    found = tuple(sorted(records, key=lambda one: one.rank))
+    gone = tuple(sorted(set(range(world)) - {one.rank for one in found}))
+    ends = any(one.error or one.state in (STUCK, ENDED) for one in found)  # else who is gone may have come to its end
+    for reason in REASONS:
+        odd = (gone if ends else ()) if reason == "gone" else _ODD[reason](found)
+        if odd and (reason in ("gone", "error", "finding") or len(odd) < len(found)):
+            return Comparison(found, gone, tuple(odd), reason)
+    return Comparison(found, gone, (), "")
+
+
+def _raised(records: Sequence[RankRecord]) -> list[int]:
+    own = [one for one in records if one.error and not one.echo]
+    same = len({one.error.partition(":")[0] for one in own}) == 1 and len(own) == len(records)
+    return [] if same else [one.rank for one in own]
+
+
+def _found(records: Sequence[RankRecord]) -> list[int]:
+    own = [one.rank for one in records if one.cause]
+    return own if len(own) < records[0].world else []
+
+
+def _by(of: Callable[[RankRecord], Hashable], lacks: Callable[[RankRecord], int]) -> Callable[..., list[int]]:
+    """Ranks that are not of the largest group; of two groups alike, the one for which ``lacks`` is larger."""
+
+    def odd(records: Sequence[RankRecord]) -> list[int]:
+        groups = Counter(of(one) for one in records)
+        if len(groups) < 2:
+            return []
+        worst = {key: max(lacks(one) for one in records if of(one) == key) for key in groups}
+        usual = max(groups, key=lambda key: (groups[key], -worst[key]))
+        return [one.rank for one in records if of(one) != usual]
+
+    return odd
+
+
+def _under_a_condition(record: RankRecord) -> int:
+    return int(bool(record.branch))
+
+
+_ODD: dict[str, Callable[[Sequence[RankRecord]], list[int]]] = {
+    "error": _raised,
+    "finding": _found,
+    "parameters": _by(lambda one: one.trainable, lambda one: -len(one.trainable)),
+    "batch": _by(RankRecord.keys, lambda one: -len(one.batch)),
+    "collectives": _by(lambda one: (one.steps, one.collectives), _under_a_condition),
+    "place": _by(lambda one: one.place, _under_a_condition),
+}
+
+
+def _line(ranks: Sequence[int], one: RankRecord) -> str:
+    key = (
+        CRASHED
+        if one.state == CRASHED
+        else DONE
+        if not one.place and not one.error
+        else "raised"
+        if one.error
+        else "found"
+        if one.cause
+        else "waits"
+        if one.waits
+        else "runs"
+    )
+    return words(
+        f"ranks.line.{key}", ranks=ranks_in_words(ranks), place=one.place or "-", code=one.code, error=one.error,
+        verdict=one.verdict, steps=one.steps, collectives=one.collectives,
+    )  # fmt: skip
+
+
+def ranks_in_words(ranks: Sequence[int]) -> str:
+    """Ranks as people write them.
+
+    Example:
+        >>> ranks_in_words([3]), ranks_in_words([0, 1, 2, 5]), ranks_in_words([])
+        ('3', '0-2, 5', '-')
+    """
+    runs = list[list[int]]()
+    for one in sorted(ranks):
+        if runs and one == runs[-1][-1] + 1:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    shown = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+    more = [] if len(shown) <= _MOST_RANKS else ["..."]
+    return ", ".join([*shown[:_MOST_RANKS], *more]) or "-"
+
+
+def _some(names: frozenset[str]) -> str:
+    shown = sorted(names)
+    return ", ".join([*shown[:_MOST_NAMES], *([] if len(shown) <= _MOST_NAMES else ["..."])])

@@ -1,0 +1,325 @@
+"""Several ranks train one model: where one raises, starves or comes to a stop, one report tells which and why.
+
+While nothing is wrong, no rank sends a byte: a thread of each looks, in its own process, whether the program gets on,
+and another waits at the store of the process group. Who raises, finds a silent fault, or is stuck rings there once; all
+ranks write down where they stand, and the lowest that answers tells. No collective is used, and nothing is run again
+that would need the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torch.optim import Optimizer
+
+from gradkit.core import attempts, causes
+from gradkit.live import rank_store
+from gradkit.live.rank_places import Stand, stand_of
+from gradkit.live.rank_records import ENDED, FOUND, RAISED, RUNNING, STUCK, Comparison, RankRecord, compared
+from gradkit.live.rank_signals import FirstAWord, last_words
+from gradkit.live.rank_store import Exchange, StoreGoneError
+from gradkit.live.reducers import Reducers
+from gradkit.source import frames
+from gradkit.tracing import ranks
+
+if TYPE_CHECKING:
+    from gradkit.live.explain import Explanation
+
+PATIENCE = 3.0
+"""Seconds that a rank which has something to tell waits for the others to say where they stand."""
+_GRACE = 2.0  # seconds in which other ranks find the same silent fault, or move on
+_TICK = 0.25
+_MOST_LETTERS = 160
+_MOST_EXPLAINED = 3
+_FIRST, _LEAST, _TIMES = 20.0, 5.0, 4.0  # stuck: before the first step, at least, times the longest stop so far
+_ECHOES = ("connection closed by peer", "connection reset", "timed out", "timeout", "broken pipe", "connection refused",
+           "connection was likely closed", "communicator was aborted", "remote process exited")  # fmt: skip
+_SURE = ("gone", "error", "finding", "parameters")
+
+
+class Sentry:
+    """What one rank does beside its training.
+
+    Attributes:
+        told: it was told why this training ends.
+        spoke: this rank has told something.
+        hint: what was found in a step that left a parameter out for which other ranks wait; None if none did.
+
+    Args:
+        tell: told the one report of all ranks, in the process of the rank that tells.
+        steps: how many optimizer steps this rank has taken.
+
+    Example:
+        >>> sentry = Sentry(print, lambda: 0).begin()
+        >>> sentry.is_on  # this process trains alone
+        False
+        >>> sentry.close()
+    """
+
+    def __init__(self, tell: Callable[[str], None], steps: Callable[[], int]) -> None:
+        self._tell, self._steps = tell, steps
+        self._main = threading.main_thread().ident or 0
+        self._exchange: Exchange | None = None
+        self._ear: threading.Thread | None = None
+        self._case, self._over = 0, threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._own: RankRecord | None = None
+        self._stuck_since = 0.0
+        self._end = FirstAWord(self._ended)
+        self._reducers, self._explained = Reducers(), 0
+        self.hint: Explanation | None = None
+        self.told = self.spoke = False
+
+    @property
+    def is_on(self) -> bool:
+        """Whether this process is one of several, and can reach the others."""
+        return self._exchange is not None
+
+    def hold_signals(self) -> None:
+        """A SIGTERM ends this process a few seconds later, so that it can say first where it stands."""
+        self._end.begin()
+
+    def begin(self) -> Sentry:
+        """Wait, in a thread, for a process group to be made, and watch from then on."""
+        self._reducers.open()
+        threading.Thread(target=self._look_on, name="gradkit-ranks", daemon=True).start()
+        return self
+
+    def before_step(self, optimizer: Optimizer, frame: FrameType) -> None:
+        """Where a batch has left a parameter out for which the other ranks wait: explain this step while it is in hand.
+
+        The error that says so comes in the next forward.
+        """
+        if self._exchange is None or self._explained >= _MOST_EXPLAINED:
+            return
+        if missing := self._reducers.left_out():
+            from gradkit.live import explain
+
+            self._explained += 1
+            self.hint = explain.of_running(frame, optimizer, missing=missing)
+
+    def close(self) -> None:
+        """Let what is being told come to its end, and wait at the store no longer."""
+        self._over.set()
+        exchange = self._exchange
+        if exchange is not None:
+            self._idle.wait(2 * PATIENCE)
+            self._exchange = None
+            with contextlib.suppress(StoreGoneError):
+                exchange.goodbye(self._case)
+        self._reducers.close()
+        self._end.close()
+        if self._ear is not None:  # Python must not end while it is in the store's code
+            self._ear.join(PATIENCE)
+
+    def in_a_copy(self) -> None:
+        """This process is a copy of one that watched; its threads are not in it."""
+        self._end.in_a_copy()
+
+    # -- what this rank has to say ------------------------------------------------------------------------------------
+
+    def raising(self, error: BaseException) -> None:
+        """This rank is about to end by an error, and looks for the reason: others that ask are told so meanwhile."""
+        if self._exchange is not None and not self.told:
+            stand = replace(stand_of(*_innermost(error)), waits=False)
+            words = attempts.words(error).partition("\n")[0][:_MOST_LETTERS]
+            made = self._record(RAISED, stand, None)
+            self._own = replace(made, error=words, echo=_is_echo(words), final=False)
+
+    def raised(self, explanation: Explanation | None) -> bool:
+        """The reason is known, or that there is none: tell the others, and wait until it is told what happened where.
+
+        Returns:
+            Whether it was told; else this rank has to tell what it knows by itself.
+        """
+        if self._exchange is None or self._own is None or self.told:
+            return self.told
+        return self._ring(replace(self._own, final=True, **_of(explanation)), wait=True)
+
+    def found(self, explanation: Explanation) -> bool:
+        """This rank has found a silent fault; whether all of them can be asked about it, while training goes on."""
+        if self._exchange is None:
+            return False
+        self._ring(self._record(FOUND, stand_of(sys._getframe(1)), explanation), wait=False)
+        return self._exchange is not None
+
+    def _ended(self) -> None:
+        """This process is being ended from outside, as a rule because another rank has ended."""
+        if self._exchange is not None and not self.told:
+            if self._idle.is_set():
+                self._ring(self._record(ENDED, stand_of(self._frame()), None), wait=True)
+            self._idle.wait(3 * PATIENCE)
+
+    def _ring(self, record: RankRecord, *, wait: bool) -> bool:
+        exchange, case = self._exchange, self._case
+        if exchange is None:
+            return False
+        self._own = record
+        self._idle.clear()
+        try:
+            exchange.post(case, record, again=True)
+            exchange.ring(case)
+        except StoreGoneError:
+            return self._lost()
+        return exchange.was_told(case, 3 * PATIENCE) if wait else True
+
+    def _lost(self) -> bool:
+        self._exchange = None
+        self._idle.set()
+        return False
+
+    # -- the thread that looks on -------------------------------------------------------------------------------------
+
+    def _look_on(self) -> None:
+        while not ranks.several():
+            if self._over.wait(_TICK):
+                return
+        self._exchange = Exchange.of_default_group()
+        if self._exchange is None:
+            return
+        self._ear = threading.Thread(target=self._listen, name="gradkit-ranks-ear", daemon=True)
+        self._ear.start()
+        known, since, longest = None, time.monotonic(), 0.0
+        while not self._over.wait(_TICK) and self._exchange is not None:
+            now, at = time.monotonic(), self._position()
+            if at != known:
+                longest = max(longest, now - since) if self._steps() else 0.0
+                known, since, self._stuck_since = at, now, 0.0
+            elif not self._stuck_since and now - since > self._limit(longest):
+                self._stuck_since = since
+                self._ring(self._record(STUCK, stand_of(self._frame()), None), wait=False)
+
+    def _limit(self, longest: float) -> float:
+        return max(_LEAST, _TIMES * longest) if self._steps() else _FIRST
+
+    def _frame(self) -> FrameType | None:
+        return sys._current_frames().get(self._main)  # noqa: SLF001  documented, for debuggers
+
+    def _position(self) -> tuple[int, ...]:
+        frame = self._frame()
+        where = (id(frame), frame.f_lasti) if frame is not None else (0, 0)
+        return (*where, rank_store.begun(), self._steps())
+
+    # -- the thread that answers --------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        while (exchange := self._exchange) is not None:
+            try:
+                if not exchange.wait_for_ring(self._case):
+                    return
+                self._idle.clear()
+                self._answer(exchange)
+            except StoreGoneError:
+                self._lost()
+            except Exception:
+                self._lost()
+                if attempts.LOUD:
+                    raise
+            finally:
+                self._idle.set()
+
+    def _answer(self, exchange: Exchange) -> None:
+        """Say where this rank stands, and tell what is known of all, if that falls to this one."""
+        case = self._case
+        mine = self._own or self._record(STUCK if self._stuck_since else RUNNING, stand_of(self._frame()), None)
+        exchange.post(case, mine)
+        records = exchange.gathered(case, PATIENCE)
+        if exchange.speaks(case, records):
+            self._speak(exchange, case, records)
+        else:
+            self.told = exchange.was_told(case, 3 * PATIENCE) and self._is_last(records)
+        self._own = None
+        self._case = case + 1
+
+    def _speak(self, exchange: Exchange, case: int, records: list[RankRecord]) -> None:
+        comparison = compared(records, exchange.world)
+        crashed = [last_words(rank, exchange.world) for rank in comparison.gone]
+        comparison = replace(comparison, crashed=tuple(one for one in crashed if one is not None))
+        if not any(one.error or one.state == ENDED for one in records):
+            comparison = self._once_more(exchange, case, comparison)
+        else:
+            records = self._settled(exchange, case, records)
+            comparison = replace(compared(records, exchange.world), crashed=comparison.crashed)
+        if is_told(comparison):
+            self.spoke = True
+            self._tell(comparison.text())
+        exchange.say_told(case, is_told(comparison))
+        self.told = is_told(comparison) and self._is_last(records)
+
+    def _once_more(self, exchange: Exchange, case: int, before: Comparison) -> Comparison:
+        """The same after a while: other ranks may have found the same, or have moved on."""
+        time.sleep(_GRACE)
+        mine = next(one for one in before.records if one.rank == exchange.rank)
+        if mine.state in (STUCK, RUNNING):
+            state = STUCK if self._stuck_since else RUNNING
+            exchange.post(case, self._record(state, stand_of(self._frame()), None), again=True)
+        return compared(exchange.gathered(case, PATIENCE), exchange.world)
+
+    @staticmethod
+    def _settled(exchange: Exchange, case: int, records: list[RankRecord]) -> list[RankRecord]:
+        """The records once no rank is about to say more: one that neither waits nor has raised may do so next."""
+        end = time.monotonic() + 2 * PATIENCE
+        soon = time.monotonic() + _TICK
+        while time.monotonic() < end and any(
+            not one.final or (time.monotonic() < soon and not one.error and not one.waits) for one in records
+        ):
+            time.sleep(_TICK / 5)
+            records = exchange.gathered(case, 0.0)
+        return records
+
+    @staticmethod
+    def _is_last(records: list[RankRecord]) -> bool:
+        """Whether training ends here, so that what else is raised only echoes it."""
+        return any(one.error or one.state in (STUCK, ENDED) for one in records)
+
+    def _record(self, state: str, stand: Stand, explanation: Explanation | None) -> RankRecord:
+        exchange = self._exchange
+        return RankRecord(
+            exchange.rank if exchange is not None else 0,
+            exchange.world if exchange is not None else 1,
+            state, stand.place, stand.code, stand.branch, stand.waits, self._steps(), rank_store.begun(),
+            batch=stand.batch, trainable=stand.trainable, frozen_at=stand.frozen_at, **_of(explanation),
+        )  # fmt: skip
+
+
+def _of(explanation: Explanation | None) -> dict[str, Any]:
+    """What a record takes over from an explanation: nothing where it found nothing."""
+    report = explanation.report if explanation is not None else None
+    if explanation is None or report is None or not report.findings:
+        return {}
+    first = report.findings[0]
+    passes = causes.may_pass(first.cause, first.variant)
+    return {"cause": first.cause, "passes": passes, "verdict": report.verdict(), "report": explanation.text()}
+
+
+def is_told(comparison: Comparison) -> bool:
+    """Whether what is known of all ranks is sure enough to be told.
+
+    That ranks stand at different places is a fault only where each of them waits in a collective.
+    """
+    if any(one.cause for one in comparison.records) or comparison.reason in _SURE:
+        return True
+    all_wait = bool(comparison.records) and all(one.waits for one in comparison.records)
+    return any(one.error for one in comparison.records) or (bool(comparison.odd) and all_wait)
+
+
+def _innermost(error: BaseException) -> tuple[FrameType | None, int | None]:
+    """The innermost of the user's frames in a traceback, and its line; the last frame, if none is theirs."""
+    found: tuple[FrameType | None, int | None] = None, None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if found[0] is None or frames.is_user_file(frame.f_code.co_filename):
+            found = frame, line
+    return found
+
+
+def _is_echo(text: str) -> bool:
+    return any(word in text.lower() for word in _ECHOES)

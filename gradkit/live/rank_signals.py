@@ -1,0 +1,158 @@
+"""A rank that is about to be ended from outside has a word first; one that crashes in C++ leaves where it stood.
+
+``torchrun`` ends the other ranks (SIGTERM) as soon as one has ended. Their main threads wait in a collective then,
+where no handler of Python's can run; a thread that reads Python's wake-up pipe can. A crash (SIGABRT, SIGSEGV) leaves
+the Python lines in a file, by faulthandler, which a rank of the same machine reads.
+Sources: https://docs.python.org/3/library/signal.html#signal.set_wakeup_fd,
+https://docs.python.org/3/library/faulthandler.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import linecache
+import os
+import re
+import signal
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from gradkit.live.rank_places import condition_round
+from gradkit.live.rank_records import CRASHED, RankRecord
+from gradkit.report import layout
+from gradkit.source import frames
+
+_LAUNCHED = "TORCHELASTIC_RUN_ID"
+_SIGNAL = signal.SIGTERM
+
+
+class FirstAWord:
+    """Between SIGTERM and the end of this process, something is done.
+
+    Args:
+        act: what; in a thread beside the main one.
+    """
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+        self._pipe: tuple[int, int] | None = None
+        self._home = os.getpid()
+        self._words: IO[str] | None = None
+        self._thread: threading.Thread | None = None
+        self._acts = threading.Event()
+
+    def begin(self) -> FirstAWord:
+        """Only in the main thread of a process that ``torchrun`` has started, and where nobody else handles SIGTERM."""
+        mine = threading.current_thread() is threading.main_thread() and os.name == "posix"
+        if not mine or _LAUNCHED not in os.environ or signal.getsignal(_SIGNAL) is not signal.SIG_DFL:
+            return self
+        self._pipe = os.pipe()
+        for end in self._pipe:
+            os.set_blocking(end, end == self._pipe[0])
+        before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        if before != -1:  # another's
+            signal.set_wakeup_fd(before)
+            self._pipe = None
+            return self
+        signal.signal(_SIGNAL, self._handle)
+        self._thread = threading.Thread(target=self._read, name="gradkit-ranks-end", daemon=True)
+        self._thread.start()
+        if not faulthandler.is_enabled():
+            with contextlib.suppress(OSError):
+                self._words = last_words_file(int(os.environ.get("RANK", "0"))).open("w")
+                faulthandler.enable(self._words)
+        return self
+
+    def close(self) -> None:
+        """Leave signals as they were found; where SIGTERM has come, this process ends here."""
+        if self._acts.is_set() and self._thread is not None:
+            self._thread.join()
+        if self._pipe is not None and threading.current_thread() is threading.main_thread():
+            if signal.getsignal(_SIGNAL) == self._handle:
+                signal.signal(_SIGNAL, signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
+            os.close(self._pipe[1])
+            self._pipe = None
+        if self._words is not None:
+            faulthandler.disable()
+            self._words.close()
+            Path(self._words.name).unlink(missing_ok=True)
+            self._words = None
+
+    def in_a_copy(self) -> None:
+        """This process is a copy of one that waited: it ends as others do."""
+        if self._pipe is not None:
+            self._pipe = None
+            with contextlib.suppress(ValueError):
+                signal.set_wakeup_fd(-1)
+                signal.signal(_SIGNAL, signal.SIG_DFL)
+        self._words = None
+
+    def _handle(self, number: int, _: object) -> None:
+        """The thread ends the process; where there is none any more, this does."""
+        if self._pipe is None or os.getpid() != self._home:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def _read(self) -> None:
+        pipe = self._pipe
+        while pipe is not None:
+            with contextlib.suppress(OSError):
+                heard = os.read(pipe[0], 1)
+                if not heard:
+                    break
+                if heard[0] == _SIGNAL:
+                    self._end()
+        if pipe is not None:
+            os.close(pipe[0])
+
+    def _end(self) -> None:
+        self._acts.set()
+        try:
+            self._act()
+        finally:
+            if self._words is not None:
+                Path(self._words.name).unlink(missing_ok=True)
+            ctypes.pythonapi.PyOS_setsig(int(_SIGNAL), 0)  # signal.signal works in the main thread only
+            os.kill(self._home, _SIGNAL)
+
+
+def last_words_file(rank: int) -> Path:
+    """The file in which a rank of this machine leaves where it stood when it crashed."""
+    run = re.sub(r"\W", "", "".join(os.environ.get(one, "") for one in (_LAUNCHED, "MASTER_PORT")))
+    return Path(tempfile.gettempdir()) / f"gradkit-rank-{os.getuid() if os.name == 'posix' else 0}-{run}-{rank}.txt"
+
+
+def last_words(rank: int, world: int) -> RankRecord | None:
+    """Where a rank of this machine stood when it crashed; None if it left nothing. What it left is taken away.
+
+    Args:
+        rank: that does not answer.
+        world: how many there are.
+    """
+    path, text = last_words_file(rank), ""
+    with contextlib.suppress(OSError):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        path.unlink()
+    lines = [
+        (one[1], int(one[2])) for one in re.finditer(r'^  File "(.+)", line (\d+)', _main_thread(text), re.MULTILINE)
+    ]
+    for file, line in lines:
+        if frames.is_user_file(file):
+            branch, place = condition_round(file, line), layout.shown_path(file)
+            code = linecache.getline(file, line).strip()
+            shown = f"{place}:{branch}" if branch else ""
+            error = text.partition("\n")[0].removeprefix("Fatal Python error: ")
+            return RankRecord(rank, world, CRASHED, f"{place}:{line}", code, shown, error=error)
+    return None
+
+
+def _main_thread(text: str) -> str:
+    """The part of a faulthandler's file that tells of the thread which crashed, else of the one begun first."""
+    parts: list[Any] = re.split(r"^(?=(?:Current thread|Thread) 0x)", text, flags=re.MULTILINE)[1:]
+    return next((one for one in parts if one.startswith("Current") and 'File "' in one), parts[-1] if parts else "")

@@ -1,0 +1,140 @@
+"""How ranks reach each other while a collective hangs: through the store that the process group was made with.
+
+Nothing is sent while nothing is wrong: each rank has one request open at the store, which answers when somebody rings.
+The store is the process group's own, over a connection of its own, so that neither waits for the other.
+Source: https://pytorch.org/docs/stable/distributed.html#distributed-key-value-store
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from gradkit.live.rank_records import RankRecord
+from gradkit.tracing import ranks
+
+_BASE = "gradkit/ranks"
+_FOR_EVER = timedelta(days=365)
+_SHORT = timedelta(seconds=2)
+_BETWEEN = 0.02
+_BYE, _RING = "bye", "ring"
+
+
+class StoreGoneError(Exception):
+    """The store does not answer: its process has ended, or its network."""
+
+
+class Exchange:
+    """One rank's two connections to the store: one that waits for a ring, one that speaks.
+
+    Args:
+        store: that of the default process group.
+        rank, world: this rank's number, and how many there are.
+    """
+
+    def __init__(self, store: Any, rank: int, world: int) -> None:
+        self.rank, self.world = rank, world
+        self._ears, self._mouth = store.clone(), store.clone()
+        self._mouth.set_timeout(_SHORT)
+
+    @staticmethod
+    def of_default_group() -> Exchange | None:
+        """For the default process group; None if there is none, or its store knows no second connection."""
+        if not ranks.several():
+            return None
+        from torch.distributed import distributed_c10d
+
+        store = distributed_c10d._get_default_store()  # noqa: SLF001  no public name tells it
+        with contextlib.suppress(Exception):
+            return Exchange(store, torch.distributed.get_rank(), torch.distributed.get_world_size())
+        return None
+
+    def wait_for_ring(self, case: int) -> bool:
+        """Wait until somebody rings for a case, or this rank itself says goodbye.
+
+        Returns:
+            Whether it was a ring.
+
+        Raises:
+            StoreGoneError: it does not answer any more.
+        """
+        key = f"{_BASE}/{case}/ring/{self.rank}"
+        with _told():
+            self._ears.wait([key], _FOR_EVER)
+            return bool(self._ears.get(key) == _RING.encode())
+
+    def ring(self, case: int) -> None:
+        """Ask all ranks, also this one, to say where they stand."""
+        with _told():
+            self._mouth.multi_set([f"{_BASE}/{case}/ring/{one}" for one in range(self.world)], [_RING] * self.world)
+
+    def goodbye(self, case: int) -> None:
+        """Let this rank's own wait end."""
+        with _told():
+            self._mouth.set(f"{_BASE}/{case}/ring/{self.rank}", _BYE)
+
+    def post(self, case: int, record: RankRecord, *, again: bool = False) -> None:
+        """Write down what this rank says; the first word stays, unless ``again``."""
+        key = f"{_BASE}/{case}/record/{self.rank}"
+        with _told():
+            if again:
+                self._mouth.set(key, record.written())
+            else:
+                self._mouth.compare_set(key, "", record.written())
+
+    def gathered(self, case: int, patience: float) -> list[RankRecord]:
+        """The records of all ranks, or of those that have come after ``patience`` seconds."""
+        end = time.monotonic() + patience
+        keys = {one: f"{_BASE}/{case}/record/{one}" for one in range(self.world)}
+        here = set[int]()
+        with _told():
+            while True:
+                here |= {one for one, key in keys.items() if one not in here and self._mouth.check([key])}
+                if len(here) == self.world or time.monotonic() > end:
+                    break
+                time.sleep(_BETWEEN)
+            found = self._mouth.multi_get([keys[one] for one in sorted(here)]) if here else []
+        return [RankRecord.read(one) for one in found]
+
+    def speaks(self, case: int, records: list[RankRecord]) -> bool:
+        """Whether it is this rank that tells: the lowest that has answered."""
+        return bool(records) and min(one.rank for one in records) == self.rank
+
+    def say_told(self, case: int, something: bool) -> None:
+        """Let the others know that this case is over, and whether anything was told."""
+        with _told():
+            self._mouth.set(f"{_BASE}/{case}/told", str(int(something)))
+
+    def was_told(self, case: int, patience: float) -> bool:
+        """Wait until the case is over; whether something was told."""
+        key, end = f"{_BASE}/{case}/told", time.monotonic() + patience
+        with contextlib.suppress(Exception):
+            while not self._mouth.check([key]) and time.monotonic() < end:
+                time.sleep(_BETWEEN)  # not store.wait: this rank's other thread speaks over the same connection
+            return bool(self._mouth.check([key]) and self._mouth.get(key) == b"1")
+        return False
+
+
+def begun() -> int:
+    """How many collectives of the default process group this rank has begun; 0 if that is not counted."""
+    if not ranks.several():
+        return 0
+    with contextlib.suppress(Exception):
+        from torch.distributed import distributed_c10d
+
+        group: Any = distributed_c10d._get_default_group()  # noqa: SLF001  as above
+        return int(group._get_sequence_number_for_group())  # noqa: SLF001
+    return 0
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, ValueError, ConnectionError) as error:
+        raise StoreGoneError(str(error)) from error

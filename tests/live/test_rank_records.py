@@ -1,0 +1,104 @@
+"""Which rank differs is told from what all of them say of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gradkit.core.i18n import speaking
+from gradkit.live.rank_records import RankRecord, compared, ranks_in_words
+from gradkit.live.rank_sentry import is_told
+
+WAITS = RankRecord(
+    0, 4, "stuck", "train.py:40", "loss.backward()", waits=True, steps=7, collectives=20,
+    batch=(("batch['image']", "4 x 3"), ("batch['text']", "4 x 5")), trainable=("head.weight", "vision.weight"),
+)  # fmt: skip
+
+
+def _four(odd: RankRecord, at: int = 2) -> list[RankRecord]:
+    return [replace(odd if rank == at else WAITS, rank=rank) for rank in range(4)]
+
+
+def test_a_rank_that_raised_differs_from_those_that_wait() -> None:
+    found = compared(_four(replace(WAITS, state="raised", waits=False, error="ValueError: broken")), 4)
+    assert (found.odd, found.reason) == ((2,), "error")
+    assert is_told(found)
+
+
+def test_an_error_that_only_says_another_rank_is_gone_is_no_reason() -> None:
+    echo = replace(WAITS, state="raised", error="RuntimeError: Connection closed by peer", echo=True)
+    found = compared([replace(echo, rank=rank) for rank in (0, 1, 3)], 4)
+    assert (found.odd, found.reason) == ((2,), "gone")
+
+
+def test_who_has_come_to_the_end_of_its_program_is_not_taken_for_gone() -> None:
+    found = compared([replace(WAITS, rank=1, state="found", cause="detach", verdict="No gradient.")], 4)
+    assert (found.odd, found.reason) == ((1,), "finding")
+    assert is_told(found)
+
+
+def test_a_fault_that_all_ranks_have_is_told_once_and_of_none_in_particular() -> None:
+    same = replace(WAITS, state="found", cause="detach", verdict="No gradient can flow.", report="the report")
+    found = compared([replace(same, rank=rank) for rank in range(4)], 4)
+    assert found.odd == ()
+    assert found.text().count("the report") == 1
+
+
+def test_a_rank_that_trains_fewer_parameters_differs_also_where_all_raise_the_same() -> None:
+    error = "RuntimeError: DDP expects same model across all ranks"
+    raised = replace(WAITS, state="raised", error=error, waits=False)
+    few = replace(raised, trainable=("head.weight",), frozen_at=("train.py:12, vision.requires_grad_(False)",))
+    found = compared([replace(raised, rank=0, world=2), replace(few, rank=1, world=2)], 2)
+    assert (found.odd, found.reason) == ((1,), "parameters")
+    assert "vision.weight" in found.text()
+    assert "train.py:12" in found.text()
+
+
+def test_a_batch_that_lacks_what_the_others_have_is_named() -> None:
+    found = compared(_four(replace(WAITS, batch=WAITS.batch[1:], place="train.py:41")), 4)
+    assert (found.odd, found.reason) == ((2,), "batch")
+    assert "batch['image']" in found.text()
+
+
+def test_of_two_ranks_that_wait_at_different_lines_the_one_under_a_condition_differs() -> None:
+    other = replace(WAITS, rank=1, world=2, place="train.py:38", branch="train.py:37")
+    found = compared([replace(WAITS, world=2), other], 2)
+    assert (found.odd, found.reason) == ((1,), "place")
+    assert "train.py:37" in found.text()
+    assert is_told(found)
+
+
+def test_ranks_that_stand_elsewhere_without_waiting_are_no_fault() -> None:
+    saving = replace(WAITS, place="train.py:60", waits=False, state="stuck")
+    assert not is_told(compared(_four(saving, at=0), 4))
+
+
+def test_ranks_that_all_stand_alike_are_no_fault() -> None:
+    assert not is_told(compared(_four(WAITS), 4))
+
+
+def test_a_rank_that_crashed_is_told_with_its_line() -> None:
+    crashed = replace(WAITS, rank=2, state="crashed", place="train.py:38", error="Aborted", branch="train.py:37")
+    echo = replace(WAITS, state="raised", error="RuntimeError: Connection reset by peer", echo=True)
+    found = replace(compared([replace(echo, rank=rank) for rank in (0, 1, 3)], 4), crashed=(crashed,))
+    assert "train.py:38" in found.text()
+    assert "train.py:37" in found.text()
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_report_of_sixty_four_ranks_is_a_few_lines(language: str) -> None:
+    raised = replace(
+        WAITS, state="raised", waits=False, error="RuntimeError: element 0 of tensors does not require grad"
+    )
+    records = [replace(raised if rank == 37 else WAITS, rank=rank, world=64) for rank in range(64)]
+    with speaking(language):
+        text = compared([RankRecord.read(one.written()) for one in records], 64).text()
+    assert len(text.splitlines()) < 8
+    assert "37" in text
+    assert "0-36, 38-63" in text
+
+
+def test_many_ranks_are_named_as_runs_and_not_without_end() -> None:
+    assert ranks_in_words(range(64)) == "0-63"
+    assert ranks_in_words(range(0, 64, 2)).endswith("...")

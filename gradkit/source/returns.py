@@ -120,7 +120,7 @@ def _function(code: CodeType) -> syntax.Function | None:
     return next((f for f in named if code.co_firstlineno in {f.lineno, *(d.lineno for d in f.decorator_list)}), None)
 
 
-def _own_returns(function: syntax.Function) -> list[ast.Return]:
+def own_returns(function: syntax.Function) -> list[ast.Return]:
     """The return statements of a function, without those of functions that are defined in it."""
     todo: list[ast.AST] = list(function.body)
     found = []
@@ -149,7 +149,7 @@ def place(point: Point) -> Location:
     statement = _statement(point)
     if isinstance(statement, ast.Return):
         return locations.place(code.co_filename, statement, name)
-    if not any(one.value is not None for one in _own_returns(function)):
+    if not any(one.value is not None for one in own_returns(function)):
         line = function.lineno
     return locations.whole_line(code, line, name)
 
@@ -171,7 +171,7 @@ def only_return(code: CodeType, *, nothing: bool = False) -> Chain:
     function = _function(code)
     if function is None:
         return ((code, _last(code, 0, code.co_firstlineno + 1)),) if _body(code) is not None else ()
-    found = _own_returns(function)
+    found = own_returns(function)
     if nothing:
         found = [one for one in found if one.value is None or ast.unparse(one.value) == "None"] or found
     if len(found) > 1:

@@ -87,17 +87,24 @@ def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
 
 def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:
     """The lines that keep a value with its history for a later step; where none is known, those that use it."""
+    unsure: list[Finding] = []
+    told = False
     for call, number in e.first.crossing:
         chain = _handed_to_a_module(call.chain)
         used = innermost(chain)
         found = _finding(cause, e, mishap, used, call=call.name, proof=proof, chain=chain)
         kept = _kept(e, call, number)
+        if not kept and _is_let_go(e, number):
+            unsure.append(found)
+            continue
         for line in kept:
             notes = [Note("again", used, {})] if used is not None and not _same_line(used, line.location) else []
             variant = ONCE if line.before else KEPT
             yield replace(found, location=line.location, notes=tuple(notes), variant=variant)
         if not kept:
             yield found
+        told = True
+    yield from () if told else unsure
 
 
 def _handed_to_a_module(chain: Chain) -> Chain:
@@ -151,6 +158,12 @@ def _kept(e: Evidence, call: Call, number: int) -> list[Kept]:
         if found:
             return found
     return []
+
+
+def _is_let_go(e: Evidence, number: int) -> bool:
+    """Whether what holds a value is given another without history, before the step comes round again."""
+    held = [one for one in e.shown.histories.kept if number in one.numbers]
+    return bool(held) and all(keeping.is_let_go(one.name, e.files, one.owner, one.reader) for one in held)
 
 
 def _same_line(one: Location, other: Location) -> bool:

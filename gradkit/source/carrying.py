@@ -43,7 +43,7 @@ class Carriers:
     def place(self, call: ast.AST) -> Location | None:
         """The line of a function which hands on what it is given, if it is called on one line only; else None."""
         found = self._called(call)
-        if found is None or self._of(found[1]) != HANDS_ON or len(self._lines(found[1].name)) != 1:
+        if found is None or self._of(found[1]) != HANDS_ON or len(self._lines(call)) != 1:
             return None
         file, function, name = found
         given = self._given(function)
@@ -63,12 +63,15 @@ class Carriers:
         ]
         return found[0] if len(found) == 1 else None
 
-    def _lines(self, name: str) -> set[tuple[str, int]]:
+    def _lines(self, call: ast.AST) -> set[tuple[str, int]]:
+        """The lines of all calls like this one: of a method of that name, or of a function."""
+        name = syntax.call_name(call) if isinstance(call, ast.Call) else ""
         return {
             (file, node.lineno)
             for file in self._files
             for node in ast.walk(locations.tree_of(file) or ast.Module([], []))
             if isinstance(node, ast.Call) and syntax.call_name(node) == name and not _is_within(node, file, name)
+            if isinstance(call, ast.Call) and type(node.func) is type(call.func)
         }
 
     def _of(self, function: syntax.Function) -> str:

@@ -150,7 +150,8 @@ def _kept(e: Evidence, call: Call, number: int) -> list[Kept]:
     for held in e.shown.histories.kept:
         if number not in held.numbers:
             continue
-        found = keeping.kept_at(held.name, e.files, held.owner, held.reader, step, callers)
+        ways = ((held.name, held.owner, held.reader), *held.within)
+        found = next(filter(None, (keeping.kept_at(n, e.files, o, r, step, callers) for n, o, r in ways)), [])
         given = keeping.handed_in(held.name, callers, step) if held.reader is step and step is not None else None
         if not found and given is not None:
             name, (code, _) = given

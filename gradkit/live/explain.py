@@ -23,8 +23,8 @@ from gradkit.core import attempts, introspection
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
 from gradkit.core.records import Note, Origin, Picture
-from gradkit.diagnosis.experiments.candidates import ONCE
 from gradkit.diagnosis import read_off
+from gradkit.diagnosis.experiments.candidates import ONCE
 from gradkit.live import caveats, earlier_cells, empty_optimizer, leftovers, stack, thawed, whose
 from gradkit.live.candidates import INSIDE, MOST, OUTSIDE, Candidate, candidates, files, recording_off, runs_without
 from gradkit.live.rebuild import CannotRebuild
@@ -269,7 +269,7 @@ def _searched(
 
 
 def _may_have_made(candidate: Candidate, later: Candidate, report: Report | None) -> bool:
-    """Whether a loop further out may make what a unit only uses: in another frame, or around what that found made once."""
+    """Whether a loop further out may make what a unit uses: in another frame, or around what it found made once."""
     return candidate.at < later.at or (candidate.at == later.at and report is not None and _is_of_once(report))
 
 

@@ -47,7 +47,7 @@ class Carriers:
             return None
         file, function, name = found
         given = self._given(function)
-        made = [(value, one) for value, one in _returned(function) if self._is_handed_on(value, given)]
+        made = [(value, one) for value, one in returns.returned(function) if self._is_handed_on(value, given)]
         inner = (self.place(value) for value, _ in made if not _is_within(value, file, function.name))
         return next(filter(None, inner), None) or (locations.place(file, made[-1][1], name) if made else None)
 
@@ -81,7 +81,7 @@ class Carriers:
         return self._asked[id(function)]
 
     def _asked_of(self, function: syntax.Function) -> str:
-        values = [value for value, _ in _returned(function)]
+        values = [value for value, _ in returns.returned(function)]
         if not values:
             return NEITHER
         given = self._given(function)
@@ -170,22 +170,6 @@ def _is_within(call: ast.expr, file: str, name: str) -> bool:
     """Whether a function calls itself there."""
     own = syntax.named(locations.tree_of(file) or ast.Module([], [])).get(name, ())
     return any(one.lineno <= call.lineno <= (one.end_lineno or one.lineno) for one in own)
-
-
-def _returned(function: syntax.Function) -> list[tuple[ast.expr, ast.stmt]]:
-    """What a function returns, each with the statement that makes it."""
-    found: list[tuple[ast.expr, ast.stmt]] = []
-    for one in returns.own_returns(function):
-        if one.value is None:
-            continue
-        value = syntax.assigned(function, one.value.id, one.lineno) if isinstance(one.value, ast.Name) else None
-        made = next((s for s in ast.walk(function) if isinstance(s, ast.stmt) and _gives(s, value)), None)
-        found.append((value, made) if value is not None and made is not None else (one.value, one))
-    return found
-
-
-def _gives(statement: ast.stmt, value: ast.expr | None) -> bool:
-    return value is not None and any(given is value for _, given in syntax.pairs(statement))
 
 
 def _names(target: ast.expr) -> set[str]:

@@ -1,7 +1,7 @@
 """Between where a value is made and where it is used: the line that puts it into what outlasts its function.
 
-``buffer["logp"].append(dist.log_prob(a))``, ``self.logp.append(lp)`` in a method that was handed it; where there is none,
-the line of the function that both share, ``start = model(x)``.
+``buffer["logp"].append(dist.log_prob(a))``, ``self.logp.append(lp)`` in a method that was handed it; where there is
+none, the line of the function that both share, ``start = model(x)``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def put_away_at(made: Chain, used: Chain, files: Iterable[str]) -> Location | No
 
 
 def _kept_by(
-    statement: ast.stmt, node: ast.AST | None, code: CodeType, files: tuple[str, ...], names: frozenset[str] = frozenset()
+    statement: ast.stmt, node: ast.AST | None, code: CodeType, files: tuple[str, ...],
+    names: frozenset[str] = frozenset(),
 ) -> Location | None:  # fmt: skip
     """Where a statement keeps what stands at a node of it, or under some names: itself, or in a function it calls."""
     here = locations.place(code.co_filename, statement, locations.qualified_name(code))

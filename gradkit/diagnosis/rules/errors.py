@@ -17,7 +17,17 @@ from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain, Poi
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.rules import gradients, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
-from gradkit.source import attributes, dataflow, functions, keeping, locations, put_away, return_lines, setup
+from gradkit.source import (
+    attributes,
+    dataflow,
+    functions,
+    keeping,
+    locations,
+    non_leaves,
+    put_away,
+    return_lines,
+    setup,
+)
 from gradkit.source.keeping import Kept
 from gradkit.source.locations import innermost
 from gradkit.tracing import autograd_errors
@@ -441,6 +451,16 @@ def _many_elements(e: Evidence, mishap: AutogradError) -> list[Finding]:
     return [_finding("non_scalar", e, mishap, spot, shape=str(shape), elements=str(math.prod(shape)))]
 
 
+def _no_leaf(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """What an optimizer was handed is no leaf: the line that computed it, where that is plain; else the optimizer's."""
+    asked = innermost(mishap.chain)
+    made = non_leaves.computed_at(mishap.chain[0], e.files) if "optimize" in mishap.message and mishap.chain else None
+    found = _finding("grad_on_non_leaf", e, mishap, made or asked, proof=LIKELY if made else OBSERVED)
+    if made is None or asked is None or _same_line(made, asked):
+        return [found]
+    return [replace(found, notes=(Note("handed_over", asked, {}),))]
+
+
 def _at(cause: str) -> Callable[[Evidence, AutogradError], list[Finding]]:
     """The cause is plain from the message, and the line from where it was raised."""
     return lambda e, mishap: [_finding(cause, e, mishap, innermost(mishap.chain))]
@@ -485,7 +505,7 @@ _RULES: dict[str, Callable[[Evidence, AutogradError], list[Finding]]] = {
     autograd_errors.READY_TWICE: _ready_twice,
     autograd_errors.INFERENCE: _inference,
     autograd_errors.NAN_RETURNED: _nan_returned,
-    autograd_errors.NOT_A_LEAF: _at("grad_on_non_leaf"),
+    autograd_errors.NOT_A_LEAF: _no_leaf,
     autograd_errors.NUMPY_REFUSED: _at("numpy_roundtrip"),
     autograd_errors.INTEGER_FLAG: _at("integer_cast"),
     autograd_errors.HOOK_REFUSED: _at("hook_misuse"),

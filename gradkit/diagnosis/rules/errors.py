@@ -11,30 +11,26 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from gradkit.core.operations import COPIES, GRAD_KEPT, JOINS
+from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, SEVERAL, Finding, Location, Note
 from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain, Point
 from gradkit.diagnosis.facts import cuts
-from gradkit.diagnosis.rules import gradients, no_loss
+from gradkit.diagnosis.rules import gradients, histories, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
 from gradkit.source import (
     attributes,
     dataflow,
     functions,
-    keeping,
     locations,
     non_leaves,
-    put_away,
     return_lines,
     setup,
 )
-from gradkit.source.keeping import Kept
 from gradkit.source.locations import innermost
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
 
 KEPT, ONCE = "kept", "once"
-GATHERING = JOINS | COPIES
 
 
 def findings(e: Evidence) -> list[Finding]:
@@ -104,8 +100,8 @@ def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) ->
         chain = _handed_to_a_module(call.chain)
         used = innermost(chain)
         found = _finding(cause, e, mishap, used, call=call.name, proof=proof, chain=chain)
-        kept = _kept(e, call, number) or _put_away(e, call, number, mishap)
-        if not kept and _is_let_go(e, number):
+        kept = histories.kept(e, call, number) or histories.put_away(e, call, number, mishap)
+        if not kept and histories.is_let_go(e, number):
             unsure.append(found)
             continue
         for line in kept:
@@ -153,52 +149,6 @@ def _dropped(e: Evidence) -> list[tuple[Location | None, Call]]:
         for call in e.trace.calls
         if call.name == "detach" and call.chain and past.intersection(call.inputs) and not used & set(call.outputs)
     ]
-
-
-def _kept(e: Evidence, call: Call, number: int) -> list[Kept]:
-    """Where a value that is used again was stored for it."""
-    step, callers = call.chain[-1][0] if call.chain else None, e.facts.callers
-    for held in e.shown.histories.kept:
-        if number not in held.numbers:
-            continue
-        ways = ((held.name, held.owner, held.reader), *held.within)
-        found = next(filter(None, (keeping.kept_at(n, e.files, o, r, step, callers) for n, o, r in ways)), [])
-        given = keeping.handed_in(held.name, callers, step) if held.reader is step and step is not None else None
-        if not found and given is not None:
-            name, (code, _) = given
-            found = keeping.kept_at(name, e.files, None, code, step, callers)
-        if found:
-            return found
-    return []
-
-
-def _put_away(e: Evidence, call: Call, number: int, mishap: AutogradError) -> list[Kept]:
-    """Where a value was kept that this run made once, for a line which used it before, in an earlier pass of a loop."""
-    before = (one for one in e.trace.using([number]) if one.index in mishap.freed)
-    if e.trace.values[number].maker < 0 or not any(one.key == call.key for one in before):
-        return []
-    makers = _gathered(e, number)
-    places = (put_away.put_away_at(one.chain, call.chain, e.files) for one in makers)
-    return [Kept(spot, before=True) for spot in dict.fromkeys(filter(None, places))]
-
-
-def _gathered(e: Evidence, number: int) -> list[Call]:
-    """The calls that computed what a value was put together from, or what has another shape in it."""
-    todo, found = [number], dict[object, Call]()
-    while todo:
-        maker = e.trace.values[todo.pop()].maker
-        call = e.trace.calls[maker] if maker >= 0 else None
-        if call is not None and call.name in GATHERING:
-            todo += [one for one in call.inputs if e.trace.values[one].requires_grad]
-        elif call is not None:
-            found.setdefault(call.key, call)
-    return list(found.values())
-
-
-def _is_let_go(e: Evidence, number: int) -> bool:
-    """Whether what holds a value is given another without history, before the step comes round again."""
-    held = [one for one in e.shown.histories.kept if number in one.numbers]
-    return bool(held) and all(keeping.is_let_go(one.name, e.files, one.owner, one.reader) for one in held)
 
 
 def _same_line(one: Location, other: Location) -> bool:

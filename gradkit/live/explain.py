@@ -24,6 +24,7 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
 from gradkit.core.records import Note, Origin, Picture
 from gradkit.diagnosis import read_off
+from gradkit.diagnosis.experiments.candidates import ONCE
 from gradkit.live import caveats, earlier_cells, empty_optimizer, leftovers, stack, thawed, whose
 from gradkit.live.candidates import INSIDE, MOST, OUTSIDE, Candidate, candidates, files, recording_off, runs_without
 from gradkit.live.rebuild import CannotRebuild
@@ -245,13 +246,15 @@ def _searched(
     few = itertools.islice(found, MOST)
     silent = fault.mishap is None
     for candidate in (way for one in few for way in earlier_cells.ways(one, silent=silent)):
-        if later is not None and (candidate.unit.kind != LOOP or candidate.at >= later.at):
+        if later is not None and (candidate.unit.kind != LOOP or not _may_have_made(candidate, later, reserve)):
             continue
         try:
             report, trial = _tried(candidate, fault, live, after_step)
         except (CannotRebuild, NotTheStep) as refused:
             known = _as_tried(candidate, refused.reason, refused.facts)
             tried += [known] if refused.reason != earlier_cells.NONE and known not in tried else []
+            continue
+        if later is not None and later.at == candidate.at and not _is_of_once(report):
             continue
         if trial.is_later:
             later = later or candidate
@@ -263,6 +266,16 @@ def _searched(
     if reserve is not None or fault.mishap is None:
         return reserve
     return _read_off(fault.mishap, points)
+
+
+def _may_have_made(candidate: Candidate, later: Candidate, report: Report | None) -> bool:
+    """Whether a loop further out may make what a unit uses: in another frame, or around what it found made once."""
+    return candidate.at < later.at or (candidate.at == later.at and report is not None and _is_of_once(report))
+
+
+def _is_of_once(report: Report) -> bool:
+    """Whether a report tells of what was made once, before the passes of a loop that use it."""
+    return any(one.variant == ONCE for one in report.findings[:1])
 
 
 def _is_from_further_out(candidate: Candidate, live: bool) -> bool:

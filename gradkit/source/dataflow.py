@@ -113,6 +113,11 @@ def statements(code: CodeType) -> list[ast.stmt]:
     return [node for node in found if node.lineno in lines or (node.end_lineno or 0) in lines]
 
 
+def statement_at(code: CodeType, line: int) -> ast.stmt | None:
+    """The innermost statement of a function that holds a line."""
+    return _at(statements(code), line)
+
+
 def _at(body: list[ast.stmt], line: int) -> ast.stmt | None:
     """The innermost statement that holds a line."""
     holding = [node for node in body if node.lineno <= line <= (node.end_lineno or line)]

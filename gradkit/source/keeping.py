@@ -1,7 +1,8 @@
 """The lines that keep a value for a later step, by their source: in an attribute, a variable, or something in it.
 
 A line that stores what can have no history (``torch.zeros(...)``, ``h.detach()``) keeps none. Of the others, those that
-the step runs count first: only where it runs none was the value made once, before the steps began.
+the step runs count first: only where it runs none was the value made once, before the steps began. A line that is
+written over in the same block keeps nothing, and where a function only hands on what is kept, it is the line in that.
 """
 
 from __future__ import annotations
@@ -15,17 +16,16 @@ from gradkit.core.records import Location
 from gradkit.core.trace import Chain, Point
 from gradkit.source import dataflow, locations, syntax
 from gradkit.source.attributes import ADDING, EMPTY
+from gradkit.source.carrying import ENDS, LETS_GO, SHAPING, Carriers
 from gradkit.source.dataflow import Storing
 from gradkit.source.syntax import FUNCTIONS
 
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
-_ENDS = frozenset("detach item tolist numpy requires_grad_ no_grad".split())
 _NEW = frozenset(
     "zeros ones empty full rand randn randint arange linspace tensor as_tensor from_numpy eye zeros_like ones_like "
     "empty_like full_like rand_like randn_like new_zeros new_ones new_empty new_full new_tensor deque list dict set "
     "defaultdict OrderedDict tuple len int float".split()
 )
-_SHAPING = frozenset("to clone cuda cpu float double half view reshape expand repeat unsqueeze squeeze copy".split())
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,21 @@ def kept_at(
         callers: the frames around it, innermost first.
     """
     files = tuple(files)
-    found = _found(name, files, owner, reader)
+    found = _lasting(name, files, owner, reader)
     if not found or step is None:
         return [Kept(_place(one)) for one in found]
     ran = _Ran(files, *_repeated(step, callers))
     inside = [one for one in found if ran.holds(one)]
+    carried = list(filter(None, (_carried(one, name, files, reader) for one in inside)))
     moved = ((ran.handed_over(one), one) for one in inside or found)
-    places = [spot or _place(one) for spot, one in moved]
+    places = carried or [spot or _place(one) for spot, one in moved]
     return [Kept(spot, not inside) for spot in dict.fromkeys(places)]
+
+
+def is_let_go(name: str, files: Iterable[str], owner: type | None = None, reader: CodeType | None = None) -> bool:
+    """Whether every line that keeps a value with a history under a name is followed by one that lets go of it."""
+    files = tuple(files)
+    return bool(_found(name, files, owner, reader)) and not _lasting(name, files, owner, reader)
 
 
 def handed_in(name: str, callers: Chain, step: CodeType) -> tuple[str, Point] | None:
@@ -110,28 +117,66 @@ def is_without_history(value: ast.expr) -> bool:
 
 def _makes_none(call: ast.Call) -> bool:
     name = syntax.call_name(call)
-    if name in _ENDS:
+    if name in ENDS:
         return True
     if name in ("deque", "list", "tuple", "dict"):
         return all(map(is_without_history, call.args))
     if name in _NEW:
         return True
-    return name in _SHAPING and isinstance(call.func, ast.Attribute) and is_without_history(call.func.value)
+    return name in SHAPING and isinstance(call.func, ast.Attribute) and is_without_history(call.func.value)
 
 
 # -- statements --------------------------------------------------------------------------------------------------------
 
 
 def _found(name: str, files: tuple[str, ...], owner: type | None, reader: CodeType | None) -> list[Storing]:
-    target = name if reader is not None else f".{name}"
+    target, carriers = _target(name, reader), Carriers(files)
     return dataflow.storing(
-        name, files, owner, reader, lambda one: _keeps(one[1], target) and _is_meant(one, name, reader)
+        name, files, owner, reader, lambda one: _keeps(one[1], target, carriers) and _is_meant(one, name, reader)
     )
 
 
-def _keeps(statement: ast.stmt, target: str) -> bool:
+def _target(name: str, reader: CodeType | None) -> str:
+    return name if reader is not None else f".{name}"
+
+
+def _keeps(statement: ast.stmt, target: str, carriers: Carriers) -> bool:
     """Whether what a statement puts under a name may have a history."""
-    return not all(map(is_without_history, _stored(statement, target)))
+    return not all(is_without_history(x) or carriers.of_call(x) == LETS_GO for x in _stored(statement, target))
+
+
+def _lasting(name: str, files: tuple[str, ...], owner: type | None, reader: CodeType | None) -> list[Storing]:
+    """The statements that keep something under a name and are not written over by a later one of the same block."""
+    found = _found(name, files, owner, reader)
+    every = dataflow.storing(name, files, owner, reader, lambda one: _is_meant(one, name, reader)) if found else []
+    over = [one for one in every if _writes_over(one[1], _target(name, reader))]
+    return [one for one in found if not any(_is_after(other, one) for other in over)]
+
+
+def _writes_over(statement: ast.stmt, target: str) -> bool:
+    """Whether a statement gives a name another value, rather than a part of one."""
+    targets = [one for one, _ in syntax.pairs(statement)]
+    plain = [x for one in targets for x in (one.elts if isinstance(one, (ast.Tuple, ast.List)) else [one])]
+    return any(isinstance(one, (ast.Name, ast.Attribute)) and target in _bases(one) for one in plain)
+
+
+def _is_after(one: Storing, other: Storing) -> bool:
+    """Whether a statement always runs after another: it stands further down in the same block."""
+    blocks = [block for block in _blocks(one[2]) if any(x is one[1] for x in block)]
+    return one[0] == other[0] and any(
+        any(x is other[1] for x in block[: next(i for i, x in enumerate(block) if x is one[1])]) for block in blocks
+    )
+
+
+def _blocks(around: Sequence[ast.AST]) -> Iterator[list[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        yield getattr(around[-1], name, []) if around else []
+
+
+def _carried(one: Storing, name: str, files: tuple[str, ...], reader: CodeType | None) -> Location | None:
+    """Where what a statement stores is handed on by a function that does nothing else: the line in that."""
+    carriers = Carriers(files)
+    return next(filter(None, map(carriers.place, _stored(one[1], _target(name, reader)))), None)
 
 
 def _stored(statement: ast.stmt, target: str) -> list[ast.expr]:

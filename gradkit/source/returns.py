@@ -95,7 +95,7 @@ def name_used(end: Point) -> str:
 
 def given_at(end: Point) -> Location | None:
     """Where the variable that is returned at a point, or that ``backward()`` is called on, gets its only value."""
-    name, function = name_used(end), _function(end[0])
+    name, function = name_used(end), function_of(end[0])
     if not name or function is None:
         return None
     stores = syntax.stores(function, name, locations.line_of(end))
@@ -106,7 +106,7 @@ def given_at(end: Point) -> Location | None:
 
 def _statement(point: Point) -> ast.stmt | None:
     """The innermost statement of its function that a point stands in; None in a lambda, or where it cannot be read."""
-    function, line = _function(point[0]), locations.line_of(point)
+    function, line = function_of(point[0]), locations.line_of(point)
     if function is None:
         return None
     nodes = (node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function)
@@ -114,13 +114,14 @@ def _statement(point: Point) -> ast.stmt | None:
     return min(holding, key=lambda node: (node.end_lineno or 0) - node.lineno, default=None)
 
 
-def _function(code: CodeType) -> syntax.Function | None:
+def function_of(code: CodeType) -> syntax.Function | None:
+    """The function that code was compiled from; None for a module or a lambda, or where it cannot be read."""
     tree = locations.tree_at(code)
     named = syntax.named(tree).get(code.co_name, ()) if tree is not None else ()
     return next((f for f in named if code.co_firstlineno in {f.lineno, *(d.lineno for d in f.decorator_list)}), None)
 
 
-def _own_returns(function: syntax.Function) -> list[ast.Return]:
+def own_returns(function: syntax.Function) -> list[ast.Return]:
     """The return statements of a function, without those of functions that are defined in it."""
     todo: list[ast.AST] = list(function.body)
     found = []
@@ -133,13 +134,29 @@ def _own_returns(function: syntax.Function) -> list[ast.Return]:
     return found
 
 
+def returned(function: syntax.Function) -> list[tuple[ast.expr, ast.stmt]]:
+    """What a function returns, each with the statement that makes it."""
+    found: list[tuple[ast.expr, ast.stmt]] = []
+    for one in own_returns(function):
+        if one.value is None:
+            continue
+        value = syntax.assigned(function, one.value.id, one.lineno) if isinstance(one.value, ast.Name) else None
+        made = next((s for s in ast.walk(function) if isinstance(s, ast.stmt) and _gives(s, value)), None)
+        found.append((value, made) if value is not None and made is not None else (one.value, one))
+    return found
+
+
+def _gives(statement: ast.stmt, value: ast.expr | None) -> bool:
+    return value is not None and any(given is value for _, given in syntax.pairs(statement))
+
+
 def place(point: Point) -> Location:
     """The line of a return: the statement, or the body of a lambda.
 
     Of a function that ended without any, it is its first line if it can return nothing at all, else the last line that
     ran.
     """
-    code, function = point[0], _function(point[0])
+    code, function = point[0], function_of(point[0])
     name, line = locations.qualified_name(code), locations.line_of(point)
     body = _body(code)
     if body is not None:
@@ -149,7 +166,7 @@ def place(point: Point) -> Location:
     statement = _statement(point)
     if isinstance(statement, ast.Return):
         return locations.place(code.co_filename, statement, name)
-    if not any(one.value is not None for one in _own_returns(function)):
+    if not any(one.value is not None for one in own_returns(function)):
         line = function.lineno
     return locations.whole_line(code, line, name)
 
@@ -168,10 +185,10 @@ def only_return(code: CodeType, *, nothing: bool = False) -> Chain:
     Args:
         nothing: it returned None.
     """
-    function = _function(code)
+    function = function_of(code)
     if function is None:
         return ((code, _last(code, 0, code.co_firstlineno + 1)),) if _body(code) is not None else ()
-    found = _own_returns(function)
+    found = own_returns(function)
     if nothing:
         found = [one for one in found if one.value is None or ast.unparse(one.value) == "None"] or found
     if len(found) > 1:

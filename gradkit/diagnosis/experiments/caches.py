@@ -37,6 +37,7 @@ class CachedValue:
         name: of the attribute, variable or function.
         owner: class of the object whose attribute it is; None for anything else.
         reader: of a variable, the function that uses it.
+        within: of an attribute, what holds the object that has it, the innermost first: name, class and function each.
         memo: code of a function whose results ``functools`` keeps.
         made: where the step makes such values when they are missing; ``()`` if no run without them came through.
         connected: parameters that then flow into the loss.
@@ -48,6 +49,7 @@ class CachedValue:
     name: str
     owner: type | None = None
     reader: CodeType | None = None
+    within: tuple[tuple[str, type | None, CodeType | None], ...] = ()
     memo: CodeType | None = None
     made: tuple[Chain, ...] = ()
     connected: frozenset[str] = frozenset()
@@ -176,10 +178,12 @@ class CacheSearch:
     def _told(self, group: _Group) -> CachedValue:
         anchor, answer = group.anchor, group.answer
         memo = getattr(_memo(anchor), "__code__", None)
-        outer = anchor if anchor.kind == ATTRIBUTE else anchor.before if _is_buffer(anchor) else None
-        holder = outer.holder if outer is not None else None
-        owner = holder if holder is None or isinstance(holder, type) else type(holder)
-        kept = CachedValue(tuple(group.numbers), str(anchor.key), owner, anchor.code, memo, idle=group.idle)
+        outer = anchor.before if _is_buffer(anchor) else anchor
+        further = (one for one in reversed(anchor.way()[:-1]) if _has_a_name(one))
+        within = tuple((str(one.key), _owner(one), one.code) for one in further) if anchor.kind == ATTRIBUTE else ()
+        kept = CachedValue(
+            tuple(group.numbers), str(anchor.key), _owner(outer), anchor.code, within, memo, idle=group.idle
+        )
         return replace(kept, **vars(answer)) if answer is not None else kept
 
 
@@ -191,11 +195,19 @@ def _without(edges: Sequence[Edge], bare: bool, step: Callable[[], Any]) -> Any:
 
 def _anchor(edge: Edge) -> Edge | None:
     """The last step on the way that has a name: an attribute, a variable, a buffer, an argument with a default."""
-    for one in reversed(edge.way()):
-        named = one.kind in NAMED or _is_buffer(one) or (one.kind == PART and isinstance(one.key, str) and one.key)
-        if named and not (one.kind == VARIABLE and one.code is not None and frames.is_torch_file(one.code.co_filename)):
-            return one
-    return None
+    return next(filter(_has_a_name, reversed(edge.way())), None)
+
+
+def _has_a_name(edge: Edge) -> bool:
+    named = edge.kind in NAMED or _is_buffer(edge) or (edge.kind == PART and isinstance(edge.key, str) and edge.key)
+    of_torch = edge.kind == VARIABLE and edge.code is not None and frames.is_torch_file(edge.code.co_filename)
+    return bool(named) and not of_torch
+
+
+def _owner(edge: Edge | None) -> type | None:
+    """The class of the object whose attribute a step takes; None for any other step."""
+    holder = edge.holder if edge is not None and edge.kind == ATTRIBUTE else None
+    return holder if holder is None or isinstance(holder, type) else type(holder)
 
 
 def _is_buffer(edge: Edge) -> bool:

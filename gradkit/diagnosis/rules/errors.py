@@ -15,10 +15,17 @@ from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, SEVERAL, Finding, Location, Note
 from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain, Point
 from gradkit.diagnosis.facts import cuts
-from gradkit.diagnosis.rules import gradients, no_loss
+from gradkit.diagnosis.rules import gradients, histories, no_loss
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
-from gradkit.source import attributes, dataflow, functions, keeping, locations, return_lines, setup
-from gradkit.source.keeping import Kept
+from gradkit.source import (
+    attributes,
+    dataflow,
+    functions,
+    locations,
+    non_leaves,
+    return_lines,
+    setup,
+)
 from gradkit.source.locations import innermost
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
@@ -87,17 +94,24 @@ def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
 
 def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:
     """The lines that keep a value with its history for a later step; where none is known, those that use it."""
+    unsure: list[Finding] = []
+    told = False
     for call, number in e.first.crossing:
         chain = _handed_to_a_module(call.chain)
         used = innermost(chain)
         found = _finding(cause, e, mishap, used, call=call.name, proof=proof, chain=chain)
-        kept = _kept(e, call, number)
+        kept = histories.kept(e, call, number) or histories.put_away(e, call, number, mishap)
+        if not kept and histories.is_let_go(e, number):
+            unsure.append(found)
+            continue
         for line in kept:
             notes = [Note("again", used, {})] if used is not None and not _same_line(used, line.location) else []
             variant = ONCE if line.before else KEPT
             yield replace(found, location=line.location, notes=tuple(notes), variant=variant)
         if not kept:
             yield found
+        told = True
+    yield from () if told else unsure
 
 
 def _handed_to_a_module(chain: Chain) -> Chain:
@@ -135,22 +149,6 @@ def _dropped(e: Evidence) -> list[tuple[Location | None, Call]]:
         for call in e.trace.calls
         if call.name == "detach" and call.chain and past.intersection(call.inputs) and not used & set(call.outputs)
     ]
-
-
-def _kept(e: Evidence, call: Call, number: int) -> list[Kept]:
-    """Where a value that is used again was stored for it."""
-    step, callers = call.chain[-1][0] if call.chain else None, e.facts.callers
-    for held in e.shown.histories.kept:
-        if number not in held.numbers:
-            continue
-        found = keeping.kept_at(held.name, e.files, held.owner, held.reader, step, callers)
-        given = keeping.handed_in(held.name, callers, step) if held.reader is step and step is not None else None
-        if not found and given is not None:
-            name, (code, _) = given
-            found = keeping.kept_at(name, e.files, None, code, step, callers)
-        if found:
-            return found
-    return []
 
 
 def _same_line(one: Location, other: Location) -> bool:
@@ -434,6 +432,16 @@ def _many_elements(e: Evidence, mishap: AutogradError) -> list[Finding]:
     return [_finding("non_scalar", e, mishap, spot, shape=str(shape), elements=str(math.prod(shape)))]
 
 
+def _no_leaf(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """What an optimizer was handed is no leaf: the line that computed it, where that is plain; else the optimizer's."""
+    asked = innermost(mishap.chain)
+    made = non_leaves.computed_at(mishap.chain[0], e.files) if "optimize" in mishap.message and mishap.chain else None
+    found = _finding("grad_on_non_leaf", e, mishap, made or asked, proof=LIKELY if made else OBSERVED)
+    if made is None or asked is None or _same_line(made, asked):
+        return [found]
+    return [replace(found, notes=(Note("handed_over", asked, {}),))]
+
+
 def _at(cause: str) -> Callable[[Evidence, AutogradError], list[Finding]]:
     """The cause is plain from the message, and the line from where it was raised."""
     return lambda e, mishap: [_finding(cause, e, mishap, innermost(mishap.chain))]
@@ -478,7 +486,7 @@ _RULES: dict[str, Callable[[Evidence, AutogradError], list[Finding]]] = {
     autograd_errors.READY_TWICE: _ready_twice,
     autograd_errors.INFERENCE: _inference,
     autograd_errors.NAN_RETURNED: _nan_returned,
-    autograd_errors.NOT_A_LEAF: _at("grad_on_non_leaf"),
+    autograd_errors.NOT_A_LEAF: _no_leaf,
     autograd_errors.NUMPY_REFUSED: _at("numpy_roundtrip"),
     autograd_errors.INTEGER_FLAG: _at("integer_cast"),
     autograd_errors.HOOK_REFUSED: _at("hook_misuse"),

@@ -70,7 +70,9 @@ class Tracer(TorchFunctionMode):
         self.interventions = Together(interventions)
         self._changed_by = self.interventions if interventions else None
         self.preserved = preserved
-        self.ledger = Ledger(*map(weakly, (self._unseen, self._outputs_at, self._is_past, self._called)))
+        self.ledger = Ledger(
+            weakly(self._unseen), weakly(self._outputs_at), weakly(self._is_past), weakly(self._called)
+        )
         self.switches = Switches(Tracer.run.__code__, self.ledger.inputs)
         self.switches.skip = self.interventions.skip
         self._log = CallLog()
@@ -334,7 +336,8 @@ class Tracer(TorchFunctionMode):
 
     def _hear(self) -> AbstractContextManager[Any]:
         """Hear on inside of a call for which torch has set this mode aside."""
-        return contextlib.nullcontext() if self in overrides._get_current_function_mode_stack() else self  # noqa: SLF001
+        heard: Any = overrides._get_current_function_mode_stack  # noqa: SLF001
+        return contextlib.nullcontext() if self in heard() else self
 
     def _wrapped(self, made: torch.Tensor, given: torch.Tensor, frame: FrameType) -> None:
         """A transform of ``torch.func`` made of a tensor one that it hands on, or the other way round."""

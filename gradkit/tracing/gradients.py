@@ -14,9 +14,11 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import overrides
+from torch.overrides import TorchFunctionMode
 from torch.utils import hooks
 
 from gradkit.core import patches
@@ -34,7 +36,7 @@ class Gradients:
         ledger: numbers the tensors of the run.
         record: called with (name, gradient, numbers of the losses, frame) to enter the call that makes it; returns
             the number of the gradient.
-        hear: what to hold for torch's calls to be heard inside of a call that was heard itself.
+        mode: returns what hears torch's calls; None if that is gone.
 
     Attributes:
         walks: the backwards that are running now, the innermost last: number of the loss, and the user's frames.
@@ -44,9 +46,9 @@ class Gradients:
         self,
         ledger: Ledger,
         record: Callable[[str, torch.Tensor, tuple[int, ...], FrameType], int],
-        hear: Callable[[], AbstractContextManager[object]],
+        mode: Callable[[], TorchFunctionMode | None],
     ) -> None:
-        self._ledger, self._record, self._hear = ledger, record, hear
+        self._ledger, self._record, self._mode = ledger, record, mode
         self._leaves: dict[int, tuple[weakref.ref[torch.Tensor], tuple[int, ...]]] = {}
         self._nodes: list[tuple[int, frozenset[int]]] = []
         self._entered: set[int] = set()
@@ -115,6 +117,11 @@ class Gradients:
         for grad in leaves(given) if self.walks else ():
             if isinstance(grad, torch.Tensor) and self._ledger.known(grad) is None:
                 self._enter(grad, (self.walks[-1][0],), sys._getframe(1))
+
+    def _hear(self) -> AbstractContextManager[object]:
+        """Hear on inside of a call that was heard itself, for which torch has set the mode aside."""
+        mode, heard = self._mode(), cast(Any, overrides)._get_current_function_mode_stack()  # noqa: SLF001
+        return contextlib.nullcontext() if mode is None or mode in heard else mode
 
     def _from(self, leaf: torch.Tensor) -> tuple[int, ...]:
         known = self._leaves.get(id(leaf))

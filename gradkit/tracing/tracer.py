@@ -12,6 +12,7 @@ import contextlib
 import copy
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -19,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn, overrides
+from torch import nn
 from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
@@ -70,9 +71,8 @@ class Tracer(TorchFunctionMode):
         self.interventions = Together(interventions)
         self._changed_by = self.interventions if interventions else None
         self.preserved = preserved
-        self.ledger = Ledger(
-            weakly(self._unseen), weakly(self._outputs_at), weakly(self._is_past), weakly(self._called)
-        )
+        asked = (self._unseen, self._outputs_at, self._is_past, self._called)
+        self.ledger = Ledger(*(weakly(one) for one in asked))
         self.switches = Switches(Tracer.run.__code__, self.ledger.inputs)
         self.switches.skip = self.interventions.skip
         self._log = CallLog()
@@ -90,7 +90,7 @@ class Tracer(TorchFunctionMode):
         self.hooked = self._aside = False
         self._frame: FrameType | None = None
         self.backwards = OwnBackwards(self.ledger, self._model.held, Tracer.run.__code__, preserved)
-        self.gradients = Gradients(self.ledger, weakly(self._made_of), weakly(self._hear))
+        self.gradients = Gradients(self.ledger, weakly(self._made_of), weakref.ref(self))
         self.scalers = Scalers(Tracer.run.__code__)
         self.backwards.gradients, self.switches.walks = self.gradients, self.gradients.walks
         self.backwards.threads = self.switches.threads
@@ -333,11 +333,6 @@ class Tracer(TorchFunctionMode):
             self._model.trained_values.add(self.ledger.use(tensor))
             self.gradients.read(tensor, grad, frame)
         return grad
-
-    def _hear(self) -> AbstractContextManager[Any]:
-        """Hear on inside of a call for which torch has set this mode aside."""
-        heard: Any = overrides._get_current_function_mode_stack  # noqa: SLF001
-        return contextlib.nullcontext() if self in heard() else self
 
     def _wrapped(self, made: torch.Tensor, given: torch.Tensor, frame: FrameType) -> None:
         """A transform of ``torch.func`` made of a tensor one that it hands on, or the other way round."""

@@ -104,7 +104,7 @@ _CAUSES = (
     Cause("non_scalar", BACKWARD),
     Cause("double_backward", BACKWARD, variants=("frees", "loss", "kept", "once", "anew"), change="kept"),
     Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf")),
-    Cause("create_graph_missing", BACKWARD),
+    Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook")),
     Cause("custom_function", MACHINERY, variants=("style", "missing", "inside")),
     Cause("hook_misuse", MACHINERY, variants=_HOOKS, arrives=True),
     Cause("checkpoint_reentrant", MACHINERY, variants=("by_method",), change="reentrant"),

@@ -6,8 +6,9 @@ an object may claim to be of another class. What Python itself keeps of them can
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard, TypeVar, overload
 
 import torch
@@ -160,3 +161,21 @@ def mapping_items(value: Any) -> list[tuple[Any, Any]]:
         return list(value.items())
     except Exception:  # noqa: BLE001  a mapping of the user's own may raise anything
         return []
+
+
+def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that does not keep its object alive: what goes at once is no work for Python's garbage collector.
+
+    Example:
+        >>> class Counter:
+        ...     def add(self, one): return one + 1
+        >>> counter = Counter()
+        >>> weakly(counter.add)(1)
+        2
+    """
+    held: Any = weakref.WeakMethod(method)
+
+    def call(*given: Any) -> Any:
+        return held()(*given)
+
+    return call

@@ -36,6 +36,7 @@ INTO = "(out=)"
 UNSEEN = "from_numpy"  # of a tensor that turned up: from_numpy() and torch.Tensor() are not heard
 MADE_TENSOR = "as_tensor"  # on no line of the user's: a number that stood in the place of the loss
 GRAD, GRAD_KEPT = "grad", "grad(create_graph=True)"
+FILLED = "backward"  # on the line that reads a .grad, or of the backward that hands a hook its gradient
 RAW = frozenset("untyped_storage storage _typed_storage".split())  # hand out the memory, to be written or freed
 QUIET = frozenset("batch_norm instance_norm embedding embedding_bag numpy __array__".split())
 

@@ -33,6 +33,7 @@ def spot(chain: Chain) -> Key:
 
 BLOCK, DECORATOR, SWITCH, PRESET = "block", "decorator", "switch", "preset"
 INFERENCE, CHECKPOINT, FUNCTION, SAMPLE = "inference", "checkpoint", "function", "sample"
+BACKWARD = "backward"
 OF_HOOKS = "BackwardHookFunction"  # torch's own, around a module with hooks: what it hands on is a view, never a leaf
 
 
@@ -44,7 +45,7 @@ class Region:
         kind: what switched recording off: ``"block"`` (a ``with``), ``"decorator"``, ``"switch"``
             (``set_grad_enabled(False)`` as a call), ``"preset"`` (off before the step began), ``"inference"``,
             ``"checkpoint"`` (reentrant), ``"function"`` (inside a custom autograd Function), ``"sample"``
-            (``Distribution.sample``).
+            (``Distribution.sample``) or ``"backward"`` (in a hook, while a backward of the step's runs).
         key: equal for every entry of the same place in the code.
         chain: the user's frames when it was entered, innermost first.
         place: of a decorated function of the user's, where its decorator stands.

@@ -36,6 +36,7 @@ from gradkit.state import registered
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
 from gradkit.tracing.interventions import StopAtBackward
+from gradkit.tracing.run import is_of_gradients
 from gradkit.tracing.tracer import Tracer
 
 LIMIT, LONGER = 30.0, 120.0
@@ -244,7 +245,7 @@ class Trial:
         asked, begun = tracer.asked, tracer.backwards.begun
         if way == _Way() and asked is not None and not asked.inputs and begun and _is_alike(first.mishap, mishap):
             if (begun > 1 or not asked.refused) and not _is_freed_elsewhere(first.mishap):
-                skip = mishap.kind in _WITHOUT_HISTORY and begun > 1
+                skip = mishap.kind in _WITHOUT_HISTORY and begun > 1 and not is_of_gradients(first.trace)
                 raise _Better(_Way(final=True), _Way(begun), *([_Way(begun, skip=True)] if skip else []))
         self._is_spent = _is_spent(first, mishap)
         if not self._is_spent and not _is_alike(first.mishap, mishap) and not _is_told_otherwise(first, mishap):

@@ -27,6 +27,7 @@ from gradkit.state.preserve import TENSOR_HOOKS, Preserved, grad_of
 from gradkit.tracing import autograd_errors, ranks
 from gradkit.tracing.autograd_errors import AutogradError
 from gradkit.tracing.autograd_graph import AutogradGraph, graph_behind, leaf_of, walk_graph
+from gradkit.tracing.gradients import Gradients
 from gradkit.tracing.ledger import Ledger
 
 
@@ -315,6 +316,7 @@ class OwnBackwards:
         heard: told of each before it runs.
         begins: asked before each whether it is to be carried out, unless it is handed gradients to start from.
         begun: how many have begun.
+        gradients: told of each, and of what it came to.
     """
 
     def __init__(
@@ -331,6 +333,7 @@ class OwnBackwards:
         self.heard: Callable[[list[torch.Tensor], FrameType], None] = lambda losses, frame: None
         self.begins: Callable[[list[torch.Tensor], FrameType], bool] = lambda losses, frame: True
         self.begun = 0
+        self.gradients: Gradients | None = None
         self.threads: set[int] = set()
         self._patched = patches.undone()
 
@@ -420,22 +423,26 @@ class OwnBackwards:
             self._refuse(self._original, loss, (tensors, *args), kwargs)
         self.heard(losses, sys._getframe(1))
         number, drawn = self._ledger.use(loss), graph_behind(losses, self._parameters)
+        mine = threading.get_ident() == self._thread  # autograd counts its nodes in each thread anew
+        chain, leaves = frames.chain(sys._getframe(1), self._stop), [x for one in losses for x in leaves_of(one)]
         with contextlib.ExitStack() as stack:
             arrived: dict[str, float | None] = {}
             if self._preserved is not None:
-                for leaf in (leaf for one in losses for leaf in leaves_of(one)):
+                for leaf in leaves:
                     self._preserved.leaf(leaf)
                 self._preserved.clear_grads(only_old=True)
                 arrived = stack.enter_context(arrivals(self._preserved))
+            if self.gradients is not None and mine:
+                stack.enter_context(self.gradients.walking(number, chain, leaves))
             try:
                 keeping = self._keeping_what_was_there(drawn, args, kwargs)
                 self._original(tensors, *keeping[0], **keeping[1])
             except Exception as error:
                 self._asked = Asked(error, loss)
                 raise
-        mine = threading.get_ident() == self._thread  # autograd counts its nodes in each thread anew
         behind = frozenset(node.sequence for node in drawn.nodes if not node.leaf and mine)
-        chain = frames.chain(sys._getframe(1), self._stop)
+        if self.gradients is not None:
+            self.gradients.filled(number, leaves, behind)
         self.passes.append(Pass(number, behind, not _keeps(args[1:3], kwargs), chain))
         held = norms(self._parameters)
         self.reached.update({**arrived, **held})

@@ -14,7 +14,7 @@ import contextlib
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any
@@ -27,6 +27,7 @@ from torch.utils import _contextlib, checkpoint, hooks
 from gradkit.core import patches
 from gradkit.core.records import Location
 from gradkit.core.trace import (
+    BACKWARD,
     BLOCK,
     CHECKPOINT,
     DECORATOR,
@@ -36,6 +37,7 @@ from gradkit.core.trace import (
     PRESET,
     SAMPLE,
     SWITCH,
+    Chain,
     Region,
     spot,
 )
@@ -161,11 +163,13 @@ class Switches:
 
     Attributes:
         threads: those that are heard; its user adds those that the step starts.
+        walks: the backwards that run now, the innermost last: number of the loss, and the user's frames.
     """
 
     def __init__(self, stop: CodeType, numbers: Callable[[Iterable[Any]], tuple[int, ...]] = lambda _: ()) -> None:
         self._numbers = numbers
         self.skip: frozenset[Any] = frozenset()
+        self.walks: Sequence[tuple[int, Chain]] = ()
         self.heard: Callable[[FrameType], None] = lambda frame: None
         self._stop = stop
         self._held = _Held()
@@ -316,6 +320,9 @@ class Switches:
             chain = frames.chain(frame, self._stop)
             via = OF_HOOKS if _applied_in(frame) == _HOOKS else Function.__name__
             return Region(FUNCTION, (FUNCTION, via, *spot(chain)), chain, via=via, given=inputs)
+        if on and self.walks:
+            chain = self.walks[-1][1]
+            return Region(BACKWARD, (BACKWARD, *spot(chain)), chain)
         return Region(PRESET, (PRESET,), ())
 
     def _given(self, forward: Forward) -> tuple[int, ...]:

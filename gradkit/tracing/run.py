@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from gradkit.core import attempts, introspection
+from gradkit.core.operations import FILLED
 from gradkit.core.trace import Trace
 from gradkit.load import call
 from gradkit.source import faults
@@ -140,7 +141,22 @@ def backward_of(tracer: Tracer, loss: Any, preserved: Preserved) -> tuple[Autogr
         return AutogradGraph(), Reached(dict(tracer.backwards.reached))
     graph = graph_of([loss], preserved)
     reached = backward.backward(loss, preserved, tracer.begin)
-    return graph, replace(reached, norms={**tracer.backwards.reached, **reached.norms})
+    before = {} if not reached.runs and is_of_gradients(tracer.trace(loss)) else tracer.backwards.reached
+    return graph, replace(reached, norms={**before, **reached.norms})
+
+
+def is_of_gradients(trace: Trace) -> bool:
+    """Whether a loss is computed from what a backward filled in: that one was to find a derivative, not to train.
+
+    Example:
+        >>> import torch
+        >>> model, x = torch.nn.Linear(2, 1), torch.ones(1, 2, requires_grad=True)
+        >>> tracer = Tracer(model)
+        >>> loss = tracer.run(lambda: model(x).sum().backward() or x.grad.sum())
+        >>> is_of_gradients(tracer.trace(loss))
+        True
+    """
+    return any(call.name == FILLED for call in trace.behind([trace.loss]))
 
 
 def graph_of(tensors: Sequence[Any], preserved: Preserved) -> AutogradGraph:

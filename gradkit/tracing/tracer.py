@@ -26,6 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from gradkit.core import introspection, operations, patches, turns
+from gradkit.core.introspection import weakly
 from gradkit.core.trace import Chain, Trace
 from gradkit.source import frames
 from gradkit.source.faults import on_behalf
@@ -36,6 +37,7 @@ from gradkit.tracing.backward import Asked, OwnBackward, OwnBackwards
 from gradkit.tracing.call_log import CallLog
 from gradkit.tracing.context import Running, TracedModel
 from gradkit.tracing.grad_mode import Switches
+from gradkit.tracing.gradients import Gradients
 from gradkit.tracing.interventions import EndOfStep, Intervention, Moment, Together
 from gradkit.tracing.ledger import Ledger, leaves, tensors_in
 from gradkit.tracing.scalers import Scalers
@@ -69,9 +71,8 @@ class Tracer(TorchFunctionMode):
         self.interventions = Together(interventions)
         self._changed_by = self.interventions if interventions else None
         self.preserved = preserved
-        self.ledger = Ledger(
-            _weakly(self._unseen), _weakly(self._outputs_at), _weakly(self._is_past), _weakly(self._called)
-        )
+        asked = (self._unseen, self._outputs_at, self._is_past, self._called)
+        self.ledger = Ledger(*(weakly(one) for one in asked))
         self.switches = Switches(Tracer.run.__code__, self.ledger.inputs)
         self.switches.skip = self.interventions.skip
         self._log = CallLog()
@@ -89,11 +90,13 @@ class Tracer(TorchFunctionMode):
         self.hooked = self._aside = False
         self._frame: FrameType | None = None
         self.backwards = OwnBackwards(self.ledger, self._model.held, Tracer.run.__code__, preserved)
+        self.gradients = Gradients(self.ledger, weakly(self._made_of), weakref.ref(self))
         self.scalers = Scalers(Tracer.run.__code__)
+        self.backwards.gradients, self.switches.walks = self.gradients, self.gradients.walks
         self.backwards.threads = self.switches.threads
         self.backwards.heard, self.switches.heard = self.scalers.backward, self.scalers.switched
         if self._changed_by is not None:
-            self.backwards.begins = _weakly(self._before_backward)
+            self.backwards.begins = weakly(self._before_backward)
 
     # -- the run ------------------------------------------------------------------------------------------------
 
@@ -141,6 +144,7 @@ class Tracer(TorchFunctionMode):
             listeners.eager(),
             tagged_values.kept(),
             self.scalers.heard(),
+            self.gradients.heard(),
             listeners.hear_parameters(self._born),
             listeners.hear_vmap(self._wrapped),
             listeners.hear_collectives(self._filled),
@@ -251,9 +255,7 @@ class Tracer(TorchFunctionMode):
         if name == "__get__":
             name = func.__self__.__name__
             if name not in operations.PROPERTIES:
-                if name == "grad":
-                    self._read(args[0], sys._getframe(1))
-                return func(*args, **kwargs)
+                return self._read(func, args[0], sys._getframe(1)) if name == "grad" else func(*args, **kwargs)
         elif name == "__set__":
             name = f"{func.__self__.__name__}="
             if name == "requires_grad=":
@@ -314,6 +316,8 @@ class Tracer(TorchFunctionMode):
         """The numbers of the values that a call makes use of."""
         if name in operations.NO_DATA:
             self.hooked |= name in operations.HOOKS
+            if name == "register_hook":
+                self.gradients.listen(args[0])
             if name == "requires_grad_":
                 self.ledger.flag(args, kwargs, self._chain(self._frame))
             return ()
@@ -322,26 +326,29 @@ class Tracer(TorchFunctionMode):
             inputs = tagged_values.origins_of_values(args[0] if args else kwargs.get("data"))
         return inputs
 
-    def _read(self, tensor: torch.Tensor, frame: FrameType) -> None:
-        """The user's code looks at a gradient, to move the tensor by it."""
+    def _read(self, read: Any, tensor: torch.Tensor, frame: FrameType) -> Any:
+        """The user's code looks at a gradient: to move the tensor by it, or to compute something of it."""
+        grad = read(tensor)
         if frames.is_user_file(frame.f_code.co_filename):
             self._model.trained_values.add(self.ledger.use(tensor))
+            self.gradients.read(tensor, grad, frame)
+        return grad
 
     def _wrapped(self, made: torch.Tensor, given: torch.Tensor, frame: FrameType) -> None:
         """A transform of ``torch.func`` made of a tensor one that it hands on, or the other way round."""
         self.ledger.wrapping = True
-        self._made_of(listeners.NAME, made, given, frame)
+        self._made_of(listeners.NAME, made, self.ledger.inputs([given]), frame)
 
     def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> None:
         """A Parameter or Variable was made of ``data``."""
         if self._changed_by is not None:
             self._changed_by.parameter_made(self._moment(frame), name, made, data)
         index = len(self._calls)
-        self.ledger.born(self._made_of(name, made, data, frame), index)
+        self.ledger.born(self._made_of(name, made, self.ledger.inputs([data]), frame), index)
 
-    def _made_of(self, name: str, made: torch.Tensor, given: torch.Tensor, frame: FrameType) -> int:
-        """Record what no function mode hears: a tensor made of another. Returns its number."""
-        inputs, begin, self._frame = self.ledger.inputs([given]), _sequence(), frame
+    def _made_of(self, name: str, made: torch.Tensor, inputs: tuple[int, ...], frame: FrameType) -> int:
+        """Record what no function mode hears: a tensor made of some values. Returns its number."""
+        begin, self._frame = _sequence(), frame
         try:
             number = self.ledger.made(made, len(self._calls), False)
             self._append(name, inputs, (number,), begin, False)
@@ -488,13 +495,3 @@ class Tracer(TorchFunctionMode):
             disabled=self._model.disabled(),
             flagged=dict(self.ledger.flagged),
         )
-
-
-def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that does not keep its object alive: what goes at once is no work for Python's garbage collector."""
-    held: Any = weakref.WeakMethod(method)
-
-    def call(*given: Any) -> Any:
-        return held()(*given)
-
-    return call

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,9 +21,9 @@ from torch.autograd import Function
 from torch.utils import checkpoint as checkpoints
 
 from gradkit.core import operations, patches
-from gradkit.core.operations import GRAD, MADE_TENSOR, UNSEEN
-from gradkit.core.trace import CHECKPOINT, FUNCTION, PRESET, Key, Trace, spot
-from gradkit.diagnosis.facts.cuts import DATA, DETACH, REGION, UNDECLARED, Cut
+from gradkit.core.operations import FILLED, GRAD, MADE_TENSOR, UNSEEN
+from gradkit.core.trace import BACKWARD, CHECKPOINT, FUNCTION, PRESET, Key, Trace, spot
+from gradkit.diagnosis.facts.cuts import DATA, DETACH, OPERATION, REGION, UNDECLARED, Cut
 from gradkit.source import frames
 from gradkit.source.faults import on_behalf
 from gradkit.tracing.autograd_graph import AutogradGraph
@@ -89,6 +90,8 @@ class UndoCuts(Intervention):
         with patches.undone():
             patches.replace(checkpoints, "CheckpointFunction", _plain(original, self.skip))
             patches.replace(Function, "apply", _without_function(applied, self.skip))
+            if FILLED in self._names or any(key[:1] == (BACKWARD,) for key in self.skip):
+                patches.replace(torch.autograd, "backward", _recorded(torch.autograd.backward))
             with torch.set_grad_enabled(torch.is_grad_enabled() or (PRESET,) in self.skip):
                 yield
 
@@ -193,6 +196,19 @@ def _plain(original: Any, skip: frozenset[Any]) -> Any:
     return CheckpointFunction
 
 
+def _recorded(original: Any) -> Any:
+    """``torch.autograd.backward``, which records itself: what it fills has a history, and so has what hooks compute."""
+
+    @on_behalf
+    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
+        named = dict.fromkeys(("retain_graph", "create_graph")[len(args) :], True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a cycle between a parameter and its gradient, which is put back
+            original(tensors, grad_tensors, *[True, True][: len(args)], *args[2:], **{**kwargs, **named})
+
+    return backward
+
+
 class _Context:
     """Stands for ``ctx`` where the forward of a custom Function runs as a plain function."""
 
@@ -225,9 +241,13 @@ def rerun_without_cuts(session: Session, cuts: Iterable[Cut], left: Iterable[Key
     Args:
         left: as ``UndoCuts`` takes it.
     """
+    cuts = tuple(cuts)
     run = session.run(UndoCuts(cuts, left))
     if run.trace is None:
         return Rerun(None, 1, run.error)
     norms = run.reached.norms
+    if any(cut.key[:2] == (OPERATION, FILLED) or cut.key[0] == BACKWARD for cut in cuts):
+        behind = {node.label for node in run.graph.nodes if node.leaf}  # what the backward itself reached is no proof
+        norms = {name: norm for name, norm in norms.items() if name in behind}
     zero = frozenset(name for name, norm in norms.items() if norm == 0)
     return Rerun(frozenset(norms), 1, run.error, run.trace, run.graph, zero)

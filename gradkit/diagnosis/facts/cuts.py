@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from gradkit.core import operations
-from gradkit.core.operations import CASTS, COPIES, MAYBE_NEW, NEW, writes
-from gradkit.core.trace import CHECKPOINT, FUNCTION, OF_HOOKS, SAMPLE, Call, Chain, Key, Region, Trace, Value
+from gradkit.core.operations import CASTS, COPIES, FILLED, MAYBE_NEW, NEW, writes
+from gradkit.core.trace import BACKWARD, CHECKPOINT, FUNCTION, OF_HOOKS, SAMPLE, Call, Chain, Key, Region, Trace, Value
 
 DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION, UNDECLARED = (
     "detach", "data", "escape", "rewrap", "cast", "operation", "region", "undeclared",
@@ -276,8 +276,8 @@ def _ways(trace: Trace) -> dict[int, _Way]:
     for call in reversed(trace.calls):
         for output in call.outputs:
             way = ways.get(output)
-            if way is None:
-                continue
+            if way is None or (call.name == FILLED and way.cost >= _OUTLIVES):
+                continue  # a gradient that moves weights is to be a number
             for source in dict.fromkeys(call.inputs):
                 marks, cost = _toll(trace, call, source, output, way, aliases.get(source))
                 cost += way.cost
@@ -301,7 +301,8 @@ def _toll(
     u, w, following = trace.values[source], trace.values[output], way.following
     marks: list[Mark] = []
     cost = _OUTLIVES if call.writes_state else 0.0
-    if not call.grad_on and not _kept(call, source):
+    handed = any(trace.regions[index].kind == BACKWARD for index in call.regions)
+    if not call.grad_on and not _kept(call, source) and (call.name != FILLED or handed):
         paid = {trace.regions[r].key for r in following.regions} if following is not None else set()
         for index in call.regions:
             region = trace.regions[index]
@@ -314,7 +315,7 @@ def _toll(
                 continue
             marks.append((REGION, index))
             cost += _DRAWN if region.kind == SAMPLE else _LINE
-    kind = "" if _function(trace, call) >= 0 else _cutting(call, u, w)
+    kind = "" if _function(trace, call) >= 0 or (call.name == FILLED and handed) else _cutting(call, u, w)
     if kind:
         marks.append((kind, call.index))
         cost += 0.0 if way.leaves and kind in (DETACH, DATA) else _COST[kind]
@@ -401,6 +402,8 @@ def _cutting(call: Call, u: Value, w: Value) -> str:
         return ESCAPE
     if u.python:
         return ""
+    if call.name == FILLED:
+        return OPERATION if u.requires_grad and not w.requires_grad else ""
     if call.name in operations.NAMES or call.name in NEW or (call.name in MAYBE_NEW and u.shape != w.shape):
         return REWRAP
     if u.floating and not w.floating:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gradkit.core import operations
-from gradkit.core.operations import GRAD, NEW, UNSEEN
+from gradkit.core.operations import FILLED, GRAD, NEW, UNSEEN
 from gradkit.core.records import (
     LIKELY,
     NOT_REVIVED,
@@ -24,10 +24,22 @@ from gradkit.core.records import (
     Location,
     Note,
 )
-from gradkit.core.trace import BLOCK, CHECKPOINT, DECORATOR, FUNCTION, INFERENCE, PRESET, SAMPLE, SWITCH, Call, Region
+from gradkit.core.trace import (
+    BACKWARD,
+    BLOCK,
+    CHECKPOINT,
+    DECORATOR,
+    FUNCTION,
+    INFERENCE,
+    PRESET,
+    SAMPLE,
+    SWITCH,
+    Call,
+    Region,
+)
 from gradkit.diagnosis.experiments import undo_cuts
 from gradkit.diagnosis.facts import cuts
-from gradkit.diagnosis.facts.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REWRAP, UNDECLARED, Cut
+from gradkit.diagnosis.facts.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, UNDECLARED, Cut
 from gradkit.diagnosis.rules import library
 from gradkit.diagnosis.rules.evidence import Beside, Evidence, called_by, line_of
 from gradkit.source import locations, setup
@@ -93,7 +105,7 @@ def _stood_before(e: Evidence, call: Call, region: int) -> bool:
 _OF_REGION = {
     BLOCK: "no_grad_block", DECORATOR: "no_grad_decorator", SWITCH: "grad_disabled_globally",
     PRESET: "grad_disabled_globally", INFERENCE: "inference_mode", CHECKPOINT: "checkpoint_reentrant",
-    SAMPLE: "non_differentiable_op", FUNCTION: "custom_function",
+    SAMPLE: "non_differentiable_op", FUNCTION: "custom_function", BACKWARD: "create_graph_missing",
 }  # fmt: skip
 _OF_CALL = {
     DETACH: "detach", DATA: "data_attr", REWRAP: "rewrap_tensor", CAST: "integer_cast",
@@ -275,9 +287,12 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     calls = _calls(cut, e)
     region = e.trace.regions[cut.region] if cut.region >= 0 else None
     first = calls[-1 if region is not None and region.kind == FUNCTION else 0] if calls else None
+    if region is not None and region.kind == BACKWARD:
+        first = entered or first
     cause, spot = _cause(cut, region, calls, e), _location(cut, region, first, e)
     revived = tuple(n for n in cut.parameters if e.revived is not None and n in e.revived)
-    all_alive = bool(revived) and len(revived) == len(set(cut.parameters) - set(e.frozen))
+    names = revived if revived and cause == "create_graph_missing" else cut.parameters  # a slope forgets a last bias
+    all_alive = bool(revived) and len(revived) == len(set(names) - set(e.frozen))
     proof = PROVEN if all_alive and undo_cuts.can_undo(cut) else LIKELY
     if region is not None and region.kind == CHECKPOINT and spot not in [locations.locate(p) for p in region.chain[:1]]:
         proof = LIKELY
@@ -288,7 +303,7 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     inside = entered or first
     module = e.trace.modules[inside.module] if inside is not None and inside.module >= 0 else ""
     notes = (
-        *(_inside(region, inside) if cause != "custom_function" else ()),
+        *(_inside(region, inside) if cause not in ("custom_function", "create_graph_missing") else ()),
         *_returns(cut, e),
         *_called_by(region, first),
     )
@@ -300,7 +315,7 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     if cause == "checkpoint_reentrant" and _lets_inputs_train(e):
         variant = "by_method"
     found = Finding(
-        cause, spot, notes, proof=proof, parameters=cut.parameters, module=module, call=call,
+        cause, spot, notes, proof=proof, parameters=names, module=module, call=call,
         revived=revived, reruns=e.reruns, facts=facts, variant=variant, doubt=doubt, library=via,
     )  # fmt: skip
     return library.told(found, region, first)
@@ -315,6 +330,8 @@ def _variant(cause: str, cut: Cut, call: Call | None) -> str:
     """Whether a history is lost within what the line calls, and not by a word that stands on it."""
     if cause == "non_differentiable_op" and call is not None and call.name == "_values":
         return "sparse"
+    if cause == "create_graph_missing" and call is not None and (cut.kind == REGION or call.name == FILLED):
+        return ("handed" if cut.kind == REGION else "filled") if call.name == FILLED else "hook"
     word = {DETACH: "detach", DATA: "data"}.get(cut.kind)
     node = locations.node_at(call.chain[0]) if call is not None and call.chain else None
     if word is None or node is None or call is None or not locations.word_at(call.chain):
@@ -354,7 +371,7 @@ def _cause(cut: Cut, region: Region | None, calls: Sequence[Call], e: Evidence) 
         return "params_replaced" if _in_its_own_place(cut, calls, e) else "parameter_rewrap"
     if cut.kind == REWRAP and _leaf(calls, e):
         return "new_leaf"
-    if cut.kind == OPERATION and any(c.name == GRAD for c in calls):
+    if cut.kind == OPERATION and any(c.name in (GRAD, FILLED) for c in calls):
         return "create_graph_missing"
     if cut.kind == OPERATION and all(_in_library(c, e) for c in calls):
         return "integer_cast"
@@ -381,6 +398,8 @@ def _location(cut: Cut, region: Region | None, call: Call | None, e: Evidence) -
         return locations.innermost(call.chain) if call is not None else None
     if region.kind == PRESET:
         return _seen_off(e) or setup.grad_off_line(e.files, e.near)
+    if region.kind == BACKWARD and call is not None:
+        return locations.innermost(call.chain)
     if region.kind == FUNCTION and call is not None:
         return locations.innermost(cuts.inside(e.trace, call, cut.region))
     if region.place is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from gradkit.core import operations
-from gradkit.core.operations import GRAD, NEW
+from gradkit.core.operations import FILLED, GRAD, NEW
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
 from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
@@ -346,7 +346,7 @@ def dead_terms(e: Evidence) -> list[Finding]:
     """
     found = []
     for call in e.trace.calls:
-        if call.name != GRAD or not call.grad_on or not call.chain:
+        if call.name not in (GRAD, FILLED) or not call.grad_on or not call.chain:
             continue
         if any(e.trace.values[o].requires_grad for o in call.outputs) or not _adds_a_term(e, call):
             continue

@@ -22,6 +22,106 @@ def a_gradient_penalty_without_its_own_graph() -> Built:
     return model, step
 
 
+@cut("create_graph_missing")
+def forces_that_backward_has_filled_in() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        place = x.clone().requires_grad_()
+        model(place).sum().backward(retain_graph=True)
+        forces = -place.grad  # CUT
+        model.zero_grad()
+        return (forces - 1).pow(2).mean()
+
+    model[2] = nn.Linear(8, 1, bias=False)
+    return model, step
+
+
+@cut("create_graph_missing")
+def a_gradient_that_a_hidden_value_has_kept() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        hidden = model[0](x)
+        hidden.retain_grad()
+        model[2](torch.tanh(hidden)).pow(2).sum().backward()
+        kept = hidden.grad  # CUT
+        return (kept - 1).pow(2).mean()
+
+    return model, step
+
+
+class Kept:
+    """What a hook keeps, as it is or as it was made of it."""
+
+    def __init__(self) -> None:
+        self.values: list[torch.Tensor] = []
+
+    def as_it_is(self, grad: torch.Tensor) -> None:
+        self.values.append(grad)
+
+    def squared(self, grad: torch.Tensor) -> None:
+        self.values.append(grad.pow(2).sum())
+
+    def of_a_module(self, module: nn.Module, given: object, grads: tuple[torch.Tensor, ...]) -> None:
+        self.values.append(grads[0])
+
+
+@cut("create_graph_missing")
+def a_penalty_of_what_a_hook_was_handed() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        place, kept = x.clone().requires_grad_(), Kept()
+        place.register_hook(kept.as_it_is)
+        model(place).pow(2).sum().backward(retain_graph=True)  # CUT
+        return kept.values[0].pow(2).sum()
+
+    return model, step
+
+
+@cut("create_graph_missing")
+def a_penalty_that_a_hook_computes() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        place, kept = x.clone().requires_grad_(), Kept()
+        place.register_hook(kept.squared)
+        model(place).pow(2).sum().backward(retain_graph=True)  # CUT
+        return kept.values[0]
+
+    return model, step
+
+
+@cut("create_graph_missing")
+def a_map_of_what_the_hook_of_a_module_was_handed() -> Built:
+    model, x, kept = small(), batch(), Kept()
+    model[0].register_full_backward_hook(kept.of_a_module)
+
+    def step() -> torch.Tensor:
+        model(x.clone().requires_grad_()).pow(2).sum().backward(retain_graph=True)  # CUT
+        return kept.values.pop().abs().mean()
+
+    return model, step
+
+
+@cut("create_graph_missing")
+def a_gain_that_is_multiplied_in_by_a_hook() -> Built:
+    x, terms = batch(), list[torch.Tensor]()
+    model = nn.ModuleDict({"net": small(), "gain": nn.Linear(1, 1, bias=False)})
+
+    def weigh(grad: torch.Tensor) -> None:
+        terms.append(model["gain"](grad.abs().mean().reshape(1)).sum())  # CUT
+
+    def step() -> torch.Tensor:
+        out = model["net"](x)
+        out.register_hook(weigh)
+        out.pow(2).mean().backward(retain_graph=True)
+        return out.mean() + terms.pop()
+
+    return model, step
+
+
 # -- several backwards in a step --------------------------------------------------------------------------------------
 
 
@@ -34,5 +134,19 @@ def a_penalty_that_is_a_constant_beside_the_main_loss() -> Built:
         (slope,) = torch.autograd.grad(out.sum(), x, retain_graph=True)  # CUT
         penalty = (slope.norm(dim=1) - 1).pow(2).mean()
         return out.mean() + 10 * penalty
+
+    return model, step
+
+
+@cut("create_graph_missing")
+def a_penalty_of_a_filled_gradient_beside_the_main_loss() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        place = x.clone().requires_grad_()
+        model(place).sum().backward()
+        penalty = (place.grad.norm(dim=1) - 1).pow(2).mean()  # CUT
+        model.zero_grad()
+        return model(x).mean() + 10 * penalty
 
     return model, step

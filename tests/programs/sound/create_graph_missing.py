@@ -132,3 +132,66 @@ def forces_of_an_energy_whose_last_bias_drops_out() -> Built:
         return (force + 1).square().mean()
 
     return model, step
+
+
+# -- gradients that backward has filled in ----------------------------------------------------------------------------
+
+
+@sound
+def forces_that_backward_recorded() -> Built:
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1, bias=False)), batch()
+
+    def step() -> torch.Tensor:
+        place = x.clone().requires_grad_()
+        model(place).sum().backward(create_graph=True)
+        forces = -place.grad
+        model.zero_grad()
+        return (forces - 1).pow(2).mean()
+
+    return model, step
+
+
+@sound
+def a_weight_made_of_a_filled_gradient() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        place = x.clone().requires_grad_()
+        model(place).sum().backward()
+        weight = place.grad.norm(dim=1, keepdim=True)
+        model.zero_grad()
+        return (weight / weight.mean() * model(x).pow(2)).mean()
+
+    return model, step
+
+
+@sound
+def weights_that_are_moved_by_hand_between_two_losses() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        model(x).pow(2).mean().backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
+        return model(x).pow(2).mean()
+
+    return model, step
+
+
+@sound
+def hooks_that_read_gradients_for_a_log() -> Built:
+    model, x, log = small(), batch(), list[torch.Tensor]()
+    model[0].register_full_backward_hook(lambda module, given, grads: log.append(grads[0].norm()))
+
+    def step() -> torch.Tensor:
+        out = model(x.clone().requires_grad_())
+        out.register_hook(lambda grad: log.append(grad.abs().mean()))
+        first = out.pow(2).mean()
+        first.backward(retain_graph=True)
+        scale = 1 / (1 + torch.stack(log).sum())
+        log.clear()
+        return scale * first
+
+    return model, step

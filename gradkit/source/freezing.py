@@ -6,12 +6,14 @@ Every answer is a guess with evidence, and is reported as likely or observed, ne
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gradkit.core.records import Location
 from gradkit.source import locations
+from gradkit.source.conditions import conditions_around
 from gradkit.source.syntax import call_name, function_of, statements
 
 _FREEZERS = re.compile(r"(^|_)freeze|prepare_model_for_kbit_training", re.I)
@@ -43,10 +45,9 @@ def freezing(
 
 def _freezing_in(file: str, names: Sequence[str], ran: set[str], wrapped: bool) -> Iterator[Match]:
     parts = {part for name in names for part in name.split(".")}
-    by_table = _speaks_of_freezing(file)
     for node, around in statements(file):
-        weight = _freezes(node, wrapped, by_table)
-        if not weight or _excluded(around, names):
+        weight = _freezes(node, wrapped)
+        if not weight or _excluded(node, around, names):
             continue
         words, strings = _words_of(node, around)
         hit = len(words & parts) + sum(1 for text in strings if any(text in name for name in names))
@@ -63,23 +64,11 @@ def _is_model(node: ast.ClassDef) -> bool:
     return "forward" in methods or any(base.endswith(("Module", "Model")) for base in bases)
 
 
-def _speaks_of_freezing(file: str) -> bool:
-    """Whether a table in a file says ``"requires_grad": False``, for a loop to obey."""
-    tables = (node for node, _ in statements(file) if isinstance(node, ast.Dict))
-    return any(
-        isinstance(key, ast.Constant) and key.value == "requires_grad" and ast.unparse(value) == "False"
-        for table in tables
-        for key, value in zip(table.keys, table.values, strict=True)
-    )
-
-
-def _freezes(node: ast.AST, wrapped: bool, by_table: bool) -> float:
+def _freezes(node: ast.AST, wrapped: bool) -> float:
     weight = flag_off(node)
     if weight or not isinstance(node, ast.Call):
         return weight
     name = call_name(node)
-    if name == "setattr" and len(node.args) == 3 and not _sets_flag(node):
-        return 1.5 if by_table and not isinstance(node.args[1], ast.Constant) else 0.0
     freezer = _FREEZERS.search(name) and not name[:1].isupper()
     return 1.5 if freezer or (wrapped and name == "get_peft_model") else 0.0
 
@@ -111,17 +100,94 @@ def _sets_flag(node: ast.Call) -> bool:
     return named and ast.unparse(node.args[1]) == "'requires_grad'"
 
 
-def _excluded(around: Sequence[ast.AST], names: Sequence[str]) -> bool:
+def _excluded(node: ast.AST, around: Sequence[ast.AST], names: Sequence[str]) -> bool:
     """Whether a condition around a statement (``if "lora_" not in name``) rules all the named parameters out."""
-    for outer in around:
-        test = outer.test if isinstance(outer, ast.If) else None
-        if isinstance(test, ast.Compare) and isinstance(test.left, ast.Constant) and isinstance(test.left.value, str):
-            hits = [test.left.value in name for name in names]
-            if (isinstance(test.ops[0], ast.NotIn) and all(hits)) or (
-                isinstance(test.ops[0], ast.In) and not any(hits)
-            ):
-                return True
-    return False
+    return any(all(_holds(test, name) is (not wanted) for name in names) for test, wanted in _conditions(node, around))
+
+
+def _conditions(node: ast.AST, around: Sequence[ast.AST]) -> list[tuple[ast.expr, bool]]:
+    """What must hold, or not, for a statement to run where the loop over names around it does."""
+    loops = [at for at, outer in enumerate(around) if isinstance(outer, ast.For) and _NAMED in ast.unparse(outer.iter)]
+    inside = [*around[loops[-1] :], node] if loops else []
+    return [pair for outer, inner in itertools.pairwise(inside[1:]) for pair in conditions_around(outer, inner)] + [
+        pair for pair in (conditions_around(*inside[:2]) if inside else ()) if not pair[1]
+    ]
+
+
+_NAMED = "named_parameters("
+
+
+def _holds(test: ast.expr, name: str) -> bool | None:
+    """Whether a condition on a name holds for this one; None if that cannot be told."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _holds(test.operand, name)
+        return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp):
+        deciding = isinstance(test.op, ast.Or)
+        parts = [_holds(value, name) for value in test.values]
+        return deciding if deciding in parts else None if None in parts else not deciding
+    texts = _asked_of_name(test)
+    if isinstance(test, ast.Call) and texts:
+        if call_name(test) == "endswith":
+            return name.endswith(texts)
+        within = any(f".{text}" in name for text in texts)  # a part of the model may call it so
+        return name.startswith(texts) or (None if within else False)
+    if isinstance(test, ast.Compare) and texts:
+        return (texts[0] in name) is isinstance(test.ops[0], ast.In)
+    return None
+
+
+def _asked_of_name(test: ast.expr) -> tuple[str, ...]:
+    """The texts of ``"a" in name`` or ``name.startswith(("a", "b"))``; ``()`` for anything else."""
+    told: list[ast.expr] = []
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.In, ast.NotIn)):
+        told = [test.left] if isinstance(test.comparators[0], ast.Name) and len(test.ops) == 1 else []
+    elif isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and isinstance(test.func.value, ast.Name):
+        given = test.args if test.func.attr in ("startswith", "endswith") and len(test.args) == 1 else []
+        told = list(given[0].elts) if given and isinstance(given[0], ast.Tuple) else given
+    texts = [one.value for one in told if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return tuple(texts) if len(texts) == len(told) else ()
+
+
+def _chosen(spot: Location) -> Iterator[tuple[ast.expr, bool]]:
+    """The single conditions on a name by which a loop comes to a line that freezes, and whether each has to hold."""
+    for node, around in statements(spot.file):
+        if getattr(node, "lineno", 0) == spot.line and _freezes(node, wrapped=False):
+            todo = _conditions(node, around)
+            while todo:
+                test, wanted = todo.pop(0)
+                if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+                    todo.insert(0, (test.operand, not wanted))
+                elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) is wanted:
+                    todo[:0] = [(value, wanted) for value in test.values]
+                else:
+                    yield test, wanted
+            return
+
+
+def exception_missing(spot: Location, names: Sequence[str]) -> Location | None:
+    """The condition at a line that freezes which was to spare these parameters, and does not fit their names.
+
+    ``if not name.startswith("merger")`` does not spare ``"visual.merger.weight"``.
+
+    Args:
+        names: parameters that the line was seen to freeze.
+    """
+    for test, wanted in _chosen(spot):
+        texts = {text.strip(".") for text in _asked_of_name(test)} if isinstance(test, ast.Call) and not wanted else ()
+        if texts and all(texts & set(name.split(".")[:-1]) for name in names):
+            return locations.place(spot.file, test, spot.function)
+    return None
+
+
+def letting_in(spot: Location, names: Sequence[str]) -> tuple[Location, str] | None:
+    """The condition at a line that freezes which lets these parameters in by a text in their names, and that text."""
+    for test, wanted in _chosen(spot):
+        is_in = isinstance(test, ast.Call) or (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In))
+        for text in _asked_of_name(test) if wanted and is_in else ():
+            if all(text in name for name in names):
+                return locations.place(spot.file, test, spot.function), text
+    return None
 
 
 def _words_of(node: ast.AST, around: Sequence[ast.AST]) -> tuple[set[str], set[str]]:

@@ -48,9 +48,10 @@ def hooks(hears: Callable[[], bool]) -> list[RemovableHandle]:
 
 
 @functools.lru_cache(1024)  # few are different, and each is only read
-def _facts(module: str, name: str, instead: bool) -> dict[str, str]:
+def _facts(module: str, name: str, instead: bool, frozen: bool = False) -> dict[str, str]:
     facts = {"module": module, "name": name}
-    return {**facts, "instead": "yes"} if instead else facts
+    facts |= {"instead": "yes"} if instead else {}
+    return {**facts, "frozen": "yes"} if frozen else facts
 
 
 def _tell_parameter(module: nn.Module, name: str, tensor: Any) -> None:
@@ -58,8 +59,9 @@ def _tell_parameter(module: nn.Module, name: str, tensor: Any) -> None:
         old = module.__dict__["_parameters"].get(name)  # it is still in place
         if old is tensor:
             return
-        facts = _facts(type(module).__name__, name, old is not None)
-        deed = deeds.noted(REGISTERED, sys._getframe(2), facts)
+        frame = sys._getframe(2)
+        facts = _facts(type(module).__name__, name, old is not None, tensors.is_made_frozen(tensor, frame))
+        deed = deeds.noted(REGISTERED, frame, facts)
         histories.remember(tensor, deed)
         tensors.place(tensor)
         if old is not None:

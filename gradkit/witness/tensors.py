@@ -41,6 +41,15 @@ def _flag(tensor: Any) -> bool:
         return bool(tensor.requires_grad)
 
 
+def is_made_frozen(tensor: Any, frame: FrameType | None) -> bool:
+    """Whether a layer of torch's is making this parameter, without ``requires_grad``, for what calls ``frame``."""
+    if histories.is_known(tensor) or _flag(tensor):
+        return False
+    while frame is not None and frame.f_code.co_filename == _MODULE:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name == "__init__" and deeds.is_torchs(frame)
+
+
 def heard(hears: Hears) -> list[tuple[Any, str, Any]]:
     """What is to be replaced: class, attribute, and what stands for it.
 

@@ -81,6 +81,31 @@ def frozen_before_it_was_copied() -> Program:
     return model, squared(model)
 
 
+def copied_from_one_that_stays_frozen() -> Program:
+    teacher = Net().requires_grad_(False)
+    model = copy.deepcopy(teacher)  # CUT
+    x = torch.randn(3, 4)
+    model.head = nn.Linear(4, 1)
+    return model, lambda: (model(x) - teacher(x)).square().mean()
+
+
+def frozen_by_a_condition_that_does_not_spare_it() -> Program:
+    model = nn.Sequential()
+    model.add_module("net", Net())
+    for name, parameter in model.named_parameters():
+        if not name.startswith("merger"):  # CUT
+            parameter.requires_grad = False
+    model.net.head.requires_grad_(True)
+    return model, squared(model)
+
+
+def made_frozen_by_a_layer_of_torchs() -> Program:
+    model, ids = nn.Sequential(), torch.arange(3)
+    model.add_module("merger", nn.Embedding.from_pretrained(torch.randn(3, 4)))  # CUT
+    model.add_module("head", nn.Linear(4, 1))
+    return model, lambda: model(ids).square().mean()
+
+
 def switched_off_by_a_value() -> Program:
     model, training = Net(), False
     torch.set_grad_enabled(training)  # CUT
@@ -101,13 +126,15 @@ def marked(function: Callable[..., object], mark: str = "# CUT") -> int:
 def first(make: Callable[[], Program], *, seen: bool, **options: Any) -> Finding:
     with listening() if seen else contextlib.nullcontext():
         model, step = make()
-    return gradkit.diagnose(step, model=model, should_train=["merger.*"], **options).findings[0]
+    return gradkit.diagnose(step, model=model, should_train=["*merger.*"], **options).findings[0]
 
 
 @pytest.mark.parametrize(
     "make",
     [
         frozen_where_another_branch_reads_alike, frozen_by_a_value, frozen_before_it_was_copied,
+        copied_from_one_that_stays_frozen, frozen_by_a_condition_that_does_not_spare_it,
+        made_frozen_by_a_layer_of_torchs,
         switched_off_by_a_value, entered_and_never_left,
     ],
 )  # fmt: skip
@@ -116,6 +143,19 @@ def test_the_line_that_was_seen_is_named(make: Callable[[], Program]) -> None:
     assert finding.location is not None
     assert finding.location.line == marked(make)
     assert finding.proof in ("observed", "proven")
+
+
+def test_a_condition_that_lets_a_parameter_in_by_its_name_is_told() -> None:
+    def make() -> Program:
+        model = Net()
+        for name, parameter in model.named_parameters():
+            if "merge" in name:
+                parameter.requires_grad = False
+        return model, squared(model)
+
+    (told,) = [note for note in first(make, seen=True).notes if note.kind == "let_in"]
+    assert told.location is not None
+    assert (told.location.text.strip(), told.facts["text"]) == ('if "merge" in name:', "merge")
 
 
 def test_a_line_in_a_helper_is_named_with_the_call_that_counts() -> None:

@@ -136,19 +136,18 @@ def test_a_line_that_freezes_in_another_model_comes_last(write: Write) -> None:
     assert frozen(write, text, "head.weight") == "freeze(model)"
 
 
-def test_an_attribute_set_by_a_table_that_speaks_of_requires_grad_freezes(write: Write) -> None:
+def test_a_condition_on_how_a_name_begins_is_respected(write: Write) -> None:
     text = """
-        RULES = {"trunk.": {"requires_grad": False}}
-
-        def apply(model):
-            for name, p in model.named_parameters():
-                for key, value in RULES.get(name, {}).items():
-                    setattr(p, key, value)
+        for name, p in model.named_parameters():
+            if not name.startswith(("head", "neck")):
+                continue
+            p.requires_grad = False
     """
-    assert frozen(write, text, "trunk.weight") == "setattr(p, key, value)"
+    assert frozen(write, text, "head.weight") == "p.requires_grad = False"
+    assert frozen(write, text, "body.weight") is None
 
 
-def test_an_attribute_set_by_a_table_that_does_not_freezes_nothing(write: Write) -> None:
+def test_an_attribute_set_by_a_table_freezes_nothing(write: Write) -> None:
     assert frozen(write, "for key, value in table.items():\n    setattr(p, key, value)", "trunk.weight") is None
 
 

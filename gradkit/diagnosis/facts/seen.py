@@ -14,7 +14,7 @@ from torch import nn
 from gradkit.state import registered
 from gradkit.witness.deeds import CAST, COPIED, CREATED, FROZEN, REGISTERED, REPLACED, THAWED, Deed
 from gradkit.witness.grad_mode import grad_mode_deeds
-from gradkit.witness.histories import deeds_of
+from gradkit.witness.histories import deeds_of, of_all
 
 _PLACING = (COPIED, REGISTERED, REPLACED, CREATED)
 
@@ -26,13 +26,18 @@ class Seen:
     Attributes:
         parameters: deeds by the parameter's name, first to last; none for one of which nothing was seen.
         switches: those by which autograd was off when the step began, outermost first.
+        copies: the ``order`` of each deep copy whose original lives on.
     """
 
     parameters: Mapping[str, tuple[Deed, ...]] = field(default_factory=dict)
     switches: tuple[Deed, ...] = ()
+    copies: frozenset[int] = frozenset()
 
     def frozen_by(self, name: str) -> Deed | None:
         """The deed that took ``requires_grad`` from a parameter for good; None if it has it, or nobody saw.
+
+        A copy of what was frozen is frozen as well. Where the original lives on, it may be meant to be frozen, and the
+        copy is what took it; else it is what froze the original.
 
         Example:
             >>> off, on = Deed(FROZEN, (), order=1), Deed(THAWED, (), order=2)
@@ -41,7 +46,7 @@ class Seen:
             >>> seen.frozen_by("w").order, seen.frozen_by("b")
             (1, None)
         """
-        return _frozen_by(self.parameters.get(name, ()))
+        return _frozen_by(self.parameters.get(name, ()), self.copies)
 
     def frozen_again(self, name: str) -> tuple[Deed, ...]:
         """The deeds that took ``requires_grad`` from a parameter that had none: they would hold without the first."""
@@ -72,21 +77,26 @@ class Seen:
         return min(found, key=lambda deed: deed.order, default=None)
 
 
-def _frozen_by(deeds: Iterable[Deed]) -> Deed | None:
+def _frozen_by(deeds: Iterable[Deed], copies: frozenset[int]) -> Deed | None:
     found: Deed | None = None
     for deed in deeds:
         if deed.kind == FROZEN and (found is None or not deed.facts.get("again")):
             found = deed
         elif deed.kind == THAWED:
             found = None
-        elif deed.kind == CREATED and deed.facts.get("frozen"):
-            found = deed
+        elif deed.kind in (CREATED, REGISTERED) and deed.facts.get("frozen"):
+            found = found or deed
         elif deed.kind == COPIED:
-            found = _frozen_by(deed.before)
+            before = _frozen_by(deed.before, copies)
+            found = deed if before is not None and deed.order in copies else before
     return found
 
 
 def read(model: nn.Module) -> Seen:
     """What was seen of a model, and of this thread's grad mode."""
     told = ((name, deeds_of(tensor)) for name, tensor in registered.parameters(model, twice=True))
-    return Seen(parameters={name: deeds for name, deeds in told if deeds}, switches=grad_mode_deeds())
+    parameters = {name: deeds for name, deeds in told if deeds}
+    copied = [d for deeds in parameters.values() for d in deeds if d.kind == COPIED and d.before]
+    living = {deeds[0].order for _, deeds in of_all()} if copied else set[int]()
+    copies = frozenset(d.order for d in copied if d.before[0].order in living)
+    return Seen(parameters=parameters, switches=grad_mode_deeds(), copies=copies)

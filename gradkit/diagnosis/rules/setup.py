@@ -13,7 +13,7 @@ from gradkit.diagnosis.facts.seen import Seen
 from gradkit.diagnosis.rules import copies
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import attributes, freezing, locations, setup
-from gradkit.witness.deeds import Deed
+from gradkit.witness.deeds import COPIED, FROZEN, Deed
 
 
 def findings(e: Evidence) -> list[Finding]:
@@ -89,7 +89,8 @@ def _for_inference(e: Evidence, adapter: Adapter, names: Sequence[str]) -> list[
     lines = setup.adapter_loading_lines(e.files, e.near)
     loaded, others = next(iter(lines), None), lines[1:]
     notes = tuple(Note("or_here", spot) for spot in others[:3])
-    spot, doubt = loaded or _freezer(e, unseen), SEVERAL if others else ""
+    by_flag = _freezer(e, unseen) if loaded is None else None
+    spot, doubt = loaded or (by_flag and _choosing(e, by_flag)), SEVERAL if others else ""
     found.append(
         Finding(
             "adapter_inference_mode", spot, notes, proof=_searched(spot), parameters=tuple(unseen), facts=facts,
@@ -107,7 +108,7 @@ def _by_a_flag(e: Evidence, names: Sequence[str]) -> list[Finding]:
     found, unseen = _by_deed(e, names, Finding("frozen_all", None))
     spot = _freezer(e, unseen) if unseen else None
     if unseen:
-        found.append(Finding("frozen_all", spot, proof=_searched(spot), parameters=tuple(unseen)))
+        found.append(_by_condition(e, Finding("frozen_all", spot, proof=_searched(spot), parameters=tuple(unseen))))
     return found
 
 
@@ -122,13 +123,33 @@ def _by_deed(e: Evidence, names: Sequence[str], plain: Finding) -> tuple[list[Fi
             continue
         spot = locations.locate(deed.chain[0], whole=True)
         groups.setdefault((spot.file, spot.line), (spot, deed, []))[2].append(name)
-    found = [
-        replace(
-            plain, location=_choosing(e, spot), notes=_around(e, deed, mine), proof=OBSERVED, parameters=tuple(mine)
-        )
-        for spot, deed, mine in groups.values()
-    ]
+    found = [_seen(e, plain, spot, deed, mine) for spot, deed, mine in groups.values()]
     return sorted(found, key=lambda one: -len(one.parameters)), unseen
+
+
+def _seen(e: Evidence, plain: Finding, spot: Location, deed: Deed, names: Sequence[str]) -> Finding:
+    """A finding for a line that was seen to freeze these parameters."""
+    plain = replace(plain, location=spot, notes=_around(e, deed, names), proof=OBSERVED, parameters=tuple(names))
+    if deed.kind != COPIED:
+        return _by_condition(e, plain)
+    first = next((d for d in reversed(deed.before) if d.kind == FROZEN and d.chain), None)
+    notes = [Note("frozen_there", locations.locate(first.chain[0], whole=True))] if first is not None else []
+    return replace(plain, notes=(*plain.notes, *notes), variant="copied")
+
+
+def _by_condition(e: Evidence, found: Finding) -> Finding:
+    """The same finding, with the condition on names that let the parameters in, or was to spare them and does not."""
+    spot, names = found.location, found.parameters
+    chosen = _choosing(e, spot) if spot is not None else None
+    if spot is None or chosen != spot:
+        return replace(found, location=chosen)
+    spared = freezing.exception_missing(spot, names)
+    if spared is not None and found.cause == "frozen_all":
+        notes = (*found.notes, Note("frozen_there", spot))
+        return replace(found, location=spared, notes=notes, variant="unspared", facts={"name": names[0]})
+    told = freezing.letting_in(spot, names)
+    notes = (Note("let_in", told[0], {"text": told[1]}),) if told is not None else ()
+    return replace(found, notes=(*found.notes, *notes))
 
 
 def _around(e: Evidence, deed: Deed, names: Sequence[str]) -> tuple[Note, ...]:
@@ -149,8 +170,7 @@ def _frozen_again(e: Evidence, names: Sequence[str]) -> list[Location]:
 
 def _freezer(e: Evidence, names: Sequence[str]) -> Location | None:
     adapted = {n for a in e.facts.adapters for n in a.parameters}
-    spot = freezing.freezing(e.files, names, e.facts.classes.values(), wrapped=not adapted.intersection(names))
-    return _choosing(e, spot) if spot is not None else None
+    return freezing.freezing(e.files, names, e.facts.classes.values(), wrapped=not adapted.intersection(names))
 
 
 def _choosing(e: Evidence, spot: Location) -> Location:

@@ -14,12 +14,13 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from gradkit.core.i18n import words
+from gradkit.live.flight import Collective, first_mismatch
 
 RAISED, FOUND, STUCK, RUNNING = "raised", "found", "stuck", "running"
 CRASHED, ENDED, DONE = "crashed", "ended", "done"
 
 # Why ranks are said to differ, the surest first.
-REASONS = ("gone", "error", "finding", "parameters", "batch", "collectives", "place")
+REASONS = ("gone", "error", "finding", "parameters", "mismatch", "batch", "collectives", "place")
 
 _MOST_RANKS = 8  # named in one line
 _MOST_NAMES = 4
@@ -38,7 +39,8 @@ class RankRecord:
         branch: ``"file:line"`` of the innermost ``if`` round it; ``""`` if it stands under none.
         waits: it is inside of a collective, or of a backward that makes some.
         steps: optimizer steps that it has taken.
-        collectives: those of the default process group that it has begun.
+        collectives: how many of the default process group it has begun.
+        made: the last ones of each group.
         error: class and first line of what it raised; ``""``.
         echo: its error only says that another rank is gone or did not answer.
         batch: names and shapes of the tensors that its lines hold, as ``("batch['image']", "4 x 6")``.
@@ -65,6 +67,7 @@ class RankRecord:
     waits: bool = False
     steps: int = 0
     collectives: int = 0
+    made: tuple[Collective, ...] = ()
     error: str = ""
     echo: bool = False
     batch: tuple[tuple[str, str], ...] = ()
@@ -84,6 +87,7 @@ class RankRecord:
     def read(text: str | bytes) -> RankRecord:
         """What ``written`` wrote."""
         given = json.loads(text)
+        given["made"] = tuple(Collective(**one) for one in given["made"])
         given["batch"] = tuple((name, shape) for name, shape in given["batch"])
         return RankRecord(**{**given, **{key: tuple(given[key]) for key in ("trainable", "frozen_at")}})
 
@@ -157,9 +161,26 @@ class Comparison:
         if self.reason == "parameters" and set(one.frozen_at) - set(other.frozen_at):
             places = sorted(set(one.frozen_at) - set(other.frozen_at))
             lines.append(words("ranks.frozen", rank=one.rank, places="; ".join(places[:_MOST_NAMES])))
+        lines += self._unlike(one, other) if self.reason == "mismatch" else []
         if one.branch and one.branch != other.branch and self.reason in ("gone", "collectives", "place"):
             lines.append(words("ranks.branch", rank=one.rank, place=one.branch))
         return lines
+
+    @staticmethod
+    def _unlike(one: RankRecord, other: RankRecord) -> list[str]:
+        """The collective that does not fit, on either side, and the condition round it."""
+        here, there = first_mismatch([one.made, other.made]) or (None, None)
+        if here is None or there is None:
+            return []
+        told = {
+            "number": here.number,
+            "here": here.told(),
+            "there": there.told(),
+            "rank": one.rank,
+            "other": other.rank,
+        }
+        lines = [words("ranks.unlike", place=here.place or "-", beside=there.place or "-", **told)]
+        return lines + ([words("ranks.branch", rank=one.rank, place=here.branch)] if here.branch else [])
 
 
 def compared(records: Sequence[RankRecord], world: int) -> Comparison:
@@ -212,6 +233,20 @@ def _by(of: Callable[[RankRecord], Hashable], lacks: Callable[[RankRecord], int]
     return odd
 
 
+def _unlike(records: Sequence[RankRecord]) -> list[int]:
+    """Ranks whose collective is another than the others' of the same number; of two, the one under a condition."""
+    unlike = first_mismatch([one.made for one in records])
+    if unlike is None:
+        return []
+    kinds = [one.told() if one is not None else "" for one in unlike]
+    groups = Counter(one for one in kinds if one)
+    under = {
+        kind: any(one is not None and one.branch for one in unlike if one and one.told() == kind) for kind in groups
+    }
+    usual = max(groups, key=lambda kind: (groups[kind], not under[kind]))
+    return [record.rank for record, kind in zip(records, kinds, strict=True) if kind and kind != usual]
+
+
 def _under_a_condition(record: RankRecord) -> int:
     return int(bool(record.branch))
 
@@ -219,6 +254,7 @@ def _under_a_condition(record: RankRecord) -> int:
 _ODD: dict[str, Callable[[Sequence[RankRecord]], list[int]]] = {
     "error": _raised,
     "finding": _found,
+    "mismatch": _unlike,
     "parameters": _by(lambda one: one.trainable, lambda one: -len(one.trainable)),
     "batch": _by(RankRecord.keys, lambda one: -len(one.batch)),
     "collectives": _by(lambda one: (one.steps, one.collectives), _under_a_condition),

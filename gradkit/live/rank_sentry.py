@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import Optimizer
 
 from gradkit.core import attempts, causes
-from gradkit.live import rank_store
+from gradkit.live import flight, rank_store
 from gradkit.live.rank_places import Stand, stand_of
 from gradkit.live.rank_records import ENDED, FOUND, RAISED, RUNNING, STUCK, Comparison, RankRecord, compared
 from gradkit.live.rank_signals import FirstAWord, last_words
@@ -42,7 +42,7 @@ _MOST_EXPLAINED = 3
 _FIRST, _LEAST, _TIMES = 20.0, 5.0, 4.0  # stuck: before the first step, at least, times the longest stop so far
 _ECHOES = ("connection closed by peer", "connection reset", "timed out", "timeout", "broken pipe", "connection refused",
            "connection was likely closed", "communicator was aborted", "remote process exited")  # fmt: skip
-_SURE = ("gone", "error", "finding", "parameters")
+_SURE = ("gone", "error", "finding", "parameters", "mismatch")
 
 
 class Sentry:
@@ -287,7 +287,8 @@ class Sentry:
             exchange.rank if exchange is not None else 0,
             exchange.world if exchange is not None else 1,
             state, stand.place, stand.code, stand.branch, stand.waits, self._steps(), rank_store.begun(),
-            batch=stand.batch, trainable=stand.trainable, frozen_at=stand.frozen_at, **_of(explanation),
+            made=flight.recent(), batch=stand.batch, trainable=stand.trainable, frozen_at=stand.frozen_at,
+            **_of(explanation),
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gradkit.core.i18n import speaking
+from gradkit.live.flight import Collective
 from gradkit.live.rank_records import RankRecord, compared, ranks_in_words
 from gradkit.live.rank_sentry import is_told
 
@@ -65,6 +66,17 @@ def test_of_two_ranks_that_wait_at_different_lines_the_one_under_a_condition_dif
     other = replace(WAITS, rank=1, world=2, place="train.py:38", branch="train.py:37")
     found = compared([replace(WAITS, world=2), other], 2)
     assert (found.odd, found.reason) == ((1,), "place")
+    assert "train.py:37" in found.text()
+    assert is_told(found)
+
+
+def test_a_collective_that_is_another_on_one_rank_is_told_with_both_lines() -> None:
+    mean = Collective("0", 20, "all_reduce", 507)
+    extra = Collective("0", 20, "all_reduce", 1, "train.py:38", "train.py:37")
+    records = [replace(WAITS, world=2, made=(mean,)), replace(WAITS, rank=1, world=2, made=(extra,))]
+    found = compared(records, 2)
+    assert (found.odd, found.reason) == ((1,), "mismatch")
+    assert "all_reduce (1) on rank 1, begun at train.py:38" in found.text()
     assert "train.py:37" in found.text()
     assert is_told(found)
 

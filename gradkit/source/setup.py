@@ -59,32 +59,12 @@ def adapter_line(files: Iterable[str], adapter: str) -> Location | None:
     """The call that added or loaded the adapter of this name."""
 
     def adds(node: ast.Call, name: str, _owner: str) -> bool:
-        return name in _ADDING and any(
+        return name in ("add_adapter", "load_adapter") and any(
             isinstance(value, ast.Constant) and value.value == adapter
             for value in [*node.args, *(k.value for k in node.keywords)]
         )
 
-    files = tuple(files)
-    return _first_call(files, adds) or _only_call(files, _ADDING)
-
-
-_ADDING = frozenset(("add_adapter", "load_adapter"))
-
-
-def _only_call(files: Iterable[str], names: frozenset[str]) -> Location | None:
-    """The call of a function of these names, if there is just one, and it names nothing by a text written out."""
-    found = [
-        (file, node, around)
-        for file in files
-        for node, around in statements(file)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names
-    ]
-    if len(found) != 1:
-        return None
-    file, node, around = found[0]
-    told = [*node.args, *(k.value for k in node.keywords if k.arg == "adapter_name")]
-    texts = [value for value in told if isinstance(value, ast.Constant) and isinstance(value.value, str)]
-    return locations.place(file, node, function_of(around)) if not texts else None
+    return _first_call(files, adds)
 
 
 def grad_off_line(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:

@@ -210,13 +210,6 @@ def test_the_call_that_added_the_named_adapter_is_found(write: Write) -> None:
     assert setup.adapter_line([filename], "c") is None
 
 
-def test_an_adapter_whose_name_is_a_variable_was_added_by_the_only_such_call(write: Write) -> None:
-    filename, _ = write("for task in tasks:\n    model.add_adapter(task, config)")
-    assert line(setup.adapter_line([filename], "b")) == "model.add_adapter(task, config)"
-    filename, _ = write("model.add_adapter(first, config)\nmodel.add_adapter(second, config)")
-    assert setup.adapter_line([filename], "b") is None
-
-
 @pytest.mark.parametrize(
     "call",
     [

@@ -14,26 +14,22 @@ from typing import Any
 
 from gradkit.core.records import Location
 from gradkit.core.trace import Point
-from gradkit.source import callgraph, locations, syntax
+from gradkit.source import locations, syntax
 from gradkit.source.syntax import FUNCTIONS, function_of, opens_with, statements
 
 
-def adapter_loading_lines(files: Iterable[str], near: Iterable[str] = ()) -> list[Location]:
-    """Each ``PeftModel.from_pretrained(...)`` or ``load_adapter(...)`` without ``is_trainable=True`` that can have run.
-
-    Args:
-        near: qualified names of functions that did run.
-    """
+def adapter_loading_lines(files: Iterable[str]) -> list[Location]:
+    """Each ``PeftModel.from_pretrained(...)`` or ``load_adapter(...)`` without ``is_trainable=True``."""
 
     def frozen(node: ast.Call, name: str, owner: str) -> bool:
         asked = [k.value for k in node.keywords if k.arg == "is_trainable"]
         loads = name == "load_adapter" or (name == "from_pretrained" and "Peft" in owner)
         return loads and (not asked or (isinstance(asked[0], ast.Constant) and asked[0].value is False))
 
-    return _calls(files, frozen, near)
+    return _calls(files, frozen)
 
 
-def checkpointing_line(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
+def checkpointing_line(files: Iterable[str]) -> Location | None:
     """The first ``gradient_checkpointing_enable(...)``, or the first ``gradient_checkpointing=True`` in a call."""
 
     def enables(node: ast.Call, name: str, _owner: str) -> bool:
@@ -42,63 +38,42 @@ def checkpointing_line(files: Iterable[str], near: Iterable[str] = ()) -> Locati
             isinstance(value, ast.Constant) and value.value is True for value in asked
         )
 
-    return _first_call(files, enables, near)
+    return _first_call(files, enables)
 
 
-def adapters_off_line(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
+def adapters_off_line(files: Iterable[str]) -> Location | None:
     """The first call that switches peft adapters off for good."""
 
     def disables(node: ast.Call, name: str, _owner: str) -> bool:
         off = bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value is False
         return name in ("disable_adapter_layers", "disable_adapters") or (name == "enable_adapters" and off)
 
-    return _first_call(files, disables, near)
+    return _first_call(files, disables)
 
 
 def adapter_line(files: Iterable[str], adapter: str) -> Location | None:
     """The call that added or loaded the adapter of this name."""
 
     def adds(node: ast.Call, name: str, _owner: str) -> bool:
-        return name in _ADDING and any(
+        return name in ("add_adapter", "load_adapter") and any(
             isinstance(value, ast.Constant) and value.value == adapter
             for value in [*node.args, *(k.value for k in node.keywords)]
         )
 
-    files = tuple(files)
-    return _first_call(files, adds) or _only_call(files, _ADDING)
+    return _first_call(files, adds)
 
 
-_ADDING = frozenset(("add_adapter", "load_adapter"))
-
-
-def _only_call(files: Iterable[str], names: frozenset[str]) -> Location | None:
-    """The call of a function of these names, if there is just one, and it names nothing by a text written out."""
-    found = [
-        (file, node, around)
-        for file in files
-        for node, around in statements(file)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names
-    ]
-    if len(found) != 1:
-        return None
-    file, node, around = found[0]
-    told = [*node.args, *(k.value for k in node.keywords if k.arg == "adapter_name")]
-    texts = [value for value in told if isinstance(value, ast.Constant) and isinstance(value.value, str)]
-    return locations.place(file, node, function_of(around)) if not texts else None
-
-
-def grad_off_line(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
+def grad_off_line(files: Iterable[str]) -> Location | None:
     """The first ``torch.set_grad_enabled(False)`` that is no ``with``."""
     return _first_call(
         files,
         lambda node, name, _owner: (
             name == "set_grad_enabled" and bool(node.args) and ast.unparse(node.args[0]) == "False"
         ),
-        near,
     )
 
 
-def half_precision_line(files: Iterable[str], near: Iterable[str] = ()) -> Location | None:
+def half_precision_line(files: Iterable[str]) -> Location | None:
     """The first ``.half()``, ``.to(torch.float16)`` or ``(torch_)dtype=torch.float16``: the weights become fp16."""
 
     def halves(node: ast.Call, name: str, owner: str) -> bool:
@@ -107,20 +82,16 @@ def half_precision_line(files: Iterable[str], near: Iterable[str] = ()) -> Locat
         fp16 = any(ast.unparse(value) in ("torch.float16", "torch.half", "'float16'") for value in told)
         return (name == "half" and bool(owner) and not node.args) or (fp16 and name not in ("autocast", "tensor"))
 
-    return _first_call(files, halves, near)
+    return _first_call(files, halves)
 
 
-def _first_call(
-    files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool], near: Iterable[str] = ()
-) -> Location | None:
-    return next(iter(_calls(files, wanted, near)), None)
+def _first_call(files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool]) -> Location | None:
+    return next(iter(_calls(files, wanted)), None)
 
 
-def _calls(
-    files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool], near: Iterable[str] = ()
-) -> list[Location]:
-    """The calls that can have run and for which ``wanted(node, name, owner)`` holds; none that opens a ``with``."""
-    files, found = tuple(files), list[Location]()
+def _calls(files: Iterable[str], wanted: Callable[[ast.Call, str, str], bool]) -> list[Location]:
+    """The calls for which ``wanted(node, name, owner)`` holds; none that opens a ``with``."""
+    found = list[Location]()
     for file in files:
         for node, around in statements(file):
             if not isinstance(node, ast.Call) or any(opens_with(a, node) for a in around):
@@ -129,7 +100,7 @@ def _calls(
             owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
             if wanted(node, name, owner):
                 found.append(locations.place(file, node, function_of(around)))
-    return [found[i] for i in callgraph.can_have_run([(spot.file, spot.function) for spot in found], files, near)]
+    return found
 
 
 def inference_mode_line(files: Iterable[str], function: str) -> Location | None:

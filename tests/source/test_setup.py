@@ -175,32 +175,14 @@ def test_an_adapter_is_loaded_for_inference(write: Write, call: str, found: bool
     assert bool(setup.adapter_loading_lines([filename])) == found
 
 
-TWO_LOADERS = """
-def for_inference(base, folder):
-    return PeftModel.from_pretrained(base, folder)
+def test_two_lines_that_load_an_adapter_are_both_named(write: Write) -> None:
+    filename, _ = write("""
+        def for_inference(base, folder):
+            return PeftModel.from_pretrained(base, folder)
 
-def for_training(base, folder):
-    return PeftModel.from_pretrained(base, folder)
-
-class Trainer:
-    def __init__(self):
-        self.model = {loader}(base, folder)
-
-{run}
-"""
-
-
-@pytest.mark.parametrize("loader", ["for_inference", "for_training"])
-@pytest.mark.parametrize(("run", "near"), [("trainer = Trainer()", []), ("", ["Trainer.__init__", "Trainer.loss"])])
-def test_of_two_lines_that_load_an_adapter_the_one_that_can_have_run_is_named(
-    write: Write, loader: str, run: str, near: list[str]
-) -> None:
-    filename, _ = write(TWO_LOADERS.format(loader=loader, run=run))
-    assert [spot.function for spot in setup.adapter_loading_lines([filename], near)] == [loader]
-
-
-def test_two_lines_that_can_both_have_loaded_an_adapter_are_both_named(write: Write) -> None:
-    filename, _ = write(TWO_LOADERS.format(loader="for_inference if fast else for_training", run="Trainer()"))
+        def for_training(base, folder):
+            return PeftModel.from_pretrained(base, folder)
+    """)
     assert [spot.function for spot in setup.adapter_loading_lines([filename])] == ["for_inference", "for_training"]
 
 
@@ -208,13 +190,6 @@ def test_the_call_that_added_the_named_adapter_is_found(write: Write) -> None:
     filename, _ = write("model.add_adapter('a', one)\nmodel.add_adapter(adapter_name='b', config=two)")
     assert line(setup.adapter_line([filename], "b")) == "model.add_adapter(adapter_name='b', config=two)"
     assert setup.adapter_line([filename], "c") is None
-
-
-def test_an_adapter_whose_name_is_a_variable_was_added_by_the_only_such_call(write: Write) -> None:
-    filename, _ = write("for task in tasks:\n    model.add_adapter(task, config)")
-    assert line(setup.adapter_line([filename], "b")) == "model.add_adapter(task, config)"
-    filename, _ = write("model.add_adapter(first, config)\nmodel.add_adapter(second, config)")
-    assert setup.adapter_line([filename], "b") is None
 
 
 @pytest.mark.parametrize(

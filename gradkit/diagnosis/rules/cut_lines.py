@@ -397,7 +397,7 @@ def _location(cut: Cut, region: Region | None, call: Call | None, e: Evidence) -
     if region is None:
         return locations.innermost(call.chain) if call is not None else None
     if region.kind == PRESET:
-        return _seen_off(e) or setup.grad_off_line(e.files, e.near)
+        return _seen_off(e) or setup.grad_off_line(e.files)
     if region.kind == BACKWARD and call is not None:
         return locations.innermost(call.chain)
     if region.kind == FUNCTION and call is not None:
@@ -405,7 +405,7 @@ def _location(cut: Cut, region: Region | None, call: Call | None, e: Evidence) -
     if region.place is not None:
         return region.place
     if region.kind == CHECKPOINT and region.via and not _in_a_module(region, e):
-        enabled = setup.checkpointing_line(e.files, e.near)
+        enabled = setup.checkpointing_line(e.files)
         if enabled is not None:
             return enabled
     return locations.innermost(region.chain)

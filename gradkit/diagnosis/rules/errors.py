@@ -374,7 +374,7 @@ def _scaler(e: Evidence, mishap: AutogradError) -> list[Finding]:
     deed = e.seen.halved_by() if "FP16" in mishap.message else None
     if deed is not None and deed.chain:
         return [_finding("amp_misuse", e, mishap, innermost(deed.chain), chain=deed.chain, proof=OBSERVED)]
-    halved = setup.half_precision_line(e.files, e.near) if "FP16" in mishap.message else None
+    halved = setup.half_precision_line(e.files) if "FP16" in mishap.message else None
     out_of_order = scaler_findings(e)
     if out_of_order and halved is None:
         return out_of_order

@@ -56,7 +56,7 @@ def _disabled(e: Evidence) -> list[Finding]:
     chains = [c.chain for c in e.trace.calls if c.module >= 0 and f"{e.trace.modules[c.module]}.".startswith(inside)]
     blocks = (locations.around(point, _DISABLES) for point in dict.fromkeys(p for chain in chains for p in chain))
     block = next((block for block in blocks if block is not None), None)
-    spot = block or setup.adapters_off_line(e.files, e.near)
+    spot = block or setup.adapters_off_line(e.files)
     facts = {"adapter": adapter.name, "active": "–"}
     proof = OBSERVED if block is not None else _searched(spot)
     return [Finding("adapter_inactive", spot, proof=proof, parameters=mine, facts=facts, variant="disabled")]
@@ -86,7 +86,7 @@ def _for_inference(e: Evidence, adapter: Adapter, names: Sequence[str]) -> list[
     ]
     if not unseen:
         return found
-    lines = setup.adapter_loading_lines(e.files, e.near)
+    lines = setup.adapter_loading_lines(e.files)
     loaded, others = next(iter(lines), None), lines[1:]
     notes = tuple(Note("or_here", spot) for spot in others[:3])
     by_flag = _freezer(e, unseen) if loaded is None else None

@@ -37,6 +37,7 @@ PATIENCE = 3.0
 """Seconds that a rank which has something to tell waits for the others to say where they stand."""
 _GRACE = 2.0  # seconds in which other ranks find the same silent fault, or move on
 _TICK = 0.25
+_SOON = 1.0
 _MOST_LETTERS = 160
 _MOST_EXPLAINED = 3
 _FIRST, _LEAST, _TIMES = 20.0, 5.0, 4.0  # stuck: before the first step, at least, times the longest stop so far
@@ -134,6 +135,9 @@ class Sentry:
             words = attempts.words(error).partition("\n")[0][:_MOST_LETTERS]
             made = self._record(RAISED, stand, None)
             self._own = replace(made, error=words, echo=_is_echo(words), final=False)
+            if not self._idle.is_set():  # others are asking already
+                with contextlib.suppress(StoreGoneError):
+                    self._exchange.post(self._case, self._own, again=True)
 
     def raised(self, explanation: Explanation | None) -> bool:
         """The reason is known, or that there is none: tell the others, and wait until it is told what happened where.
@@ -266,11 +270,11 @@ class Sentry:
 
     @staticmethod
     def _settled(exchange: Exchange, case: int, records: list[RankRecord]) -> list[RankRecord]:
-        """The records once no rank is about to say more: one that neither waits nor has raised may do so next."""
-        end = time.monotonic() + 2 * PATIENCE
-        soon = time.monotonic() + _TICK
-        while time.monotonic() < end and any(
-            not one.final or (time.monotonic() < soon and not one.error and not one.waits) for one in records
+        """The records once no rank is about to say more: one that has not raised may do so next."""
+        begun = time.monotonic()
+        while any(
+            time.monotonic() - begun < (_SOON if one.final else 2 * PATIENCE) and not (one.final and one.error)
+            for one in records
         ):
             time.sleep(_TICK / 5)
             records = exchange.gathered(case, 0.0)

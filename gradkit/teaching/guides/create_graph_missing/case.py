@@ -156,9 +156,12 @@ def experiment_the_flag_silences_and_nothing_learns():
 
 def experiment_backward_with_create_graph_warns_of_a_cycle():
     model, (needle, _) = make()[0], data()
+    always = torch.is_warn_always_enabled()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
+        torch.set_warn_always(True)  # else once in a process
         model.energy(needle).sum().backward(create_graph=True)
+    torch.set_warn_always(always)
     assert any("reference cycle" in str(warning.message) for warning in seen)
     for leaf in (needle, *model.parameters()):
         leaf.grad = None

@@ -247,6 +247,7 @@ def test_the_fix_is_written_into_ones_own_file_and_compared_with_before(notebook
     expect(panel.locator(".gkp-own-change")).to_be_visible()
     click(panel, "撤销")
     expect(panel.locator(".gkp-own-change")).to_contain_text("写入 mine.py")
+    settle(panel)
     assert file.read_text(encoding="utf-8") == TRAIN
 
 

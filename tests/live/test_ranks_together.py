@@ -153,3 +153,21 @@ def test_batches_that_differ_are_no_fault_where_the_wrapper_looks_for_unused_par
     assert status == 0
     assert said.count("gradkit") == 1
     assert "nothing to say" in said
+
+
+FORKS = """\
+import signal, time
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+    os._exit(3)
+time.sleep(0.3)
+os.kill(child, signal.SIGTERM)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+"""
+
+
+def test_a_signal_that_ends_a_copy_of_a_rank_does_not_end_the_rank(tmp_path: Path) -> None:
+    status, said = _run(tmp_path, FORKS + LOOP)
+    assert status == 0
+    assert "6 optimizer steps, nothing to say" in said

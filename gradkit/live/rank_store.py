@@ -8,6 +8,7 @@ Source: https://pytorch.org/docs/stable/distributed.html#distributed-key-value-s
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -39,7 +40,7 @@ class Exchange:
 
     def __init__(self, store: Any, rank: int, world: int) -> None:
         self.rank, self.world = rank, world
-        self._ears, self._mouth = store.clone(), store.clone()
+        self._ears, self._mouth = _another(store), _another(store)
         self._mouth.set_timeout(_SHORT)
 
     @staticmethod
@@ -118,6 +119,21 @@ class Exchange:
                 time.sleep(_BETWEEN)  # not store.wait: this rank's other thread speaks over the same connection
             return bool(self._mouth.check([key]) and self._mouth.get(key) == b"1")
         return False
+
+
+def _another(store: Any) -> Any:
+    """A connection of its own to the same store; before torch 2.7 a store has no ``clone``.
+
+    Raises:
+        AttributeError: it is of a kind that knows none.
+    """
+    if hasattr(store, "clone"):
+        return store.clone()
+    c10d: Any = torch.distributed
+    while isinstance(store, c10d.PrefixStore):
+        store = store.underlying_store
+    made = c10d.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False)
+    return c10d.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), made)
 
 
 def begun() -> int:

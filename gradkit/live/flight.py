@@ -29,7 +29,7 @@ class Collective:
 
     Attributes:
         group: the name of its process group.
-        number: it is so-manieth of its group, from 1.
+        number: its number among those of its group, from 1.
         name: what it does, as ``"all_reduce"``.
         elements: how many the rank hands in.
         place: ``"file:line"`` of the user's line that called for it; ``""`` if autograd's own thread did.

@@ -87,10 +87,12 @@ class FirstAWord:
     def in_a_copy(self) -> None:
         """This process is a copy of one that waited: it ends as others do."""
         if self._pipe is not None:
-            self._pipe = None
+            mine, self._pipe = self._pipe[1], None
             with contextlib.suppress(ValueError):
-                signal.set_wakeup_fd(-1)
-                signal.signal(_SIGNAL, signal.SIG_DFL)
+                if (other := signal.set_wakeup_fd(-1)) != mine:
+                    signal.set_wakeup_fd(other)
+                if signal.getsignal(_SIGNAL) == self._handle:  # else the program's own
+                    signal.signal(_SIGNAL, signal.SIG_DFL)
         self._words = None
 
     def _handle(self, number: int, _: object) -> None:

@@ -290,8 +290,7 @@ class Sentry:
         return RankRecord(
             exchange.rank if exchange is not None else 0,
             exchange.world if exchange is not None else 1,
-            state, stand.place, stand.code, stand.branch, stand.waits, self._steps(), rank_store.begun(),
-            made=flight.recent(), batch=stand.batch, trainable=stand.trainable, frozen_at=stand.frozen_at,
+            state, steps=self._steps(), collectives=rank_store.begun(), made=flight.recent(), **vars(stand),
             **_of(explanation),
         )  # fmt: skip
 

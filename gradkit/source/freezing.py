@@ -8,12 +8,13 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from gradkit.core.records import Location
 from gradkit.source import locations
 from gradkit.source.conditions import conditions_around
+from gradkit.source.covering import covered
 from gradkit.source.syntax import call_name, function_of, statements
 
 _FREEZERS = re.compile(r"(^|_)freeze|prepare_model_for_kbit_training", re.I)
@@ -27,34 +28,52 @@ class Match:
     score: float
 
 
-def freezing(
-    files: Iterable[str], names: Sequence[str], classes: Iterable[type], *, wrapped: bool = False
-) -> Location | None:
-    """The line that most likely took ``requires_grad`` away from the parameters ``names``.
+@dataclass(frozen=True)
+class Flags:
+    """What a line that freezes is to explain.
+
+    Attributes:
+        names: of parameters that were to learn and are frozen.
+        flags: whether each parameter of the model requires grad, by name.
+        classes: the class of every module, by its path.
+    """
+
+    names: Sequence[str]
+    flags: Mapping[str, bool]
+    classes: Mapping[str, type] = field(default_factory=dict)
+
+
+def freezing(files: Iterable[str], told: Flags, *, wrapped: bool = False) -> Location | None:
+    """The line that most likely took ``requires_grad`` away from parameters.
 
     Looks for ``requires_grad_(False)``, ``.requires_grad = False`` and calls of functions named after freezing;
-    a line fits better the more its own words (``self.patch``, ``"lora_" in name``) occur in the parameters' names.
+    a line fits better the more what it is about (``self.patch``, ``"lora_" in name``) is what is frozen.
 
     Args:
         wrapped: count ``get_peft_model`` too, which freezes the model that it wraps.
     """
-    ran = {base.__name__ for cls in classes for base in cls.__mro__}
-    matches = [match for file in files for match in _freezing_in(file, names, ran, wrapped)]
+    ran = {base.__name__ for cls in told.classes.values() for base in cls.__mro__}
+    matches = [match for file in files for match in _freezing_in(file, told, ran, wrapped)]
     return max(matches, key=lambda m: m.score).location if matches else None
 
 
-def _freezing_in(file: str, names: Sequence[str], ran: set[str], wrapped: bool) -> Iterator[Match]:
-    parts = {part for name in names for part in name.split(".")}
+def _freezing_in(file: str, told: Flags, ran: set[str], wrapped: bool) -> Iterator[Match]:
     for node, around in statements(file):
         weight = _freezes(node, wrapped)
-        if not weight or _excluded(node, around, names):
+        if not weight or _excluded(node, around, told.names):
             continue
-        words, strings = _words_of(node, around)
-        hit = len(words & parts) + sum(1 for text in strings if any(text in name for name in names))
         inside = [a for a in around if isinstance(a, ast.ClassDef)]
         fits = 0.5 if not inside or inside[-1].name in ran else -2.0 if _is_model(inside[-1]) else 0.0
-        score = weight + hit + fits
+        score = weight + fits + _explains(node, around, told)
         yield Match(locations.place(file, node, function_of(around)), score)
+
+
+def _explains(node: ast.AST, around: Sequence[ast.AST], told: Flags) -> float:
+    """How well what a statement is about agrees with what is frozen: 3 is all of it and nothing that learns."""
+    about = [name for name in covered(node, around, told.flags, told.classes) if not _excluded(node, around, [name])]
+    mine = sum(name in told.names for name in about)
+    frozen = sum(not told.flags[name] for name in about)
+    return 2.0 * mine / len(told.names) + frozen / len(about) if mine else -3.0
 
 
 def _is_model(node: ast.ClassDef) -> bool:
@@ -188,23 +207,6 @@ def letting_in(spot: Location, names: Sequence[str]) -> tuple[Location, str] | N
             if all(text in name for name in names):
                 return locations.place(spot.file, test, spot.function), text
     return None
-
-
-def _words_of(node: ast.AST, around: Sequence[ast.AST]) -> tuple[set[str], set[str]]:
-    """Names, and strings, of a statement, of the loop it sits in and of the conditions on the way."""
-    told: list[ast.AST] = [node]
-    for outer in around:
-        told += [outer.iter] if isinstance(outer, ast.For) else [outer.test] if isinstance(outer, ast.If) else []
-    words: set[str] = set()
-    strings: set[str] = set()
-    for child in (child for tree in told for child in ast.walk(tree)):
-        if isinstance(child, ast.Attribute):
-            words.add(child.attr)
-        elif isinstance(child, ast.Name):
-            words.add(child.id)
-        elif isinstance(child, ast.Constant) and isinstance(child.value, str) and child.value.strip("._"):
-            strings.add(child.value.strip("._"))
-    return words, strings
 
 
 def freezing_after(loaded: Location) -> Location | None:

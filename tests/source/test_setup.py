@@ -47,7 +47,9 @@ def pointed_at(spot: Location | None) -> str | None:
 
 def frozen(write: Write, text: str, *names: str, **options: Any) -> str | None:
     filename, _ = write(text)
-    return line(freezing.freezing([filename], names, (), **options))
+    learning = dict.fromkeys(("encoder.0.weight", "encoder.norm.weight", "head.weight"), True)
+    told = freezing.Flags(names, {**learning, **dict.fromkeys(names, False)})
+    return line(freezing.freezing([filename], told, **options))
 
 
 @pytest.mark.parametrize(
@@ -98,6 +100,37 @@ def test_a_loop_over_the_named_part_counts_for_the_line_inside(write: Write) -> 
         q.requires_grad = False
     """
     assert frozen(write, text, "encoder.0.weight") == "q.requires_grad = False"
+
+
+def test_a_line_about_a_part_does_not_explain_what_is_frozen_outside_of_it(write: Write) -> None:
+    text = """
+    def freeze(model):
+        for p in model[0].auto_model.parameters():
+            p.requires_grad = False
+
+    def freeze_less(model):
+        model[0].auto_model.encoder.norm.requires_grad_(False)
+    """
+    assert frozen(write, text, "encoder.0.weight", "encoder.norm.weight") == "p.requires_grad = False"
+
+
+def test_a_part_that_is_made_frozen_is_known_by_what_it_is_assigned_to(write: Write) -> None:
+    text = """
+    class Net(nn.Module):
+        def __init__(self):
+            self.head = nn.Linear(8, 8).requires_grad_(False)
+            self.encoder, self.memory = nn.Sequential(nn.Linear(8, 8)).requires_grad_(False), None
+    """
+    assert (
+        frozen(write, text, "encoder.0.weight")
+        == "self.encoder, self.memory = nn.Sequential(nn.Linear(8, 8)).requires_grad_(False), None"
+    )
+
+
+def test_a_function_named_after_the_part_that_it_freezes_counts_for_that_part(write: Write) -> None:
+    text = "freeze_head(model)\nfreeze_encoder(model)"
+    assert frozen(write, text, "encoder.0.weight") == "freeze_encoder(model)"
+    assert frozen(write, text, "head.weight") == "freeze_head(model)"
 
 
 def test_a_condition_that_rules_the_parameter_out_is_respected(write: Write) -> None:

@@ -170,7 +170,9 @@ def _frozen_again(e: Evidence, names: Sequence[str]) -> list[Location]:
 
 def _freezer(e: Evidence, names: Sequence[str]) -> Location | None:
     adapted = {n for a in e.facts.adapters for n in a.parameters}
-    return freezing.freezing(e.files, names, e.facts.classes.values(), wrapped=not adapted.intersection(names))
+    flags = {row.name: row.requires_grad for row in e.rows}
+    told = freezing.Flags(names, flags, e.facts.classes)
+    return freezing.freezing(e.files, told, wrapped=not adapted.intersection(names))
 
 
 def _choosing(e: Evidence, spot: Location) -> Location:

@@ -31,6 +31,8 @@ ABOUT = frozenset(
 HOOKS = frozenset(("register_hook", "register_post_accumulate_grad_hook"))
 FROM_PLAIN = frozenset("tensor as_tensor asarray new_tensor".split())
 JOINS = frozenset("cat concat concatenate stack hstack vstack".split())
+ADDS = frozenset("add __add__ __radd__ __iadd__ add_ sub __sub__ __rsub__ __isub__ sub_".split())
+SCALES = frozenset("mul __mul__ __rmul__ __imul__ mul_ div __truediv__ __itruediv__ div_ neg __neg__ __pos__".split())
 COPIES = frozenset("detach data cpu clone float double to".split())
 INTO = "(out=)"
 UNSEEN = "from_numpy"  # of a tensor that turned up: from_numpy() and torch.Tensor() are not heard

@@ -9,7 +9,7 @@ import ast
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gradkit.core.records import Location
 from gradkit.source import locations
@@ -22,10 +22,18 @@ _FREEZERS = re.compile(r"(^|_)freeze|prepare_model_for_kbit_training", re.I)
 
 @dataclass(frozen=True)
 class Match:
-    """A line of the user's source that may be the one, and how well it fits (higher is better)."""
+    """A line of the user's source that may have frozen some parameters.
+
+    Attributes:
+        names: of those that it is about.
+        score: how well it fits (higher is better).
+        particular: it says itself which it is about.
+    """
 
     location: Location
-    score: float
+    names: frozenset[str]
+    score: float = 0.0
+    particular: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,18 +51,26 @@ class Flags:
     classes: Mapping[str, type] = field(default_factory=dict)
 
 
-def freezing(files: Iterable[str], told: Flags, *, wrapped: bool = False) -> Location | None:
-    """The line that most likely took ``requires_grad`` away from parameters.
+def freezing(files: Iterable[str], told: Flags, *, wrapped: bool = False) -> list[Match]:
+    """The lines that most likely took ``requires_grad`` away from parameters, each with those that it explains.
 
-    Looks for ``requires_grad_(False)``, ``.requires_grad = False`` and calls of functions named after freezing;
-    a line fits better the more what it is about (``self.patch``, ``"lora_" in name``) is what is frozen.
+    Looks for ``requires_grad_(False)``, ``.requires_grad = False``, ``Embedding.from_pretrained`` and calls of
+    functions named after freezing; a line fits better the more what it is about (``self.patch``, ``"lora_" in name``)
+    is what is frozen. A second line is one that says itself that it is about what the first one leaves.
 
     Args:
         wrapped: count ``get_peft_model`` too, which freezes the model that it wraps.
     """
     ran = {base.__name__ for cls in told.classes.values() for base in cls.__mro__}
-    matches = [match for file in files for match in _freezing_in(file, told, ran, wrapped)]
-    return max(matches, key=lambda m: m.score).location if matches else None
+    left, found, files = told.names, list[Match](), list(files)
+    while left:
+        matches = [match for file in files for match in _freezing_in(file, replace(told, names=left), ran, wrapped)]
+        best = max((m for m in matches if not found or (m.particular and m.names)), key=lambda m: m.score, default=None)
+        if best is None:
+            break
+        found.append(best)
+        left = [name for name in left if name not in best.names] if best.particular and best.names else []
+    return [replace(found[0], names=found[0].names.union(left)), *found[1:]] if found else []
 
 
 def _freezing_in(file: str, told: Flags, ran: set[str], wrapped: bool) -> Iterator[Match]:
@@ -64,13 +80,15 @@ def _freezing_in(file: str, told: Flags, ran: set[str], wrapped: bool) -> Iterat
             continue
         inside = [a for a in around if isinstance(a, ast.ClassDef)]
         fits = 0.5 if not inside or inside[-1].name in ran else -2.0 if _is_model(inside[-1]) else 0.0
-        score = weight + fits + _explains(node, around, told)
-        yield Match(locations.place(file, node, function_of(around)), score)
+        whole = covered(node, around, told.flags, told.classes)
+        about = {name for name in whole if not _excluded(node, around, [name])}
+        place = locations.place(file, node, function_of(around))
+        score = weight + fits + _explains(about, told)
+        yield Match(place, frozenset(about.intersection(told.names)), score, len(whole) < len(told.flags))
 
 
-def _explains(node: ast.AST, around: Sequence[ast.AST], told: Flags) -> float:
+def _explains(about: set[str], told: Flags) -> float:
     """How well what a statement is about agrees with what is frozen: 3 is all of it and nothing that learns."""
-    about = [name for name in covered(node, around, told.flags, told.classes) if not _excluded(node, around, [name])]
     mine = sum(name in told.names for name in about)
     frozen = sum(not told.flags[name] for name in about)
     return 2.0 * mine / len(told.names) + frozen / len(about) if mine else -3.0
@@ -87,9 +105,22 @@ def _freezes(node: ast.AST, wrapped: bool) -> float:
     weight = flag_off(node)
     if weight or not isinstance(node, ast.Call):
         return weight
+    if _loads_frozen(node):
+        return 2.0
     name = call_name(node)
     freezer = _FREEZERS.search(name) and not name[:1].isupper()
     return 1.5 if freezer or (wrapped and name == "get_peft_model") else 0.0
+
+
+def _loads_frozen(node: ast.Call) -> bool:
+    """``nn.Embedding.from_pretrained(table)``, which freezes unless it is told not to.
+
+    See https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html.
+    """
+    loads = call_name(node) == "from_pretrained" and isinstance(node.func, ast.Attribute)
+    told = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "freeze")]
+    free = any(isinstance(one, ast.Constant) and not one.value for one in told)
+    return loads and ast.unparse(node.func.value).endswith(("Embedding", "EmbeddingBag")) and not free  # type: ignore[attr-defined]
 
 
 def flag_off(node: ast.AST) -> float:

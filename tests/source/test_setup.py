@@ -49,7 +49,8 @@ def frozen(write: Write, text: str, *names: str, **options: Any) -> str | None:
     filename, _ = write(text)
     learning = dict.fromkeys(("encoder.0.weight", "encoder.norm.weight", "head.weight"), True)
     told = freezing.Flags(names, {**learning, **dict.fromkeys(names, False)})
-    return line(freezing.freezing([filename], told, **options))
+    found = freezing.freezing([filename], told, **options)
+    return line(found[0].location) if found else None
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,8 @@ def frozen(write: Write, text: str, *names: str, **options: Any) -> str | None:
         "model.freeze_encoder()",
         "p.requires_grad = 'lora' in name",
         "model = prepare_model_for_kbit_training(model)",
+        "table = nn.Embedding.from_pretrained(weights)",
+        "table = torch.nn.EmbeddingBag.from_pretrained(weights, freeze=True)",
     ],
 )
 def test_a_line_that_freezes(write: Write, statement: str) -> None:
@@ -77,6 +80,9 @@ def test_a_line_that_freezes(write: Write, statement: str) -> None:
         "p.requires_grad = True",
         "x = p.requires_grad",
         "unfreeze(m)",
+        "table = nn.Embedding.from_pretrained(weights, freeze=False)",
+        "table = nn.Embedding.from_pretrained(weights, False)",
+        "model = AutoModel.from_pretrained(folder)",
     ],
 )
 def test_a_line_that_does_not_freeze(write: Write, statement: str) -> None:
@@ -125,6 +131,16 @@ def test_a_part_that_is_made_frozen_is_known_by_what_it_is_assigned_to(write: Wr
         frozen(write, text, "encoder.0.weight")
         == "self.encoder, self.memory = nn.Sequential(nn.Linear(8, 8)).requires_grad_(False), None"
     )
+
+
+def test_a_second_line_is_named_for_what_the_first_one_leaves(write: Write) -> None:
+    filename, _ = write("model.user = nn.Embedding.from_pretrained(a)\nmodel.item = nn.Embedding.from_pretrained(b)")
+    told = freezing.Flags(["user.weight", "item.weight"], {"user.weight": False, "item.weight": False, "bias": True})
+    found = freezing.freezing([filename], told)
+    assert [(match.location.line, sorted(match.names)) for match in found] == [
+        (1, ["user.weight"]),
+        (2, ["item.weight"]),
+    ]
 
 
 def test_a_function_named_after_the_part_that_it_freezes_counts_for_that_part(write: Write) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from gradkit.core import operations
-from gradkit.core.operations import CASTS, COPIES, FILLED, MAYBE_NEW, NEW, writes
+from gradkit.core.operations import ADDS, CASTS, COPIES, FILLED, MAYBE_NEW, NEW, writes
 from gradkit.core.trace import BACKWARD, CHECKPOINT, FUNCTION, OF_HOOKS, SAMPLE, Call, Chain, Key, Region, Trace, Value
 
 DETACH, DATA, ESCAPE, REWRAP, CAST, OPERATION, REGION, UNDECLARED = (
@@ -41,7 +41,7 @@ _DETOUR = 0.25  # a stop that can be meant: one of them decides between ways tha
 _OUTLIVES = 10.0  # a way through what is kept for later steps comes after every other that there is in this one
 _TIE = 1e-9  # sums of floats that differ by less are the same
 _COST = {DETACH: _LINE, DATA: _LINE, ESCAPE: _LINE, REWRAP: _LINE, CAST: _LINE, OPERATION: _NO_DERIVATIVE}
-_SUMS = frozenset("add __add__ __radd__ __iadd__ add_ sub __sub__ __rsub__ __isub__ sub_ sum stack".split())
+_SUMS = ADDS | {"sum", "stack"}
 
 _ALIASES = {"data": DATA, "detach": DETACH}
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from gradkit.core import patches
+from gradkit.core.operations import ADDS, SCALES
 from gradkit.core.tensors import has_no_numbers
 from gradkit.core.trace import CHECKPOINT, FUNCTION, Call, Trace
 from gradkit.tracing import backward
@@ -23,8 +24,7 @@ MOST, LARGEST = 6, 5000
 _MOST_TERMS = 64
 _SUBTRACTS = frozenset("sub __sub__ __isub__ sub_ subtract".split())
 _FROM = frozenset("__rsub__ rsub".split())
-_SUMS = _SUBTRACTS | _FROM | frozenset("add __add__ __radd__ __iadd__ add_ stack cat concat hstack".split())
-_SCALES = frozenset("mul __mul__ __rmul__ __imul__ mul_ div __truediv__ __itruediv__ div_ neg __neg__ __pos__".split())
+_SUMS = ADDS | _SUBTRACTS | _FROM | frozenset("stack cat concat hstack".split())
 _SHAPES = frozenset(
     "mean sum squeeze unsqueeze view reshape flatten ravel clone contiguous to float double half bfloat16 cpu cuda "
     "expand type".split()
@@ -124,7 +124,7 @@ class _Sum:
         """The values from this one to what it is a weighted form of, what they differ by, and what makes that zero."""
         path, weight, zero = [number], 1.0, None
         while (call := self._maker(path[-1])) is not None and (inner := self._inner(call)) is not None:
-            if call.name in _SCALES:
+            if call.name in SCALES:
                 outer, within = self._number(path[-1]), self._number(inner)
                 zero = call if zero is None and outer == 0 and within not in (None, 0) else zero
                 weight = math.nan if outer is None or not within else weight * outer / within
@@ -139,7 +139,7 @@ class _Sum:
         inputs = [n for n in dict.fromkeys(call.inputs) if values[n].floating or values[n].python]
         if call.name in _SHAPES:
             return inputs[0] if len(inputs) == 1 else None
-        if call.name not in _SCALES or not inputs:
+        if call.name not in SCALES or not inputs:
             return None
         if len(inputs) == 1:
             return inputs[0] if len(call.inputs) == 1 else None
@@ -182,7 +182,7 @@ class _Sum:
         """The call that made a term: the last that does not stand in the place where it is added."""
         calls = [call for number in path if (call := self._maker(number)) is not None]
         place = self._trace.calls[added].chain[:1] if added >= 0 else ()
-        elsewhere = (call for call in calls if call.chain[:1] != place and call.name not in _SCALES)
+        elsewhere = (call for call in calls if call.chain[:1] != place and call.name not in SCALES)
         return next(elsewhere, calls[-1] if calls else None)
 
     def _number(self, number: int) -> float | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from types import CodeType
 
-from gradkit.core.operations import JOINS
+from gradkit.core.operations import ADDS, JOINS, SCALES
 from gradkit.core.records import LIKELY, OBSERVED, Finding
-from gradkit.core.trace import Call, Chain
+from gradkit.core.trace import Call, Chain, spot
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import locations
 
@@ -16,16 +17,16 @@ def findings(e: Evidence) -> list[Finding]:
     found = []
     if e.reached.elements != 1 and not e.starved:
         maker = e.trace.values[e.trace.loss].maker if e.trace.loss >= 0 else -1
-        chain = _reduced_at(e, e.trace.calls[maker]) if maker >= 0 else ()
-        spot = locations.innermost(chain)
+        chain = _reduced_at(e, _large_addend(e, e.trace.calls[maker])) if maker >= 0 else ()
+        place = locations.innermost(chain)
         facts = {"elements": str(e.reached.elements), "shape": str(e.trace.values[e.trace.loss].shape)}
-        found.append(Finding("non_scalar", spot, tuple(called_by(chain)), proof=OBSERVED, facts=facts))
+        found.append(Finding("non_scalar", place, tuple(called_by(chain)), proof=OBSERVED, facts=facts))
     if e.open.not_finite:
         call = e.trace.calls[e.shown.gradients.spoiler] if 0 <= e.shown.gradients.spoiler < len(e.trace.calls) else None
-        spot = locations.innermost(call.chain) if call is not None else None
+        place = locations.innermost(call.chain) if call is not None else None
         notes = called_by(call.chain) if call is not None else []
         proof, name = (OBSERVED, call.name) if call is not None else (LIKELY, "")
-        found.append(Finding("nan_gradient", spot, tuple(notes), proof=proof, parameters=e.open.not_finite, call=name))
+        found.append(Finding("nan_gradient", place, tuple(notes), proof=proof, parameters=e.open.not_finite, call=name))
     return found
 
 
@@ -42,6 +43,34 @@ def _reduced_at(e: Evidence, maker: Call) -> Chain:
     whole = len(paths) == 1 and all(_within(name, path) for name in e.wanted for path in paths)
     replicas = whole and len(made) == len(maker.inputs) > 1
     return maker.chain[at + 1 :] if maker.name in JOINS and replicas and at >= 0 else maker.chain
+
+
+def _large_addend(e: Evidence, maker: Call) -> Call:
+    """Of a loss that is a sum or a multiple, the call that made what is no scalar, as far as there is one such place.
+
+    ``fit + 0.1 * F.l1_loss(a, b, reduction="none")`` has its elements from ``l1_loss``. What a part with parameters of
+    its own has made is no loss yet, and stays as it is.
+    """
+    todo, found = [maker], dict[object, Call]()
+    while todo:
+        call = todo.pop()
+        made = _made_large(e, call) if call.name in ADDS | SCALES else []
+        todo += made
+        if not made:
+            found[spot(call.chain)] = call
+    return next(iter(found.values())) if len(found) == 1 else maker
+
+
+def _made_large(e: Evidence, call: Call) -> list[Call]:
+    """What made the arguments of several elements; none where one of them is given, or of a part with weights."""
+    large = [value for n in call.inputs if math.prod((value := e.trace.values[n]).shape) > 1]
+    made = [e.trace.calls[value.maker] for value in large if value.maker >= 0]
+    return made if len(made) == len(large) and not any(_has_weights(e, one) for one in made) else []
+
+
+def _has_weights(e: Evidence, call: Call) -> bool:
+    path = e.trace.modules[call.module] if call.module >= 0 else None
+    return path is not None and any(_within(row.name, path) for row in e.rows)
 
 
 def _returned_by(e: Evidence, number: int, module: int) -> Call | None:

@@ -89,7 +89,7 @@ def _for_inference(e: Evidence, adapter: Adapter, names: Sequence[str]) -> list[
     lines = setup.adapter_loading_lines(e.files)
     loaded, others = next(iter(lines), None), lines[1:]
     notes = tuple(Note("or_here", spot) for spot in others[:3])
-    by_flag = _freezer(e, unseen) if loaded is None else None
+    by_flag = next((one.location for one in _freezers(e, unseen)), None) if loaded is None else None
     spot, doubt = loaded or (by_flag and _choosing(e, by_flag)), SEVERAL if others else ""
     found.append(
         Finding(
@@ -106,10 +106,13 @@ def _by_a_flag(e: Evidence, names: Sequence[str]) -> list[Finding]:
     if flag is not None:
         return [Finding("frozen_all", flag, proof=LIKELY, parameters=tuple(names), variant="module_flag")]
     found, unseen = _by_deed(e, names, Finding("frozen_all", None))
-    spot = _freezer(e, unseen) if unseen else None
-    if unseen:
-        found.append(_by_condition(e, Finding("frozen_all", spot, proof=_searched(spot), parameters=tuple(unseen))))
-    return found
+    lines = _freezers(e, unseen) if unseen else []
+    for line in lines:
+        mine = tuple(name for name in unseen if name in line.names)
+        plain = Finding("frozen_all", line.location, proof=_searched(line.location), parameters=mine)
+        found.append(_by_condition(e, plain))
+    nowhere = Finding("frozen_all", None, proof=_searched(None), parameters=tuple(unseen))
+    return found if lines or not unseen else [*found, nowhere]
 
 
 def _by_deed(e: Evidence, names: Sequence[str], plain: Finding) -> tuple[list[Finding], list[str]]:
@@ -168,7 +171,7 @@ def _frozen_again(e: Evidence, names: Sequence[str]) -> list[Location]:
     return list(dict.fromkeys(locations.locate(point, whole=True) for point in points))
 
 
-def _freezer(e: Evidence, names: Sequence[str]) -> Location | None:
+def _freezers(e: Evidence, names: Sequence[str]) -> list[freezing.Match]:
     adapted = {n for a in e.facts.adapters for n in a.parameters}
     flags = {row.name: row.requires_grad for row in e.rows}
     told = freezing.Flags(names, flags, e.facts.classes)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from gradkit.core import operations
-from gradkit.core.operations import FILLED, GRAD, NEW
+from gradkit.core.operations import ADDS, FILLED, GRAD, NEW
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
 from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
@@ -336,9 +336,6 @@ def unused_reason(e: Evidence, parameter: str) -> Reason | None:
     return None
 
 
-_SUMS = frozenset("add __add__ __radd__ __iadd__ add_ sub __sub__ __rsub__ __isub__ sub_".split())
-
-
 def dead_terms(e: Evidence) -> list[Finding]:
     """A gradient without a history that becomes a number of its own in the loss: it teaches nothing.
 
@@ -365,7 +362,7 @@ def _adds_a_term(e: Evidence, start: Call) -> bool:
             continue
         if not any(values[o].requires_grad for o in call.outputs):
             dead.update(call.outputs)
-        elif call.name in _SUMS and e.verdict.reaching.intersection(call.outputs):
+        elif call.name in ADDS and e.verdict.reaching.intersection(call.outputs):
             if all(values[n].shape == () for n in (*flowing, *call.outputs)):
                 return True
     return False

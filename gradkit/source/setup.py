@@ -14,7 +14,7 @@ from typing import Any
 
 from gradkit.core.records import Location
 from gradkit.core.trace import Point
-from gradkit.source import locations, syntax
+from gradkit.source import attributes, locations, syntax
 from gradkit.source.syntax import FUNCTIONS, function_of, opens_with, statements
 
 
@@ -283,10 +283,15 @@ def _plain(value: ast.expr) -> str:
 
 
 def _picking(call: ast.Call, around: Sequence[Any]) -> ast.expr | None:
-    """The expression that picks out the parameters, if it stands on a line of its own in the same function."""
+    """The expression that picks out the parameters, if it stands on a line of its own in the same function.
+
+    None where groups are put together over several lines: none of them leaves out what they all leave out.
+    """
     given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "params"), None)
     inside = [outer for outer in around if isinstance(outer, FUNCTIONS)]
     if not isinstance(given, ast.Name) or not inside:
+        return None
+    if any(_adds_to(node, given.id) for node in ast.walk(inside[-1])):
         return None
     for node in ast.walk(inside[-1]):
         targets = node.targets if isinstance(node, ast.Assign) else []
@@ -294,6 +299,14 @@ def _picking(call: ast.Call, around: Sequence[Any]) -> ast.expr | None:
             if _picks(node.value):
                 return node.value
     return None
+
+
+def _adds_to(node: ast.AST, name: str) -> bool:
+    """Whether a list that a name holds grows there: ``groups += [...]``, ``groups.append(...)``."""
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.target, ast.Name) and node.target.id == name
+    grows = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in attributes.ADDING
+    return grows and isinstance(node.func.value, ast.Name) and node.func.value.id == name  # type: ignore[attr-defined]
 
 
 def _picks(value: ast.expr) -> bool:

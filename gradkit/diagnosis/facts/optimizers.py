@@ -50,6 +50,7 @@ class Gap:
         copied: what was seen of the copies being made that it holds in their place, None if it holds none.
         apart: those that require grad and that no optimizer at hand holds, while one holds others of the step.
         holder: class name of that one.
+        empty: one of its groups holds nothing at all.
     """
 
     kind: str = ""
@@ -60,6 +61,7 @@ class Gap:
     copied: Deed | None = None
     apart: tuple[str, ...] = ()
     holder: str = ""
+    empty: bool = False
 
 
 def gap(
@@ -149,7 +151,8 @@ def _gap(optimizer: Optimizer, missing: tuple[str, ...], reason: str) -> Gap:
         if not isinstance(value, torch.Tensor)
     }
     built = next((one for one in deeds_of(optimizer) if one.kind in (BUILT, COPIED)), None)
-    return Gap(type(optimizer).__name__, settings, missing, reason, built)
+    empty = any(not group["params"] for group in optimizer.param_groups)
+    return Gap(type(optimizer).__name__, settings, missing, reason, built, empty=empty)
 
 
 def _copied(optimizer: Optimizer, missing: Sequence[torch.Tensor]) -> Deed | None:

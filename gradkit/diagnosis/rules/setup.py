@@ -13,6 +13,7 @@ from gradkit.diagnosis.facts.seen import Seen
 from gradkit.diagnosis.rules import copies
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import attributes, freezing, locations, setup
+from gradkit.source.used_up import used_up
 from gradkit.witness.deeds import COPIED, FROZEN, Deed
 
 
@@ -226,12 +227,18 @@ def _optimizer(e: Evidence) -> list[Finding]:
         notes = (*called_by(gap.built.chain), *_put_after(e, names, gap.built))
         if gap.copied is not None:
             return [of_copies(gap.copied, spot, names, facts)]
+        made = used_up(spot, gap.kind, e.files) if gap.empty else None
+        if made is not None:
+            return [_of_a_generator(made, spot, names, facts, OBSERVED)]
         by = gap.built.by.partition(".")[0]
         variant = "trainer" if by in ("transformers", "trl") else ""
         return [
             Finding("optimizer_mismatch", spot, notes, proof=OBSERVED, parameters=names, facts=facts, variant=variant)
         ]
     line = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=filtered)
+    made = used_up(line, gap.kind, e.files) if gap.empty and line is not None else None
+    if made is not None:
+        return [_of_a_generator(made, line, names, facts, _searched(made))]
     return [Finding("optimizer_mismatch", line, proof=_searched(line), parameters=names, facts=facts)]
 
 
@@ -240,6 +247,14 @@ def of_copies(copied: Deed, built: Location | None, names: tuple[str, ...], fact
     notes = (*called_by(copied.chain), *([Note("handed_here", built)] if built is not None else []))
     spot = locations.locate(copied.chain[0], whole=True)
     return Finding("optimizer_mismatch", spot, notes, proof=OBSERVED, parameters=names, facts=facts, variant="copies")
+
+
+def _of_a_generator(
+    made: Location, built: Location | None, names: tuple[str, ...], facts: dict[str, str], proof: str
+) -> Finding:
+    """A group of the optimizer is empty: it was handed a generator that had been gone through before."""
+    notes = (Note("emptied_here", built),) if built is not None else ()
+    return Finding("optimizer_mismatch", made, notes, proof=proof, parameters=names, facts=facts, variant="used_up")
 
 
 def _put_after(e: Evidence, names: Sequence[str], built: Deed) -> list[Note]:

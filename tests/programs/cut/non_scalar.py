@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -112,5 +114,44 @@ def a_gradient_asked_of_many_elements() -> Built:
     def step() -> torch.Tensor:
         (slope,) = torch.autograd.grad(model(x), x, create_graph=True)  # CUT
         return slope.pow(2).sum()
+
+    return model, step
+
+
+# -- a sum ------------------------------------------------------------------------------------------------------------
+
+
+@cut("non_scalar")
+def a_term_of_many_elements_beside_one_that_is_a_number() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        fit = F.mse_loss(model(x), torch.ones(6, 1))
+        size = F.l1_loss(model(x), torch.zeros(6, 1), reduction="none")  # CUT
+        return fit + 0.1 * size
+
+    return model, step
+
+
+@cut("non_scalar")
+def a_sum_of_terms_of_many_elements_that_one_criterion_returns() -> Built:
+    model, x = small(), batch()
+
+    def hinge(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return (one - other + 0.05).clamp(min=0)  # CUT
+
+    def step() -> torch.Tensor:
+        scores = [model(x * factor) for factor in (1, 2, 3)]
+        return sum((hinge(*two) for two in itertools.pairwise(scores)), torch.zeros(()))
+
+    return model, step
+
+
+@cut("non_scalar")
+def a_model_whose_output_is_scaled_and_taken_for_a_loss() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        return model(x) * 0.5  # CUT
 
     return model, step

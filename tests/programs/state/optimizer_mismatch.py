@@ -198,3 +198,22 @@ def an_optimizer_of_the_teacher() -> Built:
         optimizer.step()
 
     return student, step
+
+
+@faulty("optimizer_mismatch")
+def an_optimizer_of_a_generator_that_was_counted_first() -> Built:
+    model, x = small(), batch()
+    params = filter(lambda p: p.requires_grad, model[-1].parameters())  # CUT
+    assert sum(p.numel() for p in params) > 0
+    optimizer = torch.optim.Adam([{"params": model[0].parameters()}, {"params": params}])
+    return model, step_of(lambda: model(x).pow(2).mean(), optimizer=optimizer)
+
+
+@faulty("optimizer_mismatch")
+def an_optimizer_of_groups_that_leave_a_part_out_together() -> Built:
+    model, x = pair(), batch()
+    model["gain"] = nn.Linear(1, 1)
+    groups = [{"params": [p for p in model["inner"].parameters() if p.requires_grad]}]
+    groups += [{"params": model["outer"].parameters()}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)  # CUT
+    return model, step_of(lambda: model["gain"](model["outer"](model["inner"](x))).sum(), optimizer=optimizer)

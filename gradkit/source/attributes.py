@@ -97,13 +97,31 @@ def definition(
                         given = constructors.argument_for(
                             node, child, target, cls.__name__, files, built[step : step + 2]
                         )
-                    return given or locations.place(file, target, function), attribute
+                    method = _around(node, child)
+                    made = _made_in(target, _Scope(file, method, cls, tuple(files)), 0) if method is not None else None
+                    return given or made or locations.place(file, target, function), attribute
     known = chain[:-1] if chain and chain[-1][0].__module__.startswith("torch.") else chain
     for _, attribute in reversed(known):
         found = list(_attached(attribute, files))
         if found:
             return (found[0], attribute) if len(found) == 1 else (None, "")
     return None, ""
+
+
+def _made_in(value: ast.AST, scope: _Scope, depth: int) -> Location | None:
+    """Where the user's own function makes what it returns, for a value that is what such a function returns.
+
+    None where it returns in several places, or hands on what it was given.
+    """
+    inner = next(_callees(value.func, scope), None) if isinstance(value, ast.Call) and depth < _DEEPEST else None
+    if inner is None:
+        return None
+    ends = [node.value for node in ast.walk(inner.function) if isinstance(node, ast.Return)]
+    if len(ends) != 1 or not isinstance(ends[0], ast.Call):
+        return None
+    owner = f"{inner.owner.__name__}." if inner.owner is not None else ""
+    place = locations.place(inner.file, ends[0], f"{owner}{inner.function.name}")
+    return _made_in(ends[0], inner, depth + 1) or place
 
 
 def registered_buffer(cls: type, name: str) -> Location | None:
@@ -148,13 +166,15 @@ def _target(node: ast.AST, attribute: str) -> ast.AST:
 
 
 def _function_around(cls: ast.ClassDef, node: ast.AST) -> str:
+    function = _around(cls, node)
+    return function.name if function is not None else ""
+
+
+def _around(cls: ast.ClassDef, node: ast.AST) -> Function | None:
+    """The method of a class that a node stands in."""
     line = node.lineno  # type: ignore[attr-defined]
-    for child in cls.body:
-        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) and child.lineno <= line <= (
-            child.end_lineno or line
-        ):
-            return child.name
-    return ""
+    methods = (child for child in cls.body if isinstance(child, FUNCTIONS))
+    return next((one for one in methods if one.lineno <= line <= (one.end_lineno or line)), None)
 
 
 def uses(classes: Iterable[type], attribute: str) -> tuple[Location, ...]:

@@ -233,6 +233,11 @@ class Ledger:
         self.makers[number] = self._unseen(name, sources, number)
         return number
 
+    def meet(self, returned: Any) -> None:
+        """Look at what a step returns while the arrays are known that it may share its memory with."""
+        if isinstance(returned, torch.Tensor) and not returned.requires_grad and self.known(returned) is None:
+            self.use(returned)
+
     def _behind(self, node: Any, depth: int) -> tuple[int, ...]:
         found: list[int] = []
         for parent, _ in node.next_functions:

@@ -157,6 +157,8 @@ class Tracer(TorchFunctionMode):
             if stand_in is not None and (stand_in.asked or self.backwards.of(None) is None):
                 self.no_loss = stand_in
                 return no_loss.as_tensor(result) if stand_in.kind == no_loss.NUMBER else None
+            if not self.backwards.begun:
+                self.ledger.meet(result)
             return result
 
     def _end(self) -> None:

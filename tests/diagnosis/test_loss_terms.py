@@ -118,6 +118,20 @@ def constant_criterion(model: nn.Module) -> torch.Tensor:
     return ce + smooth
 
 
+def test_a_stop_on_the_way_into_a_dead_term_is_not_accused_of_what_another_term_teaches() -> None:
+    torch.manual_seed(0)
+    maker, critic = nn.Linear(4, 3), nn.Linear(3, 1)
+
+    def loss() -> torch.Tensor:
+        fake = maker(X)
+        fooled = F.softplus(-critic(fake)).mean()
+        seen = F.softplus(critic(fake.detach())).mean()
+        return fooled + torch.tensor(seen.item())
+
+    report = gradkit.diagnose(loss, model=nn.ModuleList([maker, critic]))
+    assert [(one.cause, one.parameters) for one in report.findings] == [("python_roundtrip", ("1.weight", "1.bias"))]
+
+
 def test_a_criterion_of_data_alone_is_a_constant_term() -> None:
     report = report_of(constant_criterion)
     assert [(one.cause, one.variant) for one in report.findings] == [("constant_loss", "term")]

@@ -94,9 +94,9 @@ def _explained(
     names = [n for n in wanted if _flows(trace, n, behind)]
     if not names:
         return DeadTerm(term, cuts.find(alone, ())) if _is_a_constant_criterion(trace, term, behind) else None
-    names = [
-        one.parameter for one in cuts.cheapest(alone, names) if one.parameter not in starved and not _is_aside(one)
-    ]
+    ways = [one for one in cuts.cheapest(alone, names) if one.parameter not in starved and not _is_aside(one)]
+    fewest = min(map(_stops, ways), default=0)  # what is stopped once more on its way learns by another term
+    names = [one.parameter for one in ways if _stops(one) == fewest]
     verdict = cuts.find(alone, names)
     if not verdict.cuts or any(_is_meant(trace, cut, behind_live) for cut in verdict.cuts):
         return None
@@ -108,6 +108,11 @@ def _flows(trace: Trace, name: str, behind: set[int]) -> bool:
     number = trace.parameters.get(name, -1)
     known = trace.values[number].parameter if number >= 0 else ""
     return number in behind or any(trace.values[n].parameter == known for n in behind if known)
+
+
+def _stops(way: cuts.CheapestWay) -> int:
+    """How many cuts a parameter meets on its way into a term."""
+    return sum(bool(toll.cuts) for toll in way.tolls)
 
 
 def _is_aside(way: cuts.CheapestWay) -> bool:

@@ -205,3 +205,13 @@ def a_backward_that_is_asked_of_an_array() -> Built:
 def an_array_of_no_dimensions_returned() -> Built:
     model, x = small(), batch()
     return model, lambda: model(x).pow(2).mean().detach().cpu().numpy()  # CUT
+
+
+@cut("numpy_roundtrip")
+def a_loss_that_comes_back_from_numpy_as_the_last_thing() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        return torch.from_numpy(model(x).pow(2).mean().detach().numpy().copy())  # CUT
+
+    return model, step

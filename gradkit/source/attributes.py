@@ -249,6 +249,7 @@ def _stores(target: ast.AST, attribute: str) -> bool:
 ADDING = frozenset("append appendleft extend insert add update setdefault __setitem__ put push set store".split())
 EMPTY = frozenset(("None", "[]", "{}", "()", "list()", "dict()", "set()", "deque()"))
 _DEEPEST = 4
+_PUTTING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
 
 
 @dataclass(frozen=True)
@@ -281,6 +282,28 @@ def created(cls: type, attribute: str, kind: str, files: Iterable[str] = ()) -> 
             for spot in _fed(f".{attribute}", kind, scope, 0):
                 found.setdefault((spot.file, spot.line), spot)
     return tuple(found[key] for key in sorted(found))
+
+
+def plain_box(cls: type, attribute: str) -> Location | None:
+    """The line that makes ``self.<attribute>`` an empty plain list or dictionary, which methods then fill.
+
+    None where it is made in several places, or what is put in is a list itself: that one is then the plain box.
+    """
+    made: dict[tuple[str, int], Location] = {}
+    for file, owner in bodies(cls):
+        for function in (node for node in owner.body if isinstance(node, Function)):
+            for statement in ast.walk(function):
+                values = _given(statement, f".{attribute}") if isinstance(statement, _PUTTING) else []
+                if any(isinstance(value, (ast.List, ast.Tuple, ast.Dict)) and not _is_empty(value) for value in values):
+                    return None
+                if isinstance(statement, (ast.Assign, ast.AnnAssign)) and any(map(_is_empty, values)):
+                    spot = locations.place(file, values[0], f"{cls.__name__}.{function.name}")
+                    made[file, spot.line] = spot
+    return next(iter(made.values())) if len(made) == 1 else None
+
+
+def _is_empty(value: ast.expr) -> bool:
+    return ast.unparse(value) in EMPTY - {"None"}
 
 
 def derived(cls: type, attribute: str, files: Iterable[str] = ()) -> Location | None:
@@ -328,7 +351,7 @@ def _leaf(value: ast.expr) -> bool:
 def _fed(target: str, kind: str, scope: _Scope, depth: int) -> Iterator[Location]:
     """The lines of a function that put something of this kind into ``target``."""
     for statement in ast.walk(scope.function):
-        if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)):
+        if isinstance(statement, _PUTTING):
             for value in _given(statement, target):
                 yield from _made(value, statement, kind, scope, depth)
 

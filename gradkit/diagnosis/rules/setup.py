@@ -196,13 +196,17 @@ def _unregistered(e: Evidence) -> list[Finding]:
 
 
 def _hidden(e: Evidence) -> Iterator[tuple[str, UnregisteredParameter, Location | None]]:
-    """What is no parameter of the model, each with the line that made it: the n-th of a list by the n-th line."""
+    """What is no parameter of the model, each with the line that made it: the n-th of a list by the n-th line.
+
+    Where an attribute is an empty plain list that methods fill, the list is what has to change.
+    """
     seen: dict[object, dict[str, None]] = {}
     for hidden in e.facts.unregistered:
         way = hidden.way[: hidden.broken]
         cls, attribute = way[-1]
-        lines = attributes.created(cls, attribute, hidden.kind, e.files) if not hidden.history else ()
-        spot = attributes.derived(cls, attribute, e.files) if hidden.history else None
+        box = attributes.plain_box(cls, attribute) if not hidden.history else None
+        lines = attributes.created(cls, attribute, hidden.kind, e.files) if not hidden.history and box is None else ()
+        spot = attributes.derived(cls, attribute, e.files) if hidden.history else box
         spot = spot or attributes.definition(way, e.files)[0]
         if lines:
             depth = len(hidden.name.split(".")) - len(hidden.way) + hidden.broken

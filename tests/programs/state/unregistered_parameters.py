@@ -15,9 +15,9 @@ def layers_appended_to_a_list_one_by_one() -> Built:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layers: list[nn.Module] = []
-            self.layers.append(nn.Linear(4, 4))  # CUT
-            self.layers.append(nn.Linear(4, 1))  # CUT
+            self.layers: list[nn.Module] = []  # CUT
+            self.layers.append(nn.Linear(4, 4))
+            self.layers.append(nn.Linear(4, 1))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             for layer in self.layers:
@@ -41,9 +41,9 @@ def blocks_of_a_class_of_the_users_in_a_dictionary_filled_by_a_loop() -> Built:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.blocks: dict[str, nn.Module] = {}
+            self.blocks: dict[str, nn.Module] = {}  # CUT
             for name in ("a", "b"):
-                block = Block()  # CUT
+                block = Block()
                 self.blocks[name] = block
             self.out = nn.Linear(4, 1)
 
@@ -101,9 +101,9 @@ def parameters_in_a_plain_list() -> Built:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.scales = []
+            self.scales = []  # CUT
             for _ in range(2):
-                self.scales.append(nn.Parameter(torch.ones(4)))  # CUT
+                self.scales.append(nn.Parameter(torch.ones(4)))
             self.out = nn.Linear(4, 1)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:

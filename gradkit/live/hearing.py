@@ -76,7 +76,7 @@ class Hearing:
         self._hooks: list[Any] = []
         self._afterwards: dict[int, Any] = {}  # hooks of optimizers that are looked at once their step is over
         self._inside = {id(self._quietly.__code__)}
-        self._witness = Listening(until_steps=_SET_UP)
+        self._witness = Listening(until_steps=_SET_UP, then_late=True)
         self._ready = contextlib.ExitStack()
         self._renewed = 0
 
@@ -105,7 +105,7 @@ class Hearing:
         ]
         self._ready.enter_context(ready())
         self._renewed = 0
-        self._witness = Listening(until_steps=_SET_UP).open()
+        self._witness.open()
 
     def close(self) -> None:
         """Put everything back. What somebody has wrapped meanwhile stays, and only hands on."""
@@ -129,7 +129,7 @@ class Hearing:
         if joining is None or self._witness.is_open or self._renewed == _MOST_SET_UPS or self._is_ours():
             return
         self._renewed += 1
-        self._witness = Listening(until_steps=_SET_UP).open()
+        self._witness.open()
         for suspect in self.suspects.values():
             suspect.renew()
 

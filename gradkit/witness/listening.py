@@ -185,6 +185,7 @@ def _end_late() -> None:
 def _settle() -> None:
     """Bring what is replaced into line with who listens. Hooks stay in a pause: torch may be going through them."""
     global _hears, _hears_late
+    grad_mode.let_go()
     _hears = bool(_listeners) and not _pauses
     _hears_late = bool(_late) and not _listeners and not _pauses
     if not _hears:

@@ -24,7 +24,8 @@ from torch.nn.modules.module import (
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gradkit.core import turns
+from gradkit.core import attempts, console, turns
+from gradkit.core.i18n import words
 from gradkit.diagnosis.facts import loss_terms
 from gradkit.live import bystanders
 from gradkit.live.looks import DEAD_TERM, LASTING, WEIGHTLESS, next_after
@@ -269,6 +270,17 @@ class Hearing:
         if self._met > _MOST_OPTIMIZERS and self._met != next_after(self._met - 1):
             suspect.looks.due = 0
         return suspect
+
+
+def safely(task: Callable[[], object]) -> None:
+    """Do something of gradkit's own: what it raises is told in one line, and the program goes on. Ctrl-C, and what
+    ends the program, comes through."""
+    try:
+        task()
+    except Exception as error:
+        if attempts.LOUD:
+            raise
+        console.tell(words("watch.fault", error=attempts.words(error)))
 
 
 def _inner(error: Exception) -> Any:

@@ -25,7 +25,7 @@ from gradkit.diagnosis.rules import harmless, no_loss, terms
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.load.step import Step
 from gradkit.source import attributes, faults, imported
-from gradkit.state import reachable, registered
+from gradkit.state import reachable, registered, warned
 from gradkit.state.preserve import Preserved
 from gradkit.tracing import ranks
 from gradkit.tracing.after_backward import AfterBackward
@@ -133,7 +133,7 @@ def run(
     together = [] if options.alone else used
     work = partial(_found, step, together, preserved, options, then, tell)  # a frame keeps what a lambda closes over
     # What the runs do to the model is none of the program's deeds.
-    with faults.apart_from(sys.exc_info()[1]), listening.paused():
+    with faults.apart_from(sys.exc_info()[1]), listening.paused(), warned.untold():
         made = preserved.during(work)
     return made, tuple(map(attempts.words, preserved.left))
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from torch.optim import Optimizer
 
-from gradkit.core import attempts, console
-from gradkit.core.i18n import words
-from gradkit.live.hearing import Hearing
+from gradkit.core import console
+from gradkit.live.hearing import Hearing, safely
 from gradkit.live.rank_sentry import Sentry
 from gradkit.tracing import ranks
 
@@ -44,12 +43,7 @@ def _is_launched() -> bool:
 
 def _before_step(optimizer: Optimizer, frame: FrameType) -> None:
     if _sentry is not None:
-        try:
-            _sentry.before_step(optimizer, frame)
-        except Exception as error:
-            if attempts.LOUD:
-                raise
-            console.tell(words("watch.fault", error=attempts.words(error)))
+        safely(partial(_sentry.before_step, optimizer, frame))
 
 
 def hold_signals() -> None:

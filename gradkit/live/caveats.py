@@ -14,9 +14,9 @@ from torch.optim import Optimizer
 
 from gradkit.core import introspection
 from gradkit.core.records import Note
-from gradkit.live import guard
 from gradkit.live.candidates import Candidate
 from gradkit.state import registered
+from gradkit.tracing import ranks
 
 _DROPS = nn.modules.dropout._DropoutNd  # noqa: SLF001  what all kinds of dropout are
 _FEW = 64
@@ -39,7 +39,7 @@ def of(candidate: Candidate, model: nn.Module | None, *, after_step: bool = Fals
         found.append(Note("dropout", None, {}))
     if after_step or _stepped_within(candidate):
         found.append(Note("weights", None, {}))
-    if guard.ranks() > 1:
+    if ranks.several():
         found.append(Note("one_rank", None, {}))
     return tuple(found)
 

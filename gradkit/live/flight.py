@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from gradkit.live.rank_places import condition_round
-from gradkit.report import layout
+from gradkit.live.rank_places import place_and_branch
 from gradkit.source import frames
 
 MOST = 24
@@ -82,9 +81,7 @@ def _collective(entry: dict[str, Any]) -> Collective:
     place, branch = "", ""
     for frame in entry.get("frames", ()):
         if frames.is_user_file(frame["filename"]) and not frame["filename"].startswith("??"):
-            shown, line = layout.shown_path(frame["filename"]), frame["line"]
-            at = condition_round(frame["filename"], line)
-            place, branch = f"{shown}:{line}", f"{shown}:{at}" if at else ""
+            place, branch = place_and_branch(frame["filename"], frame["line"])
             break
     elements = sum(prod(size) for size in entry.get("input_sizes", ()))
     name = entry["profiling_name"].rpartition(":")[2]

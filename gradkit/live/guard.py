@@ -26,6 +26,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from gradkit.core import patches, turns
 from gradkit.source import faults
+from gradkit.tracing import ranks
 from gradkit.tracing.backward import leaves_of
 
 STARTS, WRITES, CONNECTS, ASKS, RANKS, LATE, LEAVES = (
@@ -254,12 +255,6 @@ def _replace(owner: Any, name: str, reason: str, unless: Callable[..., bool] = l
     patches.replace(owner, name, refusing)
 
 
-def ranks() -> int:
-    """How many processes train together."""
-    available = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return torch.distributed.get_world_size() if available else 1
-
-
 def _keep_from_ranks() -> None:
     """One rank of several is run alone: what waits for the others is refused, or it would wait for ever.
 
@@ -267,7 +262,7 @@ def _keep_from_ranks() -> None:
     the nodes that add to ``.grad``; so a backward asks for the gradients, which passes these nodes by, and adds them.
     """
     patches.replace(DistributedDataParallel, "forward", _forward_alone(DistributedDataParallel.forward))
-    if ranks() < 2:
+    if not ranks.several():
         return
     for name in _COLLECTIVES:
         _replace(torch.distributed, name, RANKS)

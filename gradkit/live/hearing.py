@@ -24,7 +24,8 @@ from torch.nn.modules.module import (
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gradkit.core import turns
+from gradkit.core import attempts, console, turns
+from gradkit.core.i18n import words
 from gradkit.diagnosis.facts import loss_terms
 from gradkit.live import bystanders
 from gradkit.live.looks import DEAD_TERM, LASTING, WEIGHTLESS, next_after
@@ -76,7 +77,7 @@ class Hearing:
         self._hooks: list[Any] = []
         self._afterwards: dict[int, Any] = {}  # hooks of optimizers that are looked at once their step is over
         self._inside = {id(self._quietly.__code__)}
-        self._witness = Listening(until_steps=_SET_UP)
+        self._witness = Listening(until_steps=_SET_UP, then_late=True)
         self._ready = contextlib.ExitStack()
         self._renewed = 0
 
@@ -105,7 +106,7 @@ class Hearing:
         ]
         self._ready.enter_context(ready())
         self._renewed = 0
-        self._witness = Listening(until_steps=_SET_UP).open()
+        self._witness.open()
 
     def close(self) -> None:
         """Put everything back. What somebody has wrapped meanwhile stays, and only hands on."""
@@ -129,7 +130,7 @@ class Hearing:
         if joining is None or self._witness.is_open or self._renewed == _MOST_SET_UPS or self._is_ours():
             return
         self._renewed += 1
-        self._witness = Listening(until_steps=_SET_UP).open()
+        self._witness.open()
         for suspect in self.suspects.values():
             suspect.renew()
 
@@ -269,6 +270,17 @@ class Hearing:
         if self._met > _MOST_OPTIMIZERS and self._met != next_after(self._met - 1):
             suspect.looks.due = 0
         return suspect
+
+
+def safely(task: Callable[[], object]) -> None:
+    """Do something of gradkit's own: what it raises is told in one line, and the program goes on. Ctrl-C, and what
+    ends the program, comes through."""
+    try:
+        task()
+    except Exception as error:
+        if attempts.LOUD:
+            raise
+        console.tell(words("watch.fault", error=attempts.words(error)))
 
 
 def _inner(error: Exception) -> Any:

@@ -66,6 +66,7 @@ class Looks:
         self.idle: frozenset[str] = frozenset()
         self._zero: dict[int, int] = {}
         self._looked: set[int] = set()
+        self._is_renewed = self._is_left = False
         self._versions = versions(held_by(optimizer))
 
     @property
@@ -87,6 +88,10 @@ class Looks:
     def optimizer(self) -> Optimizer | None:
         """The optimizer, as long as it lives."""
         return self._optimizer()
+
+    def renew(self) -> None:
+        """The model has changed: what had a gradient before may have been left behind as a whole."""
+        self._is_renewed = True
 
     def look(self) -> frozenset[str]:
         """Look at the gradients as they are now: one wait for each device that holds some, and nothing is changed.
@@ -141,7 +146,9 @@ class Looks:
         new = {id(one) for one in parameters} - self._looked
         self._looked |= new
         self.missing = (self.missing & none) | (new & none)
+        self._is_left = self._is_renewed and bool(none) and len(none) == len(parameters)
         self._strike_off(parameters)
+        self._is_renewed, self.missing = self._is_left, none if self._is_left else self.missing
         return {MISSING} if self.missing else set()
 
     def _strike_off(self, parameters: Iterable[torch.Tensor]) -> None:
@@ -154,7 +161,7 @@ class Looks:
 
     def still_missing(self) -> set[int]:
         """Ids of the parameters that had no gradient in any look, and that no step has trained meanwhile."""
-        if (optimizer := self.optimizer) is not None:
+        if (optimizer := self.optimizer) is not None and not self._is_left:
             self._strike_off(held_by(optimizer))
             self.missing -= _trained(optimizer, seen=self._made == self.steps)
         return set(self.missing)

@@ -23,7 +23,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gradkit.core import introspection, patches
 from gradkit.live import guard
-from gradkit.state import reachable
+from gradkit.state import reachable, warned
 
 _WRITING = ("write", "writelines")
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom, io.FileIO)
@@ -49,8 +49,9 @@ def muted() -> Iterator[None]:
         >>> with guard.Guard(10), muted():
         ...     print("not heard")
     """
-    with patches.undone(), warnings.catch_warnings():
+    with warned.untold(), patches.undone(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warned.spare_torchs()
         for stream in _streams():
             for name in _WRITING:
                 _silence(stream, name)

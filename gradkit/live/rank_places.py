@@ -59,11 +59,11 @@ def stand_of(frame: FrameType | None, line: int | None = None) -> Stand:
     if not mine:
         return Stand(waits=waits)
     (_, file, at), seen = mine[0], [one for one, _, _ in mine[:_MOST_FRAMES]]
-    round_it = condition_round(file, at)
+    place, branch = place_and_branch(file, at)
     return Stand(
-        f"{layout.shown_path(file)}:{at}",
+        place,
         linecache.getline(file, at).strip(),
-        f"{layout.shown_path(file)}:{round_it}" if round_it else "",
+        branch,
         waits,
         tuple(_tensors(seen)),
         *_parameters(seen),
@@ -85,6 +85,17 @@ def _is_waiting(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def place_and_branch(file: str, line: int) -> tuple[str, str]:
+    """A line, and the innermost ``if`` round it, each as ``"file:line"``; ``""`` for the second if it stands in none.
+
+    Example:
+        >>> place_and_branch("no such file.py", 3)
+        ('no such file.py:3', '')
+    """
+    shown, branch = layout.shown_path(file), condition_round(file, line)
+    return f"{shown}:{line}", f"{shown}:{branch}" if branch else ""
 
 
 @functools.lru_cache(64)

@@ -18,13 +18,13 @@ import re
 import signal
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from gradkit.live.rank_places import condition_round
+from gradkit.live.rank_places import place_and_branch
 from gradkit.live.rank_records import CRASHED, RankRecord
-from gradkit.report import layout
 from gradkit.source import frames
 
 _LAUNCHED = "TORCHELASTIC_RUN_ID"
@@ -42,7 +42,8 @@ class FirstAWord:
         self._act = act
         self._pipe: tuple[int, int] | None = None
         self._home = os.getpid()
-        self._words: IO[str] | None = None
+        self._path: Path | None = None
+        self._words: Callable[[], IO[str] | None] = lambda: None  # the file, as long as faulthandler writes into it
         self._thread: threading.Thread | None = None
         self._acts = threading.Event()
 
@@ -57,15 +58,17 @@ class FirstAWord:
         before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         if before != -1:  # another's
             signal.set_wakeup_fd(before)
-            self._pipe = None
+            self._close_pipe(*self._pipe)
             return self
         signal.signal(_SIGNAL, self._handle)
         self._thread = threading.Thread(target=self._read, name="gradkit-ranks-end", daemon=True)
         self._thread.start()
         if not faulthandler.is_enabled():
             with contextlib.suppress(OSError):
-                self._words = last_words_file(int(os.environ.get("RANK", "0"))).open("w")
-                faulthandler.enable(self._words)
+                self._path = last_words_file(int(os.environ.get("RANK", "0")))
+                words = self._path.open("w")
+                faulthandler.enable(words)
+                self._words = weakref.ref(words)  # should the program enable it for another file, this one is let go
         return self
 
     def close(self) -> None:
@@ -73,27 +76,42 @@ class FirstAWord:
         if self._acts.is_set() and self._thread is not None:
             self._thread.join()
         if self._pipe is not None and threading.current_thread() is threading.main_thread():
-            if signal.getsignal(_SIGNAL) == self._handle:
-                signal.signal(_SIGNAL, signal.SIG_DFL)
-            signal.set_wakeup_fd(-1)
-            os.close(self._pipe[1])
-            self._pipe = None
-        if self._words is not None:
-            faulthandler.disable()
-            self._words.close()
-            Path(self._words.name).unlink(missing_ok=True)
-            self._words = None
+            self._leave_signals(self._pipe[1])
+            self._close_pipe(self._pipe[1])  # the thread reads that, and closes the other end
+        self._leave_words()
+        self._take_words_away()
 
     def in_a_copy(self) -> None:
-        """This process is a copy of one that waited: it ends as others do."""
+        """This process is a copy of one that waited: it ends, or crashes, as others do. The file is the other's."""
         if self._pipe is not None:
-            mine, self._pipe = self._pipe[1], None
             with contextlib.suppress(ValueError):
-                if (other := signal.set_wakeup_fd(-1)) != mine:
-                    signal.set_wakeup_fd(other)
-                if signal.getsignal(_SIGNAL) == self._handle:  # else the program's own
-                    signal.signal(_SIGNAL, signal.SIG_DFL)
-        self._words = None
+                self._leave_signals(self._pipe[1])
+            self._close_pipe(*self._pipe)
+        self._leave_words()
+        self._path = None
+
+    def _leave_signals(self, mine: int) -> None:
+        """What the program itself has set meanwhile stays."""
+        if (other := signal.set_wakeup_fd(-1)) != mine:
+            signal.set_wakeup_fd(other)
+        if signal.getsignal(_SIGNAL) == self._handle:
+            signal.signal(_SIGNAL, signal.SIG_DFL)
+
+    def _close_pipe(self, *ends: int) -> None:
+        self._pipe = None
+        for end in ends:
+            with contextlib.suppress(OSError):
+                os.close(end)
+
+    def _leave_words(self) -> None:
+        words, self._words = self._words(), lambda: None
+        if words is not None:
+            faulthandler.disable()
+            words.close()
+
+    def _take_words_away(self) -> None:
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
 
     def _handle(self, number: int, _: object) -> None:
         """The thread ends the process; where there is none any more, this does."""
@@ -118,8 +136,7 @@ class FirstAWord:
         try:
             self._act()
         finally:
-            if self._words is not None:
-                Path(self._words.name).unlink(missing_ok=True)
+            self._take_words_away()
             ctypes.pythonapi.PyOS_setsig(int(_SIGNAL), 0)  # signal.signal works in the main thread only
             os.kill(self._home, _SIGNAL)
 
@@ -146,11 +163,10 @@ def last_words(rank: int, world: int) -> RankRecord | None:
     ]
     for file, line in lines:
         if frames.is_user_file(file):
-            branch, place = condition_round(file, line), layout.shown_path(file)
+            place, branch = place_and_branch(file, line)
             code = linecache.getline(file, line).strip()
-            shown = f"{place}:{branch}" if branch else ""
             error = text.partition("\n")[0].removeprefix("Fatal Python error: ")
-            return RankRecord(rank, world, CRASHED, f"{place}:{line}", code, shown, error=error)
+            return RankRecord(rank, world, CRASHED, place, code, branch, error=error)
     return None
 
 

@@ -67,6 +67,7 @@ class Suspect:
         """Look at the next step as if it were the first: its model has changed."""
         if self.looks.due:
             self._since, self.looks.due, self._tried = self.looks.steps, self.looks.steps + 1, frozenset()
+            self.looks.renew()
 
     @property
     def peeks(self) -> bool:

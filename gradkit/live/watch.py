@@ -24,7 +24,7 @@ from gradkit.core import attempts, console, introspection, turns
 from gradkit.core.i18n import words
 from gradkit.core.records import Finding
 from gradkit.live import beside_others
-from gradkit.live.hearing import Hearing
+from gradkit.live.hearing import Hearing, safely
 from gradkit.live.suspects import Suspect
 from gradkit.source import frames
 
@@ -161,7 +161,7 @@ class Watch:
             return
         for suspect in [*_hearing.gone, *_hearing.suspects.values()]:
             if self.takes(suspect.looks.optimizer):
-                _safely(partial(_tell_end, suspect, _hearing.moved))
+                safely(partial(_tell_end, suspect, _hearing.moved))
         self._took = _hearing.steps
         _open.remove(self)
         self._optimizer = None
@@ -173,7 +173,7 @@ class Watch:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if isinstance(error, Exception) and self in _open:
-            _safely(lambda: _explain(error, while_raised=False))
+            safely(lambda: _explain(error, while_raised=False))
         self.close()
 
     def explanation_of(self, error: BaseException) -> Explanation | None:
@@ -232,7 +232,7 @@ class _Listener:
         known = self._known.get(key)
         if known is None and len(self._known) >= _MOST_ERRORS:
             return
-        _safely(lambda: _explain(error, while_raised=True) if known is None else _note(error, known))
+        safely(lambda: _explain(error, while_raised=True) if known is None else _note(error, known))
         found = getattr(error, _EXPLAINED, None)
         if found is not None:
             self._known[key] = found
@@ -241,11 +241,11 @@ class _Listener:
         mine = [one for one in _open if one.takes(optimizer)]
         model = next((one.model for one in reversed(mine) if one.model is not None), None)
         if mine:
-            _safely(lambda: suspect.look(optimizer, frame, after_step, model))
-            _safely(lambda: _tell_all(suspect.ripe(), optimizer, suspect.looks.steps))
+            safely(lambda: suspect.look(optimizer, frame, after_step, model))
+            safely(lambda: _tell_all(suspect.ripe(), optimizer, suspect.looks.steps))
 
     def waiting(self, frame: FrameType) -> None:
-        _safely(lambda: _hearing.wait(frame))
+        safely(lambda: _hearing.wait(frame))
 
     def forget(self) -> None:
         """Explain every error as if it had not been heard."""
@@ -314,17 +314,6 @@ def _print(explanation: Explanation, steps: int) -> None:
         shell.display_pub.publish({**pages, "text/plain": f"{head}\n{pages['text/plain']}"})
     else:
         console.tell(f"{head}\n{explanation.headline()}")
-
-
-def _safely(task: Callable[[], object]) -> None:
-    """Do something of gradkit's own: what it raises is told in one line, and the program goes on. Ctrl-C, and what
-    ends the program, comes through."""
-    try:
-        task()
-    except Exception as error:
-        if attempts.LOUD:
-            raise
-        console.tell(words("watch.fault", error=attempts.words(error)))
 
 
 def _close_all() -> None:

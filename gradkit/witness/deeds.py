@@ -169,6 +169,11 @@ def _point(code: CodeType, at: int) -> Point:
     return found
 
 
+def now() -> int:
+    """A number that earlier deeds fall short of, and later ones exceed."""
+    return next(_order)
+
+
 def noted(kind: str, frame: FrameType | None, facts: dict[str, str], before: tuple[Deed, ...] = ()) -> Noted:
     """A deed that is done now, in ``frame``, as it is written down: ``Deed(*noted)`` is made where one is asked for."""
     chain, library = seen_from(frame)

@@ -48,6 +48,7 @@ def grad_mode_deeds() -> tuple[Deed, ...]:
     Each has the facts ``"by"`` (``"no_grad"``, ``"set_grad_enabled"``, ``"inference_mode"``) and ``"left"`` (``"yes"``
     where nothing is left that could switch it back).
     """
+    let_go()
     if torch.is_grad_enabled():
         return ()
     found: list[_Open] = []
@@ -56,6 +57,16 @@ def grad_mode_deeds() -> tuple[Deed, ...]:
             break
         found.append(one)
     return tuple(deeds.told_again(one.deed, SWITCHED, {"left": "yes"} if one.left else {}) for one in reversed(found))
+
+
+def let_go() -> None:
+    """Forget the switches of this thread if autograd is on although the last of them has switched it off.
+
+    It was switched on while nobody listened; what switches it off after that may be another line. To be called whenever
+    that can be seen: as somebody begins to listen, or ends.
+    """
+    if _held.open and not _held.open[-1].on and torch.is_grad_enabled():
+        _held.open.clear()
 
 
 def heard(hears: Callable[[], bool]) -> list[tuple[Any, str, Any]]:

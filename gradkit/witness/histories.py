@@ -7,7 +7,7 @@ a history is handed out only for the very object that it was begun for.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from gradkit.witness.deeds import Deed, Noted
@@ -96,6 +96,13 @@ def remember(thing: object, noted: Noted) -> None:
         known.rest.append(noted)
         if len(known.rest) >= _MOST:
             known.rest = _shortened([known.first, *known.rest])[1:]
+
+
+def forget_since(order: int, kinds: Collection[str]) -> None:
+    """Forget all that was done to those things to which something of these kinds was done after ``order``."""
+    for known in list(_histories.values()):
+        if any(one[0] in kinds and one[4] > order for one in (known.first, *(known.rest or ()))):
+            _forget(known)
 
 
 def _shortened(several: list[Noted]) -> list[Noted]:

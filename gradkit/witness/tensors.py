@@ -67,6 +67,19 @@ def heard(hears: Hears) -> list[tuple[Any, str, Any]]:
     ]
 
 
+def heard_late(hears: Hears) -> list[tuple[Any, str, Any]]:
+    """The same of what is rare in a program that trains. It stands on ``nn.Parameter``: activations never meet it.
+
+    Args:
+        hears: whether somebody listens late.
+    """
+    return [
+        (nn.Parameter, "requires_grad", HeardProperty(_BASE.requires_grad, _flag_setter(hears))),
+        (nn.Parameter, "requires_grad_", HeardMethod(_BASE.requires_grad_, _flag_method(hears))),
+        (nn.Parameter, "__deepcopy__", HeardMethod(vars(nn.Parameter)["__deepcopy__"], _copy(hears))),
+    ]
+
+
 # -- frozen and thawed ------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from gradkit.source import locations
 from gradkit.witness.deeds import Deed
 from gradkit.witness.grad_mode import grad_mode_deeds
 from gradkit.witness.histories import deeds_of
-from gradkit.witness.listening import listening
+from gradkit.witness.listening import listening, paused
 
 
 @pytest.fixture(autouse=True)
@@ -142,6 +142,32 @@ def test_a_decorator_leaves_the_mode_as_it_was() -> None:
     assert torch.is_grad_enabled()
     assert not decorated()
     assert grad_mode_deeds() == ()
+
+
+def test_a_switch_is_forgotten_once_it_was_switched_back_unheard() -> None:
+    torch.set_grad_enabled(False)
+    with paused():
+        assert [line(deed) for deed in grad_mode_deeds()] == ["torch.set_grad_enabled(False)"]
+        torch.set_grad_enabled(True)
+    with paused():
+        torch.set_grad_enabled(False)
+    assert grad_mode_deeds() == ()
+
+
+def test_a_switch_is_forgotten_once_a_diagnosis_finds_autograd_on() -> None:
+    torch.set_grad_enabled(False)
+    with paused():
+        torch.set_grad_enabled(True)
+        assert grad_mode_deeds() == ()
+        torch.set_grad_enabled(False)
+        assert grad_mode_deeds() == ()
+
+
+def test_a_block_that_switches_on_within_one_that_switches_off_ends_alone() -> None:
+    with torch.no_grad():
+        with torch.enable_grad():
+            assert grad_mode_deeds() == ()
+        assert [deed.facts["by"] for deed in grad_mode_deeds()] == ["no_grad"]
 
 
 def test_each_thread_has_switches_of_its_own() -> None:

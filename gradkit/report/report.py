@@ -254,7 +254,7 @@ class Report:
 def _found(finding: Finding) -> dict[str, Any]:
     """A finding as plain data, without the rule that made it; variant, library and doubt stand among its facts."""
     row = dataclasses.asdict(finding)
-    del row["rule"]
+    del row["rule"], row["cuts"]
     told = {"variant": row.pop("variant"), "via": row.pop("library"), "why": row.pop("doubt")}
     return {**row, "facts": {**row["facts"], **{name: value for name, value in told.items() if value}}}
 

@@ -21,6 +21,7 @@ from gradkit.core.records import (
     Meant,
     Note,
     Origin,
+    Parameter,
     Stretch,
 )  # fmt: skip
 from gradkit.source import frames, imported
@@ -316,8 +317,24 @@ def meant(one: Meant) -> tuple[str, ...]:
     return tuple(said)
 
 
-def verdict(findings: tuple[Finding, ...], wanted: int, starved: int, backward: bool, error: str) -> str:
-    """The whole diagnosis in one sentence."""
+def frozen(rows: Sequence[Parameter], of: Meant) -> tuple[str, ...]:
+    """What is frozen and not expected to learn, and by what that is known; ``()`` if nothing is."""
+    still = [row for row in rows if not row.requires_grad and not row.should_train]
+    if not still:
+        return ()
+    nothing_else = not any(row.should_train for row in rows)
+    source = of.source if of.source == "should_train" or (of.source == "optimizer" and nothing_else) else "flags"
+    size, total = (f"{sum(row.numel for row in some):,}" for some in (still, rows))
+    names = _names([row.name for row in still])
+    return (words(f"frozen.{source}", names=names, size=size, total=total, optimizer=of.optimizer),)
+
+
+def verdict(
+    findings: tuple[Finding, ...], wanted: int, starved: int, backward: bool, error: str, total: int = 1
+) -> str:
+    """The whole diagnosis in one sentence. ``total``: how many parameters there are."""
+    if not findings and not wanted:
+        return words("verdict.none_wanted" if total else "verdict.no_parameters", n=total)
     if not findings:
         return words("verdict.healthy", n=wanted)
     first = next((f for f in findings if f.location is not None), findings[0])

@@ -2,7 +2,6 @@
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 
 class BusDelay(nn.Module):
@@ -46,7 +45,7 @@ class PassingBusDelay(nn.Module):
         self.route, self.delay = Seasons(), nn.Linear(8, 1)
 
     def forward(self, route, rain):
-        seen = F.linear(route, self.route.base.weight, self.route.base.bias)
+        seen = nn.functional.linear(route, self.route.base.weight, self.route.base.bias)
         return self.delay(torch.tanh(seen)).squeeze(-1)
 
 

@@ -39,6 +39,8 @@ class Bent(nn.Module):
 class Held(nn.Module):
     """Nothing but a buffer."""
 
+    table: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("table", torch.ones(4, 2))
@@ -101,7 +103,7 @@ def test_so_it_is_where_the_step_itself_holds_the_optimizer() -> None:
 
     def step() -> None:
         optimizer.zero_grad()
-        F.mse_loss(model(x), Y).backward()
+        F.mse_loss(model(x), Y).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     assert gradkit.diagnose(step, model=model).healthy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 PROVEN, LIKELY, OBSERVED = "proven", "likely", "observed"
 STORED, RAISED, SEVERAL, NOT_RUN, NOT_REVIVED, READ = (
@@ -100,7 +101,8 @@ class ChangeTried:
             is in the way), ``"withheld"`` (it does harm) or ``"untried"``.
         changes: the change that is offered; ``()`` if none is.
         kind: how it was derived: ``"word"``, ``"stored"``, ``"moved"``, ``"block"``, ``"narrowed"``, ``"decorator"``,
-            ``"trainable"``, ``"reentrant"``, ``"earlier"`` or ``"later"``; its sentence is ``tried.of.<kind>``.
+            ``"trainable"``, ``"reentrant"``, ``"flag"``, ``"earlier"`` or ``"later"``; its sentence is
+            ``tried.of.<kind>``.
         why: of one that is not offered, names its sentence, ``tried.why.<why>``; of one that is, how it cures:
             ``"runs"`` (the step raised before), ``"together"`` (with the others of the report) or ``""``.
         steps: how many steps in a row were run with it.
@@ -136,6 +138,8 @@ class Finding:
         module: dotted path of the module whose forward was running, ``""`` outside of any.
         call: the operation that lost the gradient, as written by torch: ``"detach"``, ``"argmax"``.
         revived: parameters that a rerun with this cut undone brought back to life.
+        alone: where more stands in their way than this, those of its parameters that a rerun brought back in which
+            this alone was mended: ``()`` for none. None where nothing else does, or where that was not asked.
         reruns: how many reruns the proof took.
         facts: further values for the sentences of this cause.
         variant: the way in which the cause shows here; ``""`` for the usual one.
@@ -145,6 +149,7 @@ class Finding:
             parameters were), ``"read"`` (off run and source; a rerun has nothing to undo); ``""`` if that is not known.
         rule: the rule that made it, ``"cut_lines.findings"``; for those who look into gradkit, not reported.
         tried: what came of trying the change that its cause and line suggest; None if they suggest none.
+        cuts: the keys of the cuts that it is about, until the experiments with it are made; not reported.
     """
 
     cause: str
@@ -157,6 +162,7 @@ class Finding:
     module: str = ""
     call: str = ""
     revived: tuple[str, ...] = ()
+    alone: tuple[str, ...] | None = None
     reruns: int = 0
     facts: dict[str, str] = field(default_factory=dict)
     variant: str = ""
@@ -164,6 +170,7 @@ class Finding:
     doubt: str = ""
     rule: str = field(default="", compare=False, repr=False)
     tried: ChangeTried | None = field(default=None, compare=False, repr=False)
+    cuts: tuple[tuple[Any, ...], ...] = field(default=(), compare=False, repr=False)
 
     @property
     def also(self) -> tuple[Location, ...]:

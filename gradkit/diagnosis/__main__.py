@@ -163,7 +163,10 @@ class _Page:
 
     def _finding(self, one: Finding) -> str:
         proof = words(f"report.{one.proof}")
-        return words("debug.found", cause=one.cause, place=_place(one.location), proof=proof, rule=one.rule)
+        text = words("debug.found", cause=one.cause, place=_place(one.location), proof=proof, rule=one.rule)
+        if one.alone is None:
+            return text
+        return words("debug.alone", text=text, n=len(one.alone), total=len(one.parameters))
 
 
 def _showed(shown: plan.Shown, trace: Trace) -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.records import Finding, Harmless, LossTerm, Meant, Untried
 from gradkit.core.trace import Chain
 from gradkit.diagnosis import preconditions, rule_order
-from gradkit.diagnosis.experiments import judge, plan
+from gradkit.diagnosis.experiments import alone, judge, plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers, seen
 from gradkit.diagnosis.facts.first_run import FirstRun
@@ -78,6 +78,7 @@ class Diagnosis:
         evidence: what they rest on: the first run, the model, the cuts, and what the experiments showed.
         harmless: stop-gradients that were looked at and starve nobody.
         untried: parts that broke off.
+        apart: how many times the step was run with one thing alone mended of several that stand in one way.
         judged: how many times the step was run to try changes.
         meant: by what is known which parameters are to learn.
         terms: what the losses of the step are put together from, of those that are sums.
@@ -96,6 +97,7 @@ class Diagnosis:
     evidence: Evidence
     harmless: tuple[Harmless, ...] = ()
     untried: tuple[Untried, ...] = ()
+    apart: int = 0
     judged: int = 0
     meant: Meant = field(default_factory=Meant)
     terms: tuple[LossTerm, ...] = ()
@@ -103,7 +105,7 @@ class Diagnosis:
     @property
     def runs(self) -> int:
         """How many times the step was run."""
-        return 1 + self.evidence.reruns + self.judged
+        return 1 + self.evidence.reruns + self.apart + self.judged
 
 
 def run(
@@ -219,6 +221,7 @@ def _conclude(
         dead=known.dead,
     )
     found = [f for f in rule_order.findings(evidence) if options.late or f.variant not in causes.cause(f.cause).passing]
+    found, apart = alone.told(found, known, lab, tries)
     findings, judged = judge.judged(found, known, lab, options.optimizer, tries, tell)
     evidence, meant = _without_what_is_left(evidence, findings, meant)
     nothing: tuple[Harmless, ...] = ()
@@ -227,7 +230,7 @@ def _conclude(
     untried = (*_unread(evidence, findings), *tries.untried)
     return Diagnosis(
         label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=untried,
-        judged=judged, meant=meant, terms=table,
+        apart=apart, judged=judged, meant=meant, terms=table,
     )  # fmt: skip
 
 

@@ -411,5 +411,5 @@ def _should_train(given: Sequence[str] | None, model: nn.Module, held: tuple[str
 
 def _unproven(report: Report) -> Report:
     """The same was not seen again: nothing of it is proven."""
-    found = tuple(replace(one, proof=LIKELY, revived=()) for one in report.findings)
+    found = tuple(replace(one, proof=LIKELY, revived=(), alone=None) for one in report.findings)
     return replace(report, findings=found, picture=replace(report.picture, findings=found))

@@ -21,6 +21,7 @@ from gradkit.core.records import (
     Meant,
     Note,
     Origin,
+    Parameter,
     Stretch,
 )  # fmt: skip
 from gradkit.source import frames, imported
@@ -162,13 +163,21 @@ def _facts(finding: Finding, trainable_numel: int) -> list[tuple[str, str]]:
     if finding.module:
         rows.append(("module", printable.name(finding.module)))
     runs = "_runs" if finding.revived and finding.facts.get("error") else ""
-    doubt = "term" if is_about_a_term(finding) else "together" if finding.facts.get("together") else finding.doubt
+    set_of = {"": "", "1": "together"}.get(finding.facts.get("together", ""), "frozen")
+    doubt = "term" if is_about_a_term(finding) else set_of or finding.doubt
     why = f"proof.{finding.proof}_{doubt}"
     key = why if has(why) else f"proof.{finding.proof}{runs}"
     facts = {"n": len(finding.revived or finding.parameters), "reruns": finding.reruns, **_shown(finding.facts)}
     rows.append((finding.proof, words(key, **facts)))
+    if finding.alone is not None:
+        rows.append(("alone", _alone(len(finding.alone), len(finding.parameters))))
     told = [*_term(finding), *((words(f"report.{name}"), text) for name, text in rows)]
     return [*told, *_tried(finding), *((words(f"report.{name}"), text) for name, text in _aside(finding))]
+
+
+def _alone(n: int, total: int) -> str:
+    """What one member of a set does by itself."""
+    return words(f"alone.{'nothing' if not n else 'all' if n >= total else 'some'}", n=n, total=total)
 
 
 def is_about_a_term(finding: Finding) -> bool:
@@ -253,6 +262,8 @@ def _few(names: Sequence[str]) -> tuple[str, ...]:
 
 def _note(note: Note) -> tuple[str, str, tuple[CodeLine, ...]]:
     text = words(f"note.{note.kind}", **_shown(note.facts))
+    if "alone" in note.facts:
+        text = words("alone.noted", text=text, alone=_alone(int(note.facts["alone"]), int(note.facts["total"])))
     if note.location is None:
         return text, "", ()
     return text, shown_place(note.location), frame(note.location, "", 0)
@@ -306,8 +317,24 @@ def meant(one: Meant) -> tuple[str, ...]:
     return tuple(said)
 
 
-def verdict(findings: tuple[Finding, ...], wanted: int, starved: int, backward: bool, error: str) -> str:
-    """The whole diagnosis in one sentence."""
+def frozen(rows: Sequence[Parameter], of: Meant) -> tuple[str, ...]:
+    """What is frozen and not expected to learn, and by what that is known; ``()`` if nothing is."""
+    still = [row for row in rows if not row.requires_grad and not row.should_train]
+    if not still:
+        return ()
+    nothing_else = not any(row.should_train for row in rows)
+    source = of.source if of.source == "should_train" or (of.source == "optimizer" and nothing_else) else "flags"
+    size, total = (f"{sum(row.numel for row in some):,}" for some in (still, rows))
+    names = _names([row.name for row in still])
+    return (words(f"frozen.{source}", names=names, size=size, total=total, optimizer=of.optimizer),)
+
+
+def verdict(
+    findings: tuple[Finding, ...], wanted: int, starved: int, backward: bool, error: str, total: int = 1
+) -> str:
+    """The whole diagnosis in one sentence. ``total``: how many parameters there are."""
+    if not findings and not wanted:
+        return words("verdict.none_wanted" if total else "verdict.no_parameters", n=total)
     if not findings:
         return words("verdict.healthy", n=wanted)
     first = next((f for f in findings if f.location is not None), findings[0])

@@ -82,7 +82,9 @@ class Report:
         starved = sum(not row.reached for row in wanted)
         with speaking(language):
             if not self.barren:
-                return layout.verdict(self.findings, len(wanted), starved, self.backward, self.error)
+                return layout.verdict(
+                    self.findings, len(wanted), starved, self.backward, self.error, len(self.parameters)
+                )
             why = [one for one in self.harmless if one.why == BARREN or one.why.startswith("zero_")]
             zero = next((layout.aside(one)[0] for one in why), "")
             said = words("verdict.barren", n=len(wanted))
@@ -119,7 +121,8 @@ class Report:
             return layout.origin(self.origin) if self.origin is not None else ()
 
     def _foot(self) -> str:
-        said = [self.summary(), *layout.meant(self.meant), *self.origins(), *self.limits()]
+        still = layout.frozen(self.parameters, self.meant) if self.healthy else ()
+        said = [self.summary(), *layout.meant(self.meant), *still, *self.origins(), *self.limits()]
         return "\n".join(filter(None, said))
 
     def checklist(self) -> tuple[Check, ...]:
@@ -254,7 +257,7 @@ class Report:
 def _found(finding: Finding) -> dict[str, Any]:
     """A finding as plain data, without the rule that made it; variant, library and doubt stand among its facts."""
     row = dataclasses.asdict(finding)
-    del row["rule"]
+    del row["rule"], row["cuts"]
     told = {"variant": row.pop("variant"), "via": row.pop("library"), "why": row.pop("doubt")}
     return {**row, "facts": {**row["facts"], **{name: value for name, value in told.items() if value}}}
 

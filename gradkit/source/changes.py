@@ -17,6 +17,7 @@ from gradkit.core.records import Change, Finding, Location
 from gradkit.source import imported
 from gradkit.source.imported import Source
 
+FLAG = "flag"
 _LONGEST = 8
 Changes = tuple[Change, ...]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -65,7 +66,9 @@ def derive_changes(finding: Finding, stays: Container[int] = ()) -> tuple[Candid
     if spot is None or not imported.stands_as_imported(spot):
         return ()
     cause = causes.cause(finding.cause)
-    if cause.word:
+    if finding.variant == FLAG:
+        found: list[Candidate | None] = [Candidate(FLAG, _flag(spot))]
+    elif cause.word:
         beside = [note.location for note in finding.notes if note.kind == "beside" and note.location is not None]
         found = [Candidate("stored", _stored(spot, cause.word)) if not beside else None]
         found.append(Candidate("word", _drop([spot, *beside], cause.word)))
@@ -334,6 +337,26 @@ def _trainable(spot: Location) -> Changes:
                 Change("+", number, f"{head}{comma}{gap}is_trainable=True{text.encode()[end - 1 :].decode()}"),
             )
     return ()
+
+
+def _flag(spot: Location) -> Changes:
+    """Take out a statement that does no more than set ``requires_grad``, where it is not all that its block holds."""
+    source = imported.source_of(spot)
+    for node in ast.walk(source.tree) if source is not None and source.tree is not None else ():
+        parts = (getattr(node, name, None) for name in ("body", "orelse", "finalbody"))
+        bodies = [body for body in parts if isinstance(body, list)]
+        for statement in (one for body in bodies if len(body) > 1 for one in body):
+            if statement.lineno == statement.end_lineno == spot.line and _sets_flag(statement):
+                alone = spot.text.strip().split("#")[0].strip() == ast.unparse(statement)
+                return (Change("-", spot.line, spot.text),) if alone else ()
+    return ()
+
+
+def _sets_flag(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assign):
+        return all(isinstance(one, ast.Attribute) and one.attr == "requires_grad" for one in statement.targets)
+    called = statement.value.func if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
+    return isinstance(called, ast.Attribute) and called.attr == "requires_grad_" and isinstance(called.value, ast.Name)
 
 
 def _reentrant(spot: Location) -> Changes:

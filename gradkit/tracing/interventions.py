@@ -92,8 +92,13 @@ class Intervention:
     def after_collective(self, moment: Moment, name: str, targets: Sequence[torch.Tensor], read: Sequence[Any]) -> None:
         """A collective of ``torch.distributed`` has filled ``targets`` from ``read``."""
 
-    def parameter_made(self, moment: Moment, name: str, made: torch.Tensor, data: torch.Tensor) -> None:
-        """A Parameter or Variable was made of ``data``; ``name`` as in ``patches.hear_parameters``."""
+    def parameter_made(self, moment: Moment, name: str, made: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+        """A Parameter or Variable was ``made`` of ``data``: what is handed out instead.
+
+        Args:
+            name: as in ``listeners.hear_parameters``.
+        """
+        return made
 
     def before_backward(self, moment: Moment, count: int, losses: Sequence[torch.Tensor]) -> bool:
         """The step's own backward of ``losses`` is about to begin, the ``count``-th from 1: whether to carry it out.
@@ -209,11 +214,12 @@ class Together(Intervention):
             for part in self._parts:
                 part.after_collective(moment, name, targets, read)
 
-    def parameter_made(self, moment: Moment, name: str, made: torch.Tensor, data: torch.Tensor) -> None:
-        """Ask each."""
+    def parameter_made(self, moment: Moment, name: str, made: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+        """Ask each, with what the one before it said."""
         with _Noting(self.faults):
             for part in self._parts:
-                part.parameter_made(moment, name, made, data)
+                made = part.parameter_made(moment, name, made, data)
+        return made
 
     def before_backward(self, moment: Moment, count: int, losses: Sequence[torch.Tensor]) -> bool:
         """Whether none of them objects."""

@@ -33,12 +33,14 @@ from gradkit.core.operations import COPY, PARAMETER, VARIABLE
 from gradkit.source.faults import on_behalf
 from gradkit.tracing import ranks
 
-HeardParameter = Callable[[str, torch.Tensor, torch.Tensor, FrameType], None]
+HeardParameter = Callable[[str, torch.Tensor, torch.Tensor, FrameType], torch.Tensor]
 
 
 @contextlib.contextmanager
 def hear_parameters(tell: HeardParameter) -> Iterator[None]:
     """While the block runs, ``tell(name, made, data, frame)`` is called for each Parameter or Variable of this thread.
+
+    What it returns is handed out.
 
     ``name`` is ``"Parameter"``, ``"deepcopy"`` (a Parameter that ``copy.deepcopy`` makes of another) or ``"Variable"``.
     """
@@ -51,7 +53,7 @@ def hear_parameters(tell: HeardParameter) -> Iterator[None]:
         if data is not None and isinstance(made, torch.Tensor) and threading.get_ident() == thread:
             frame = sys._getframe(1)
             copied = frame.f_code.co_filename == parameters.__file__
-            tell(VARIABLE if cls is Variable else COPY if copied else PARAMETER, made, data, frame)
+            return tell(VARIABLE if cls is Variable else COPY if copied else PARAMETER, made, data, frame)
         return made
 
     # Their classes are left alone: a class that is changed is slow from then on, and every call reads parameters.

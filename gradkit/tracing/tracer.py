@@ -341,12 +341,13 @@ class Tracer(TorchFunctionMode):
         self.ledger.wrapping = True
         self._made_of(listeners.NAME, made, self.ledger.inputs([given]), frame)
 
-    def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> None:
-        """A Parameter or Variable was made of ``data``."""
+    def _born(self, name: str, made: torch.Tensor, data: torch.Tensor, frame: FrameType) -> torch.Tensor:
+        """A Parameter or Variable was made of ``data``; returns what is handed out for it."""
         if self._changed_by is not None:
-            self._changed_by.parameter_made(self._moment(frame), name, made, data)
+            made = self._changed_by.parameter_made(self._moment(frame), name, made, data)
         index = len(self._calls)
         self.ledger.born(self._made_of(name, made, self.ledger.inputs([data]), frame), index)
+        return made
 
     def _made_of(self, name: str, made: torch.Tensor, inputs: tuple[int, ...], frame: FrameType) -> int:
         """Record what no function mode hears: a tensor made of some values. Returns its number."""

@@ -175,6 +175,6 @@ def test_plain_data_tells_the_variant_among_the_facts(report: gradkit.types.Repo
     (row,) = report.data()["findings"]
     assert row["facts"]["variant"] == "dropped"
     assert row.keys() == {
-        "cause", "location", "notes", "proof", "parameters", "numel", "module", "call", "revived", "reruns", "facts",
-        "tried",
+        "cause", "location", "notes", "proof", "parameters", "numel", "module", "call", "revived", "alone", "reruns",
+        "facts", "tried",
     }  # fmt: skip

@@ -130,7 +130,7 @@ def test_what_is_to_change_is_named(program: Callable[[], None], where: Callable
 
 def test_the_copy_and_what_it_is_a_copy_of_are_named() -> None:
     (finding,) = found_of(asks_the_target)
-    assert (finding.variant, finding.facts["copy"], finding.facts["original"]) == ("copy", "target", "online")
+    assert (finding.variant, finding.facts["copy"], finding.facts["original"]) == ("asked_copy", "target", "online")
 
 
 @pytest.mark.parametrize("program", [asks_both_as_meant, pulls_at_the_average_too])

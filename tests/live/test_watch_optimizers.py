@@ -115,7 +115,7 @@ def test_copies_that_an_optimizer_holds_are_told_at_the_line_that_makes_them() -
     (explanation,) = found_of(copies_in_their_place)
     assert explanation.report is not None
     (finding,) = explanation.report.findings
-    assert (finding.cause, finding.variant) == ("optimizer_mismatch", "copies")
+    assert (finding.cause, finding.variant) == ("optimizer_mismatch", "held_copies")
     assert finding.location is not None
     assert finding.location.text.endswith("# COPIED")
 

@@ -30,6 +30,7 @@ from gradkit.teaching.guide import (
     markdown,
     region,
 )
+from gradkit.witness.listening import listening
 
 CAUSES = causes.causes()
 FOLDER = guides_folder("detach").parent
@@ -120,7 +121,8 @@ def leaves(loss: torch.Tensor) -> set[int]:
 def diagnosed(cause: str, maker: str) -> Report:
     module = load_case(cause)
     model, step = getattr(module, maker)()
-    should_train, optimizer = getattr(module, "SHOULD_TRAIN", None), getattr(step, "optimizer", None)
+    should_train = getattr(step, "should_train", getattr(module, "SHOULD_TRAIN", None))
+    optimizer = getattr(step, "optimizer", None)
     return gradkit.diagnose(step, model=model, should_train=should_train, optimizer=optimizer)
 
 
@@ -323,6 +325,37 @@ def test_the_wrong_part_holds_the_line_to_change(cause: str) -> None:
     for number in cut_lines(cause):
         assert lines[number - 1].removesuffix("# CUT").strip() in region(cause, part)
     assert cut_lines(cause)
+
+
+def variants(cause: str) -> list[str]:
+    """The variants that a guide has a program of, each made by ``make_<variant>``."""
+    made = (name.removeprefix("make_") for name in vars(load_case(cause)) if name.startswith("make_"))
+    return [name for name in made if name != "fixed"]
+
+
+TAUGHT = {
+    "create_graph_missing": {"filled", "handed", "hook"},
+    "trainable_unused": {"bypass"},
+    "unused_input": {"again"},
+    "optimizer_mismatch": {"asked_copy", "held_copies"},
+    "constant_loss": {"without"},
+    "frozen_all": {"copied", "unspared"},
+}
+
+
+@each_cause
+def test_a_guide_teaches_the_variants_that_it_is_known_for(cause: str) -> None:
+    assert set(variants(cause)) == TAUGHT.get(cause, set())
+    assert set(variants(cause)) <= set(causes.cause(cause).variants)
+
+
+@pytest.mark.parametrize(("cause", "variant"), [(cause, one) for cause in CAUSES for one in variants(cause)])
+def test_the_engine_names_the_variant_of_its_program(cause: str, variant: str) -> None:
+    with listening():
+        found = diagnosed(cause, f"make_{variant}").findings[0]
+    assert (found.cause, found.variant) == (cause, variant)
+    assert found.location is not None
+    assert Path(found.location.file) == FOLDER / cause / "case.py"
 
 
 @pytest.mark.parametrize("cause", [cause for cause in CAUSES if cause != "unknown"])

@@ -17,10 +17,11 @@ from types import CodeType
 
 import torch
 
-from gradkit.core import causes, patches
+from gradkit.core import causes
 from gradkit.core.attempts import Attempts
 from gradkit.core.records import CURES, PROVEN, UNTRIED, WAITS, WITHHELD, ChangeTried, Finding, Location
 from gradkit.diagnosis.experiments import candidates
+from gradkit.diagnosis.experiments.alone import freed
 from gradkit.diagnosis.experiments.changed_code import CannotTryError, Part, running_changed
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.diagnosis.experiments.trial import STEPS, Trial, trial
@@ -104,9 +105,14 @@ class Judge:
 
     def all(self, findings: Sequence[Finding], suggested: Sequence[tuple[Candidate, ...]]) -> list[ChangeTried | None]:
         """An answer for each finding; None where nothing was suggested."""
-        alone = [self._best(finding, several) for finding, several in zip(findings, suggested, strict=True)]
-        idle = [i for i, one in enumerate(alone) if one is not None and one.why == NOTHING]
-        return self._together(findings, suggested, alone, idle) if idle else alone
+        flags = [i for i, several in enumerate(suggested) if several and several[0].kind == changes.FLAG]
+        alone = [
+            None if i in flags else self._best(finding, several)
+            for i, (finding, several) in enumerate(zip(findings, suggested, strict=True))
+        ]
+        waiting = (NOTHING, RAISES) if flags else (NOTHING,)  # a flag is refused on what has a history
+        idle = [i for i, one in enumerate(alone) if one is not None and one.why in waiting]
+        return self._together(findings, suggested, alone, [*idle, *flags]) if idle else alone
 
     def _together(
         self, findings: Sequence[Finding], suggested: Sequence[tuple[Candidate, ...]],
@@ -117,12 +123,13 @@ class Judge:
         made_to = {i: one.changes for i, one in chosen.items()}
         made_to.update((i, one.changes) for i, one in enumerate(alone) if one is not None and one.changes)
         parts = [(spot, one) for i, one in made_to.items() if (spot := findings[i].location) is not None]
+        nothing = [i for i in idle if (answer := alone[i]) is not None and answer.why == NOTHING]
         made = self._try(parts, {n for i in idle for n in findings[i].parameters})
         for i, one in chosen.items():
             if made.outcome == CURES:
                 why = "together" if len(parts) > 1 else made.why
                 alone[i] = replace(made, changes=one.changes, kind=one.kind, why=why)
-            elif len(findings) > 1 and made.why == NOTHING and findings[i].proof == PROVEN:
+            elif len(findings) > 1 and made.why == NOTHING and findings[i].proof == PROVEN and i in nothing:
                 alone[i] = ChangeTried(WAITS, one.changes, one.kind, steps=made.steps)
         return alone
 
@@ -293,10 +300,7 @@ class Judge:
 @contextmanager
 def _changed(parts: Sequence[Part], ran: Container[CodeType], trainable: Sequence[torch.Tensor]) -> Iterator[None]:
     """While the block lasts, source is changed, and some leaves require grad."""
-    with running_changed(parts, ran) if parts else nullcontext(), patches.undone():
-        for leaf in trainable:
-            patches.later(partial(leaf.requires_grad_, leaf.requires_grad))
-            leaf.requires_grad_(True)
+    with running_changed(parts, ran) if parts else nullcontext(), freed(trainable):
         yield
 
 

@@ -70,10 +70,13 @@ class UndoCuts(Intervention):
     Args:
         left: keys of the calls by which numbers left torch that come to be the loss, though Python has made others of
             them meanwhile.
+        kept: other cuts of the step, where these are to go on cutting what is joined on behind one that is undone.
     """
 
-    def __init__(self, cuts: Iterable[Cut], left: Iterable[Key] = ()) -> None:
+    def __init__(self, cuts: Iterable[Cut], left: Iterable[Key] = (), kept: Iterable[Cut] | None = None) -> None:
         cuts, self._left = tuple(cuts), frozenset(left)
+        self._alone = kept is not None
+        self._kept = frozenset(cut.key[1:] for cut in kept or () if cut.kind not in (REGION, UNDECLARED))
         self.skip = frozenset(
             cut.key if cut.kind == REGION else cut.key[1] for cut in cuts if cut.kind in (REGION, UNDECLARED)
         )
@@ -112,6 +115,8 @@ class UndoCuts(Intervention):
 
     def after_call(self, moment: Moment, name: str, inputs: tuple[int, ...], given: Sequence[Any], result: Any) -> Any:
         """Undo the cut if this call is one; else join on what an earlier one lost."""
+        if self._alone and (not torch.is_grad_enabled() or (name, *spot(moment.chain())) in self._kept):
+            return result
         kind = self._kind(name, moment)
         if kind and name == GRAD:
             return result
@@ -146,11 +151,18 @@ class UndoCuts(Intervention):
                 if target.is_floating_point() and not any(target is x for x in lost):
                     target.add_(_nothing(lost).to(target))
 
-    def parameter_made(self, moment: Moment, name: str, made: torch.Tensor, data: torch.Tensor) -> None:
-        """What is computed from a Parameter whose making is a cut is joined to what the Parameter was made of."""
+    def parameter_made(self, moment: Moment, name: str, made: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+        """What is computed from a Parameter whose making is a cut is joined to what the Parameter was made of.
+
+        A Variable need be no leaf: it may be the loss, from which nothing is computed.
+        """
         if self._kind(name, moment) or (name == operations.COPY and data.requires_grad):
             before = [x for number in moment.ledger.inputs([data]) for x in self._lost.get(number, ())]
+            if name == operations.VARIABLE and data.is_floating_point():
+                with torch._C.DisableTorchFunction():
+                    return data + _nothing(before).to(data) if before else data.view_as(data)
             self._next.tensors = [data, *before]
+        return made
 
     def recorded(self, name: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
         """What a call has made that cannot carry a gradient either: whatever is made of it will be joined."""
@@ -235,14 +247,18 @@ def _without_function(applied: Any, skip: frozenset[Any]) -> Any:
     return classmethod(apply)
 
 
-def rerun_without_cuts(session: Session, cuts: Iterable[Cut], left: Iterable[Key] = ()) -> Rerun:
+def rerun_without_cuts(
+    session: Session, cuts: Iterable[Cut], left: Iterable[Key] = (), kept: Iterable[Cut] | None = None,
+    also: Iterable[Intervention] = (),
+) -> Rerun:  # fmt: skip
     """Run the step once more with ``cuts`` undone, and see which parameters backward reaches.
 
     Args:
-        left: as ``UndoCuts`` takes it.
+        left, kept: as ``UndoCuts`` takes them.
+        also: what else is changed in this run.
     """
     cuts = tuple(cuts)
-    run = session.run(UndoCuts(cuts, left))
+    run = session.run(UndoCuts(cuts, left, kept), *also)
     if run.trace is None:
         return Rerun(None, 1, run.error)
     norms = run.reached.norms

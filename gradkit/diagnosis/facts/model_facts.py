@@ -95,7 +95,8 @@ def read(
     unregistered = inventory.unregistered(model, should_train)
     if not wished:
         unregistered = tries.make("strays", lambda: optimizers.hidden_parameters(step.run, model, trace, ledger), ())
-    want = tuple(want) or (() if unregistered else _ought(model, adapters))
+    nothing = bool(unregistered or (first.gap.elsewhere and should_train is None and not adapters))
+    want = tuple(want) or (() if nothing else _ought(model, adapters))
     rows = inventory.table(model, want, _used(trace), first.reached)
     placed = dict(registered.modules(model, twice=True))
     missed = [row for row in rows if row.should_train and not row.reached]

@@ -51,6 +51,8 @@ class Gap:
         apart: those that require grad and that no optimizer at hand holds, while one holds others of the step.
         holder: class name of that one.
         empty: one of its groups holds nothing at all.
+        elsewhere: class name of an optimizer that trains what the step uses and the model does not hold, where all of
+            the model is frozen; ``""`` if there is none.
     """
 
     kind: str = ""
@@ -62,6 +64,7 @@ class Gap:
     apart: tuple[str, ...] = ()
     holder: str = ""
     empty: bool = False
+    elsewhere: str = ""
 
 
 def gap(
@@ -79,6 +82,9 @@ def gap(
         in_reach: optimizers that the step can reach.
         ran: whether a tensor took part in the step.
     """
+    elsewhere = _elsewhere(before, [one for one in (given, *in_reach) if one is not None], ran)
+    if elsewhere:
+        return Gap(elsewhere=elsewhere)
     found = _missing(model, before, given, in_reach, ran)
     if found.reason in (NEW, STALE):
         return found
@@ -88,6 +94,18 @@ def gap(
     held = holding(optimizers)
     apart = tuple(n for n, p in before.items() if p.requires_grad and id(p) not in held) if holder else ()
     return replace(found, apart=apart, holder=holder)
+
+
+def _elsewhere(
+    before: Mapping[str, torch.Tensor], optimizers: Sequence[Optimizer], ran: Callable[[torch.Tensor], bool]
+) -> str:
+    """The optimizer that trains an input of a frozen model, or what stands behind it; a model of copies is neither."""
+    mine = {id(p) for p in before.values()}
+    if not before or any(p.requires_grad for p in before.values()) or mine & holding(optimizers):
+        return ""
+    # a step that ends in the optimizer's own has written it since it took part, and has left its gradient
+    trains = (one for one in optimizers if any(p.requires_grad and (ran(p) or p.grad is not None) for p in _all(one)))
+    return next((type(one).__name__ for one in trains), "")
 
 
 def _missing(
@@ -134,6 +152,8 @@ def meant(want: Sequence[str], gap: Gap, reached: Iterable[str], *, named: bool)
     """
     if named:
         return tuple(want), Meant("should_train")
+    if gap.elsewhere and not want:
+        return (), Meant("optimizer", gap.elsewhere)
     apart = tuple(name for name in want if name in gap.apart and name not in reached)
     left = tuple(name for name in want if name not in apart)
     return (left, Meant("optimizer", gap.holder, apart)) if left and apart else (tuple(want), Meant())

@@ -38,7 +38,8 @@ def in_the_loss(e: Evidence, missing: Sequence[str], built: Gap) -> Finding | No
         return None
     return Finding(
         "optimizer_mismatch", locations.locate(chain[0]), tuple(called_by(chain)), proof=OBSERVED,
-        parameters=tuple(missing), facts={"optimizer": built.kind, "copy": copy, "original": original}, variant="copy",
+        parameters=tuple(missing), facts={"optimizer": built.kind, "copy": copy, "original": original},
+        variant="asked_copy",
     )  # fmt: skip
 
 

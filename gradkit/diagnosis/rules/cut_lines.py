@@ -128,7 +128,7 @@ def findings(e: Evidence) -> list[Finding]:
     for finding in _likewise(e, list(found.values())):
         spot = finding.location
         found.setdefault((finding.cause, spot.file if spot else "", spot.line if spot else 0), finding)
-    together = _together(_with_swallowed(found, e, beside))
+    together = _together(_with_all_cuts(_with_swallowed(found, e, beside), e))
     total = not e.reached.norms
     integers = {f.location for f in found.values() if f.cause == "integer_cast"}
     return sorted(
@@ -171,6 +171,19 @@ def _likewise(e: Evidence, known: Sequence[Finding]) -> list[Finding]:
     return found
 
 
+def _with_all_cuts(found: Mapping[tuple[object, ...], Finding], e: Evidence) -> dict[tuple[object, ...], Finding]:
+    """The findings; one that swallowed another cut on its line, and has no note of it, is about that as well."""
+    told = dict(found)
+    owned = {key for finding in found.values() for key in finding.cuts}
+    for cut in (cut for cut in e.verdict.cuts if cut.key not in owned):
+        lines = {line_of(call) for call in _calls(cut, e)}
+        for place, one in found.items():
+            noted = any(note.kind == "cuts_too" for note in one.notes)
+            if one.location is not None and (one.location.file, one.location.line) in lines and not noted:
+                told[place] = replace(told[place], cuts=(*told[place].cuts, cut.key))
+    return told
+
+
 def _with_swallowed(
     found: Mapping[tuple[object, ...], Finding], e: Evidence, beside: dict[str, Beside]
 ) -> dict[tuple[object, ...], Finding]:
@@ -209,8 +222,8 @@ def _joined(known: Finding, other: Finding) -> Finding:
     proof = known.proof if known.proof == other.proof else LIKELY
     told = (known.location, *(note.location for note in known.notes))
     beside = (Note("beside", other.location),) if other.location is not None and other.location not in told else ()
-    revived = (*known.revived, *other.revived)
-    return replace(known, parameters=names, proof=proof, revived=revived, notes=(*beside, *known.notes))
+    revived, both = (*known.revived, *other.revived), tuple(dict.fromkeys([*known.cuts, *other.cuts]))
+    return replace(known, parameters=names, proof=proof, revived=revived, notes=(*beside, *known.notes), cuts=both)
 
 
 def _swallowed(cut: Cut, e: Evidence, beside: dict[str, Beside]) -> bool:
@@ -316,7 +329,7 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
         variant = "by_method"
     found = Finding(
         cause, spot, notes, proof=proof, parameters=names, module=module, call=call,
-        revived=revived, reruns=e.reruns, facts=facts, variant=variant, doubt=doubt, library=via,
+        revived=revived, reruns=e.reruns, facts=facts, variant=variant, doubt=doubt, library=via, cuts=(cut.key,),
     )  # fmt: skip
     return library.told(found, region, first)
 

@@ -250,7 +250,9 @@ def of_copies(copied: Deed, built: Location | None, names: tuple[str, ...], fact
     """The optimizer was handed copies: the line that makes them."""
     notes = (*called_by(copied.chain), *([Note("handed_here", built)] if built is not None else []))
     spot = locations.locate(copied.chain[0], whole=True)
-    return Finding("optimizer_mismatch", spot, notes, proof=OBSERVED, parameters=names, facts=facts, variant="copies")
+    return Finding(
+        "optimizer_mismatch", spot, notes, proof=OBSERVED, parameters=names, facts=facts, variant="held_copies"
+    )
 
 
 def _of_a_generator(

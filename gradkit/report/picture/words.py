@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gradkit.core import i18n
-from gradkit.core.records import Finding, Location, Node, Picture
+from gradkit.core.records import PROVEN, Finding, Location, Node, Picture
 from gradkit.report.picture.chart import Box, Chart
 from gradkit.report.picture.outline import Part
 from gradkit.report.picture.style import cleaned, operation_words, place_name, quantity_words, shorten
@@ -117,7 +117,9 @@ class Phrases:
 
     def proof(self, finding: Finding) -> str:
         """How sure the finding is."""
-        return self.say(f"proof.{finding.proof}", n=len(finding.revived) or len(finding.parameters))
+        of_set = {"": finding.proof, "1": "together"}.get(finding.facts.get("together", ""), "frozen")
+        key = of_set if finding.proof == PROVEN else finding.proof
+        return self.say(f"proof.{key}", n=len(finding.revived) or len(finding.parameters))
 
     def place(self, location: Location | None) -> str:
         """``file.py:41``, or that it is not known."""

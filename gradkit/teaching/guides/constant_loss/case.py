@@ -33,6 +33,13 @@ class FixedFishLength(FishLength):
     # [end]
 
 
+def in_metres():
+    torch.manual_seed(0)
+    fish, scale, (photos, lengths) = FishLength(), nn.ParameterList([torch.tensor(2.0)]), reef()[1]
+    fish.requires_grad_(False)
+    return nn.ModuleList([fish, scale]), lambda metre: (metre * fish(photos) - lengths).nanmean().abs()
+
+
 # [verify]
 def train(model, batches, optimizer):
     for photos, lengths in batches:
@@ -70,6 +77,12 @@ FAILS = "raises: element 0 of tensors does not require grad"
 
 def make_fixed():
     return program(FixedFishLength)
+
+
+def make_without():
+    model, loss = in_metres()
+    metre = model[1][0].item()
+    return model, lambda: loss(metre)
 
 
 def look_at(model, batches):
@@ -161,3 +174,11 @@ def experiment_a_constant_term_teaches_nothing():
         (model.loss(photos, lengths) + share * model(photos).detach().square().mean()).backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     assert all(map(torch.equal, *gradients))
+
+
+def experiment_a_number_that_was_taken_before_leads_to_no_weight():
+    model, loss = in_metres()
+    metre = model[1][0]
+    assert loss(metre.item()).grad_fn is None
+    loss(metre).backward()
+    assert metre.grad != 0

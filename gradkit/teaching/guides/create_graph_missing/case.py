@@ -40,6 +40,44 @@ class LeafCompass(Compass):
         return super().turn(needle).requires_grad_()
 
 
+class FilledCompass(Compass):
+    def turn(self, needle):
+        needle.grad = None
+        self.energy(needle).sum().backward()
+        return -needle.grad
+
+
+class HookedCompass(Compass):
+    def turn(self, needle, **options):
+        kept = []
+        handle = needle.register_hook(kept.append)
+        self.energy(needle).sum().backward(**options)
+        handle.remove()
+        return -kept[0]
+
+
+class GainCompass(Compass):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor(0.5))
+
+    def loss(self, needle, measured):
+        kept, energy = [], self.energy(needle)
+        handle = needle.register_hook(lambda slope: kept.append(F.mse_loss(-self.gain * slope, measured)))
+        energy.sum().backward(retain_graph=True)
+        handle.remove()
+        return energy.pow(2).mean() + kept[0]
+
+
+class LateGainCompass(GainCompass):
+    def loss(self, needle, measured):
+        kept, energy = [], self.energy(needle)
+        handle = needle.register_hook(kept.append)
+        energy.sum().backward(retain_graph=True)
+        handle.remove()
+        return energy.pow(2).mean() + F.mse_loss(-self.gain * kept[0], measured)
+
+
 def data():
     return torch.randn(9, 3).requires_grad_(), torch.randn(9, 3)
 
@@ -59,6 +97,20 @@ FAILS = "raises: element 0 of tensors does not require grad"
 
 def make_fixed():
     return program(FixedCompass)
+
+
+def make_filled():
+    return program(FilledCompass)
+
+
+def make_handed():
+    return program(HookedCompass)
+
+
+def make_hook(kind=GainCompass):
+    torch.manual_seed(0)
+    model, (needle, measured) = kind(), data()
+    return model, lambda: model.loss(needle, measured)
 
 
 def look_at(slope):
@@ -178,3 +230,28 @@ def experiment_a_slope_that_only_moves_the_input_needs_no_graph():
     slope, = torch.autograd.grad(model.energy(needle).sum(), needle)
     attacked = needle + 0.1 * slope.sign()
     assert starved(model, lambda: model.energy(attacked).pow(2).mean()) == []
+
+
+def experiment_what_backward_fills_in_has_no_history():
+    model, step = make_filled()
+    assert model.turn(data()[0]).grad_fn is None
+    assert NO_GRAD_FN in refused(lambda: step().backward())
+
+
+def experiment_a_hook_is_handed_a_history_only_if_backward_records():
+    model, (needle, _) = make_handed()[0], data()
+    assert model.turn(needle).grad_fn is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert model.turn(needle, create_graph=True).grad_fn is not None
+    for leaf in (needle, *model.parameters()):
+        leaf.grad = None
+
+
+def experiment_what_a_hook_computes_is_not_recorded():
+    model, step = make_hook()
+    step().backward()
+    assert model.gain.grad is None
+    model, step = make_hook(LateGainCompass)
+    step().backward()
+    assert model.gain.grad != 0

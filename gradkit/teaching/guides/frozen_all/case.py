@@ -1,5 +1,7 @@
 """Bird song: a pretrained listener gets a new head for six species, and everything is frozen one line too late."""
 
+import copy
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -33,6 +35,24 @@ def build_fixed():
     return model
 
 
+KINDS = ["song.kinds.weight", "song.kinds.bias"]
+
+
+class Recorder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.song = nn.ModuleDict({"ear": BirdSong(), "kinds": nn.Linear(40, 6)})
+
+    def forward(self, clips):
+        return self.song.kinds(self.song.ear(clips))
+
+
+def freeze_all_but_the_kinds(model):
+    for name, parameter in model.named_parameters():
+        if not name.startswith("kinds"):
+            parameter.requires_grad_(False)
+
+
 def program(build):
     torch.manual_seed(0)
     model, clips, species = build(), torch.randn(8, 1, 64), torch.randint(0, 6, (8,))
@@ -48,6 +68,21 @@ FAILS = "raises: element 0 of tensors does not require grad"
 
 def make_fixed():
     return program(build_fixed)
+
+
+def make_copied():
+    torch.manual_seed(0)
+    teacher, clips = BirdSong(), torch.randn(8, 1, 64)
+    teacher.requires_grad_(False)
+    student = copy.deepcopy(teacher)
+    return student, lambda: F.mse_loss(student(clips), teacher(clips).softmax(1))
+
+
+def make_unspared():
+    model, step = program(Recorder)
+    freeze_all_but_the_kinds(model)
+    step.should_train = ["song.kinds.*"]
+    return model, step
 
 
 # [see]
@@ -114,3 +149,16 @@ def experiment_a_loss_forced_to_require_grad_teaches_nothing():
     model, step = make()
     step().requires_grad_(True).backward()
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def experiment_a_copy_of_what_is_frozen_is_frozen():
+    student, step = make_copied()
+    assert trainable(student) == []
+    student.requires_grad_(True)
+    assert "head.weight" in trainable(student) and step().requires_grad
+
+
+def experiment_names_begin_with_the_module_that_holds_all():
+    model, _ = make_unspared()
+    assert trainable(model) == []
+    assert [name for name, _ in model.named_parameters() if name.startswith("song.kinds")] == KINDS

@@ -43,6 +43,23 @@ def train_clipped(model, optimizer, sky, level):
     return loss
 
 
+def train_named(model, optimizer, sky, level):
+    loss = F.mse_loss(model(sky), level)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step
+    return loss
+
+
+def train_every_tenth(model, optimizer, sky, level, step=1):
+    loss = F.mse_loss(model(sky), level) / 10
+    loss.backward()
+    if step % 10 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+    return loss
+
+
 def data():
     sky = torch.randn(20, 5)
     return sky, sky.sum(1, keepdim=True)
@@ -182,3 +199,32 @@ def experiment_a_warm_up_leaves_zero():
 
     assert rates(lambda n: min(1, n / 100))[:2] == [0.0, 0.001]
     assert rates(lambda n: min(1, n // 100)) == [0.0] * 5
+
+
+def experiment_step_without_parentheses_is_only_named():
+    model, step = program(train_named)
+    assert len(set(losses(step))) == 1
+    assert all(parameter.grad.any() for parameter in model.parameters())
+
+
+def experiment_a_counter_that_stands_still_never_lets_it_step():
+    model, step = program(train_every_tenth)
+    assert len(set(losses(step))) == 1
+    first = model.moon.weight.grad.clone()
+    step()
+    assert model.moon.weight.grad.norm() > first.norm()
+
+
+def experiment_a_rate_may_be_made_zero_after_the_optimizer_was_built():
+    model, step = make_fixed()
+    for group in step.trains_with.param_groups:
+        group["lr"] *= 5 // 10
+    assert moved(model, step) == []
+
+
+def experiment_a_schedule_that_is_not_stepped_stays_where_it_begins():
+    model, step = make_fixed()
+    schedule = torch.optim.lr_scheduler.LambdaLR(step.trains_with, lambda n: min(1, n / 100))
+    assert all(moved(model, step) == [] for _ in range(5))
+    schedule.step()
+    assert moved(model, step) == EVERY

@@ -42,6 +42,33 @@ def build_joined():
     return model, optimizer
 
 
+class Stations(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.online = Tremors()
+        self.online.kind = nn.Linear(8, 4)
+        self.target = copy.deepcopy(self.online)
+
+    def forward(self, waves):
+        return self.target(waves)
+
+
+class FixedStations(Stations):
+    def forward(self, waves):
+        return self.online(waves)
+
+
+def build_asked_copy(kind=Stations):
+    model = kind()
+    return model, torch.optim.SGD(model.online.parameters(), lr=0.1)
+
+
+def build_held_copies():
+    model, _ = build_fixed()
+    copies = [parameter.detach().clone().requires_grad_() for parameter in model.parameters()]
+    return model, torch.optim.SGD(copies, lr=0.1)
+
+
 def program(build):
     torch.manual_seed(0)
     model, optimizer = build()
@@ -63,6 +90,14 @@ FAILS = "unmoved"
 
 def make_fixed():
     return program(build_fixed)
+
+
+def make_asked_copy():
+    return program(build_asked_copy)
+
+
+def make_held_copies():
+    return program(build_held_copies)
 
 
 # [see]
@@ -162,3 +197,16 @@ def experiment_loading_with_assign_replaces_them():
     model, step = make_fixed()
     model.load_state_dict(model.state_dict(), assign=True)
     assert strangers(model, step.optimizer) == EAR + KIND
+
+
+def experiment_a_loss_by_the_copy_moves_nothing():
+    model, step = make_asked_copy()
+    assert moved(model, step) == []
+    assert model.target.ear.weight.grad is not None and model.online.ear.weight.grad is None
+    assert moved(*program(lambda: build_asked_copy(FixedStations))) == [f"online.{name}" for name in EAR + KIND]
+
+
+def experiment_an_optimizer_of_copies_moves_nothing():
+    model, step = make_held_copies()
+    assert strangers(model, step.optimizer) == EAR + KIND
+    assert moved(model, step) == []

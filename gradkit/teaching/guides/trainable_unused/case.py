@@ -30,6 +30,30 @@ class FixedBusDelay(BusDelay):
     # [end]
 
 
+class Seasons(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base, self.winter = nn.Linear(4, 8), nn.Linear(4, 8)
+
+    def forward(self, route):
+        return self.base(route) + self.winter(route)
+
+
+class PassingBusDelay(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.route, self.delay = Seasons(), nn.Linear(8, 1)
+
+    def forward(self, route, rain):
+        seen = nn.functional.linear(route, self.route.base.weight, self.route.base.bias)
+        return self.delay(torch.tanh(seen)).squeeze(-1)
+
+
+class CallingBusDelay(PassingBusDelay):
+    def forward(self, route, rain):
+        return self.delay(torch.tanh(self.route(route))).squeeze(-1)
+
+
 def program(kind, dry=False):
     torch.manual_seed(0)
     model, route, rain, minutes = kind(), torch.rand(9, 4), torch.rand(9, 2), torch.rand(9)
@@ -45,6 +69,10 @@ FAILS = "partial"
 
 def make_fixed():
     return program(FixedBusDelay)
+
+
+def make_bypass():
+    return program(PassingBusDelay)
 
 
 # [see]
@@ -120,3 +148,10 @@ def experiment_no_frozen_neighbour_takes_the_gradient_away():
     model.route.requires_grad_(False)
     model.route.eval()
     assert starved(model, step) == []
+
+
+def experiment_taking_the_weight_goes_past_what_the_layer_adds():
+    model, step = make_bypass()
+    assert never_called(model, step) == ["route", "route.base", "route.winter"]
+    assert starved(model, step) == ["route.winter.weight", "route.winter.bias"]
+    assert starved(*program(CallingBusDelay)) == []

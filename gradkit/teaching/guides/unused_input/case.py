@@ -46,6 +46,16 @@ class RestingString(String):
         return speed
 
 
+class TwiceString(String):
+    def time(self, points):
+        return points[:, 1:]
+
+    def speed(self, points):
+        bend = self.net(torch.cat([points[:, :1], self.time(points)], dim=1))
+        speed, = torch.autograd.grad(bend.sum(), self.time(points), create_graph=True)
+        return speed
+
+
 def program(kind):
     torch.manual_seed(0)
     model, points, measured = kind(), torch.rand(9, 2).requires_grad_(), torch.randn(9, 1)
@@ -61,6 +71,10 @@ FAILS = "step raises: appears to not have been used in the graph"
 
 def make_fixed():
     return program(FixedString)
+
+
+def make_again():
+    return program(TwiceString)
 
 
 # [see]
@@ -170,3 +184,11 @@ def experiment_where_a_part_may_rest_none_is_the_truth():
     wanted = [*model.parameters(), *spare.parameters()]
     found = torch.autograd.grad(model.net(points).sum(), wanted, allow_unused=True)
     assert [slope is None for slope in found] == [False, False, False, True, True]
+
+
+def experiment_what_is_computed_once_more_is_another_tensor():
+    model, step = make_again()
+    points = some_points()
+    assert torch.equal(model.time(points), model.time(points))
+    assert UNUSED in refused(step)
+    assert gradients(*program(JoiningString))[0].any()

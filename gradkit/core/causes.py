@@ -38,7 +38,8 @@ class Cause:
         may_pass: a later step of the same program may do otherwise, so that of one step alone it is no fault.
         passing: the variants of which that is so.
         check: the point of a verification that it fails, whatever the numbers are; ``""`` for none.
-        change: how its cure is derived from the user's own line, one of ``changes.RULES``; ``""`` if a person decides.
+        change: how its cure is derived from the user's own line, one of those that ``changes.derive_changes`` knows;
+            ``""`` if a person decides.
         word: for ``change="word"``, the word to take out of the line.
     """
 
@@ -72,16 +73,21 @@ _CAUSES = (
     Cause("no_grad_block", RECORDING, sites=_SWITCHES, variants=("library",), change="block"),
     Cause("no_grad_decorator", RECORDING, sites=_SWITCHES, variants=("library",), change="decorator"),
     Cause("grad_disabled_globally", RECORDING, sites=_SWITCHES),
-    Cause("inference_mode", RECORDING, sites=_SWITCHES),
-    Cause("inplace_under_no_grad", RECORDING, sites=_SWITCHES, in_block=True),
+    Cause("inference_mode", RECORDING, sites=_SWITCHES, change="block"),
+    Cause("inplace_under_no_grad", RECORDING, sites=_SWITCHES, in_block=True, change="block"),
     Cause("detach", HISTORY, sites=("detach",), variants=("within",), change="word", word=".detach()"),
     Cause("data_attr", HISTORY, sites=("data",), variants=("within",), change="word", word=".data"),
-    Cause("numpy_roundtrip", HISTORY, sites=("number", "numpy", "rewrap")),
-    Cause("python_roundtrip", HISTORY, sites=("number", "numpy", "rewrap"), variants=("branch",)),
-    Cause("rewrap_tensor", HISTORY, sites=("rewrap", "parameter", "requires_grad")),
-    Cause("parameter_rewrap", HISTORY, sites=("parameter", "requires_grad")),
+    Cause("numpy_roundtrip", HISTORY, sites=("number", "numpy", "rewrap"), change="in_torch"),
+    Cause("python_roundtrip", HISTORY, sites=("number", "numpy", "rewrap"), variants=("branch",), change="in_torch"),
+    Cause("rewrap_tensor", HISTORY, sites=("rewrap", "parameter", "requires_grad"), change="stacked"),
+    Cause("parameter_rewrap", HISTORY, sites=("parameter", "requires_grad"), change="stacked"),
     Cause(
-        "new_leaf", HISTORY, sites=("freeze", "rewrap", "parameter", "requires_grad"), variants=("flag",), rank=FIRST
+        "new_leaf",
+        HISTORY,
+        sites=("freeze", "rewrap", "parameter", "requires_grad"),
+        variants=("flag",),
+        rank=FIRST,
+        change="stacked",
     ),
     Cause("cached_tensor", HISTORY, variants=("loss",)),
     Cause("non_differentiable_op", DERIVATIVE, variants=("choices", "sparse"), sites=("integer_cast",)),
@@ -116,7 +122,7 @@ _CAUSES = (
     Cause("unused_input", UNUSED, variants=("asked", "branch", "again", "cut"), may_pass=True),
     Cause("non_scalar", BACKWARD),
     Cause("double_backward", BACKWARD, variants=("frees", "loss", "kept", "once", "anew"), change="kept"),
-    Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf")),
+    Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf"), change="out_of_place"),
     Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook")),
     Cause("custom_function", MACHINERY, variants=("style", "missing", "inside")),
     Cause("hook_misuse", MACHINERY, variants=_HOOKS, arrives=True),

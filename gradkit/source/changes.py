@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
 
 from gradkit.core import causes
 from gradkit.core.records import Change, Finding, Location
-from gradkit.source import imported
+from gradkit.source import imported, rewrites
 from gradkit.source.imported import Source
+from gradkit.source.rewrites import Changes
 
 FLAG = "flag"
 _LONGEST = 8
-Changes = tuple[Change, ...]
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+STACKED, UNWRAPPED, IN_TORCH, OUT_OF_PLACE, ASSIGNED = "stacked", "unwrapped", "in_torch", "out_of_place", "assigned"
+REWRITES = frozenset((STACKED, UNWRAPPED, IN_TORCH, OUT_OF_PLACE, ASSIGNED))
+"""Kinds of changes that write an expression anew: the numbers of both have to be compared."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,44 @@ def derive_changes(finding: Finding, stays: Container[int] = ()) -> tuple[Candid
         found = [Candidate("stored", _stored(spot, cause.word)) if not beside else None]
         found.append(Candidate("word", _drop([spot, *beside], cause.word)))
         found.append(Candidate("moved", _moved([spot, *beside], cause.word)))
-    elif cause.change == "block":
-        found = [Candidate("narrowed", _narrowed(spot, stays)), Candidate("block", _block(spot))]
+    elif cause.change == "block" and not spot.text.strip().startswith("@"):
+        around = _around(finding, spot) if cause.in_block else spot
+        found = [Candidate("narrowed", _narrowed(around, stays)), Candidate("block", _block(around))]
     elif cause.change == "kept":
-        found = [Candidate("stored", _stored(spot, ""))]
+        found = [Candidate("stored", _stored(spot, "")), Candidate(ASSIGNED, rewrites.assigned(spot))]
+    elif cause.change in REWRITES:
+        found = list(_rewritten(cause.change, spot, finding))
     else:
-        rule = RULES.get(cause.change)
-        found = [Candidate(cause.change, rule(spot))] if rule is not None else []
+        kind = "decorator" if cause.change == "block" else cause.change
+        found = [Candidate(kind, RULES[kind](spot))] if kind in RULES else []
     return tuple(one for one in found if one is not None and one.changes)
+
+
+def joined(block: Changes, line: Changes) -> Changes:
+    """A block that is taken away and lines that are written anew, as one change; ``()`` if they are not of that kind.
+
+    Example:
+        >>> block = Change("-", 1, "with f():"), Change("-", 2, "    a = b"), Change("+", 2, "a = b")
+        >>> made = joined(block, (Change("-", 2, "    a = b"), Change("+", 2, "    a = c")))
+        >>> [f"{c.sign}{c.text}" for c in made]
+        ['-with f():', '-    a = b', '+a = c']
+    """
+    made, gone = list(block), {change.number for change in block if change.sign == "-"}
+    pairs = list(zip(line[::2], line[1::2], strict=False))
+    if len(line) % 2 or any((a.sign, b.sign, a.number) != ("-", "+", b.number) for a, b in pairs):
+        return ()
+    for was, now in pairs:
+        found = [i for i, c in enumerate(made) if c.sign == "+" and c.text.strip() == was.text.strip()]
+        if was.number not in gone:
+            made += [was, now]
+        elif len(found) != 1:
+            return ()
+        else:
+            text = made[found[0]].text
+            made[found[0]] = Change(
+                "+", made[found[0]].number, text[: len(text) - len(text.lstrip())] + now.text.strip()
+            )
+    return tuple(made)
 
 
 def applied(text: str, changes: Sequence[Change]) -> str:
@@ -109,6 +140,23 @@ def applied(text: str, changes: Sequence[Change]) -> str:
     return "".join(made)
 
 
+# -- an expression ----------------------------------------------------------------------------------------------------
+
+
+def _rewritten(change: str, spot: Location, finding: Finding) -> Iterator[Candidate]:
+    """The ways to write an expression anew that a cause asks for; the plainest comes last."""
+    if change == STACKED:
+        yield Candidate(STACKED, rewrites.stacked(spot))
+        yield Candidate(UNWRAPPED, rewrites.unwrapped(spot))
+    elif change == IN_TORCH:
+        kinds = ("comes_back", "used_again")  # from_numpy() is not heard, but what uses its tensor is
+        back = [note.location for note in finding.notes if note.kind in kinds and note.location is not None]
+        both, alone = rewrites.kept_in_torch(spot, back), rewrites.kept_in_torch(spot)
+        yield from (Candidate(IN_TORCH, made) for made in dict.fromkeys((both, alone)))
+    elif change == OUT_OF_PLACE and not finding.variant:
+        yield Candidate(OUT_OF_PLACE, rewrites.out_of_place(spot))
+
+
 # -- a word -----------------------------------------------------------------------------------------------------------
 
 
@@ -135,7 +183,7 @@ def _stored(spot: Location, word: str) -> Changes:
         word: what cuts where the value is stored; ``""`` if nothing does yet.
     """
     source = imported.source_of(spot)
-    function = _function(source, spot.line) if source is not None else None
+    function = rewrites.function_around(source, spot.line) if source is not None else None
     statement = next((s for s in ast.walk(function) if _stores(s, spot.line)), None) if function is not None else None
     if source is None or function is None or not isinstance(statement, ast.Assign):
         return ()
@@ -151,45 +199,26 @@ def _stored(spot: Location, word: str) -> Changes:
     indent = text[: statement.col_offset]
     made: list[Change] = []
     if not (word and named):
-        first = [] if named else [f"{indent}{name} = {_text(source, inner)}"]
+        first = [] if named else [f"{indent}{name} = {rewrites.text_of(source, inner)}"]
         made = [Change("-", statement.lineno, text)]
         kept = f"{indent}{ast.unparse(target)} = {name}{word or '.detach()'}"
         made += [Change("+", statement.lineno, new) for new in (*first, kept)]
-    return (*made, *_written_anew(source, dict.fromkeys(reads, name)))
+    return (*made, *rewrites.written_anew(source, dict.fromkeys(reads, name)))
 
 
 def _moved(spots: Sequence[Location], word: str) -> Changes:
     """Take a word out of the line that makes a variable, and detach that where it is stored later in the function."""
     source, dropped = imported.source_of(spots[0]), _drop(spots, word)
-    function = _function(source, spots[0].line) if source is not None else None
+    function = rewrites.function_around(source, spots[0].line) if source is not None else None
     if source is None or function is None or not dropped:
         return ()
     here = [
         s for s in ast.walk(function) if isinstance(s, ast.Assign) and s.lineno <= spots[0].line <= (s.end_lineno or 0)
     ]
     made = {n.id for s in here for target in s.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
-    later = [s for s in ast.walk(function) if _keeps(s) and s.lineno > spots[0].line]
+    later = [s for s in ast.walk(function) if rewrites.keeps(s) and s.lineno > spots[0].line]
     names = {n: f"{n.id}.detach()" for s in later for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in made}
-    return (*dropped, *_written_anew(source, names)) if names else ()
-
-
-def _keeps(node: ast.AST) -> TypeGuard[ast.stmt]:
-    """Whether a statement stores something in an attribute, under a key or in a list."""
-    if isinstance(node, ast.Assign):
-        return all(isinstance(target, (ast.Attribute, ast.Subscript)) for target in node.targets)
-    called = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute) and called.func.attr == "append"
-
-
-def _written_anew(source: Source, new: Mapping[Any, str]) -> Iterator[Change]:
-    """The lines of some expressions, with another text for each."""
-    for number in sorted({node.lineno for node in new}):
-        text = source.line(number)
-        made = text.encode()
-        for node in sorted((n for n in new if n.lineno == number), key=lambda n: -n.col_offset):
-            made = made[: node.col_offset] + new[node].encode() + made[node.end_col_offset :]
-        yield Change("-", number, text)
-        yield Change("+", number, made.decode())
+    return (*dropped, *rewrites.written_anew(source, names)) if names else ()
 
 
 def _stores(node: ast.AST, line: int) -> bool:
@@ -227,17 +256,6 @@ def _name_for(target: ast.expr, inner: ast.expr | None, taken: Container[str]) -
     return name if name and name not in taken else ""
 
 
-def _text(source: Source, node: ast.expr) -> str:
-    return source.line(node.lineno).encode()[node.col_offset : node.end_col_offset].decode()
-
-
-def _function(source: Source, line: int) -> Function | None:
-    """The innermost function around a line."""
-    nodes = ast.walk(source.tree) if source.tree is not None else ()
-    found = [node for node in nodes if isinstance(node, Function) and node.lineno <= line <= (node.end_lineno or line)]
-    return max(found, key=lambda node: node.lineno, default=None)
-
-
 # -- a block ----------------------------------------------------------------------------------------------------------
 
 
@@ -262,6 +280,12 @@ def _narrowed(spot: Location, stays: Container[int] | None) -> Changes:
         made += [spot.text, *texts] if kept else [t[step:] if t[:step].isspace() else t for t in texts]
     gone = [(spot.line, spot.text), *((number, source.line(number)) for number in lines)]
     return (*(Change("-", number, text) for number, text in gone), *(Change("+", lines[-1], text) for text in made))
+
+
+def _around(finding: Finding, spot: Location) -> Location:
+    """Of a finding about a line inside of a block, the line of the block, if that is in the same file."""
+    blocks = (note.location for note in finding.notes if note.kind == "unrecorded")
+    return next((block for block in blocks if block is not None and block.file == spot.file), spot)
 
 
 def block_statements(spot: Location) -> tuple[tuple[int, int], ...]:
@@ -364,5 +388,5 @@ def _reentrant(spot: Location) -> Changes:
 
 
 RULES: dict[str, Callable[[Location], Changes]] = {
-    "block": _block, "decorator": _decorator, "trainable": _trainable, "reentrant": _reentrant,
+    "decorator": _decorator, "trainable": _trainable, "reentrant": _reentrant,
 }  # fmt: skip

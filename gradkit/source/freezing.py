@@ -17,6 +17,7 @@ from gradkit.source.conditions import conditions_around
 from gradkit.source.covering import covered
 from gradkit.source.syntax import call_name, function_of, statements
 
+_PLAINLY = 2.0
 _FREEZERS = re.compile(r"(^|_)freeze|prepare_model_for_kbit_training", re.I)
 
 
@@ -241,12 +242,34 @@ def letting_in(spot: Location, names: Sequence[str]) -> tuple[Location, str] | N
 
 
 def freezing_after(loaded: Location) -> Location | None:
-    """What freezes the whole model further down in the function that loaded it: ``prepare_model_for_kbit_training``."""
+    """What freezes the whole model further down in the function that loaded it: ``prepare_model_for_kbit_training``,
+    ``model.requires_grad_(False)``, or a loop over all its parameters."""
+    holds: set[str] = set()
     for node, around in statements(loaded.file):
+        line = getattr(node, "lineno", 0)
+        if function_of(around) != loaded.function or line < loaded.line:
+            continue
+        if isinstance(node, ast.Assign) and line == loaded.line:
+            holds = {ast.unparse(target) for target in node.targets}
         name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
-        if _FREEZERS.search(name) and node.lineno > loaded.line and function_of(around) == loaded.function:  # type: ignore[attr-defined]
+        if line > loaded.line and (_FREEZERS.search(name) or _all_of(node, around) in holds):
             return locations.place(loaded.file, node, loaded.function)
     return None
+
+
+def _all_of(node: ast.AST, around: Sequence[ast.AST]) -> str:
+    """The model of which a statement freezes every parameter, whatever its name is; ``""`` of any other statement."""
+    if flag_off(node) < _PLAINLY or any(isinstance(one, (ast.If, ast.Try, ast.While)) for one in around):
+        return ""
+    loop = next((one for one in reversed(around) if isinstance(one, ast.For)), None)
+    if loop is None:
+        called = node.func if isinstance(node, ast.Call) else None
+        return ast.unparse(called.value) if isinstance(called, ast.Attribute) else ""
+    over, taken = loop.iter, {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+    leaves = any(isinstance(one, (ast.Continue, ast.Break)) for one in ast.walk(loop))
+    whole = re.fullmatch(r"(.+)\.(?:named_)?parameters\(\)", ast.unparse(over))
+    frozen = ast.unparse(node.targets[0]).partition(".")[0] if isinstance(node, ast.Assign) else ""
+    return whole[1] if whole is not None and frozen in taken and not leaves else ""
 
 
 def flag_on_module(files: Iterable[str]) -> Location | None:

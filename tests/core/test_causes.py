@@ -131,7 +131,8 @@ def test_a_family_has_a_title(language: str) -> None:
 
 def test_every_way_to_derive_a_cure_is_one_that_there_is() -> None:
     ways = {cause(name).change for name in causes()} - {""}
-    assert ways == {"word", "kept", *changes.RULES}
+    anew = {changes.STACKED, changes.IN_TORCH, changes.OUT_OF_PLACE}
+    assert ways == {"word", "kept", "block", *anew, *changes.RULES}
     assert all(bool(cause(name).word) == (cause(name).change == "word") for name in causes())
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import runpy
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -71,3 +74,47 @@ def test_a_reference_pass_with_the_adapter_disabled_is_sound() -> None:
         return (model(x) - reference).pow(2).sum()
 
     assert gradkit.diagnose(step, model=model).findings == ()
+
+
+AFTER_LOADING = {
+    "nothing": ("", "cures"),
+    "a loop over all parameters": (
+        """
+    for parameter in model.parameters():
+        parameter.requires_grad = False
+""",
+        "waits",
+    ),
+    "the whole model": ("\n    model.requires_grad_(False)\n", "waits"),
+    "a loop that spares the adapter": (
+        """
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            continue
+        parameter.requires_grad = False
+""",
+        "cures",
+    ),
+    "a part of the model": ("\n    model.base_model.model.out.requires_grad_(False)\n", "cures"),
+    "a branch that may not run": ("\n    if not model.training:\n        model.requires_grad_(False)\n", "cures"),
+}
+
+
+@pytest.mark.parametrize("after", AFTER_LOADING)
+def test_loading_an_adapter_as_trainable_cures_unless_a_later_line_freezes_it_again_as_does(
+    after: str, tmp_path: Path
+) -> None:
+    adapted().save_pretrained(tmp_path)
+    lines, outcome = AFTER_LOADING[after]
+    file = tmp_path / "reloading.py"
+    load = "    model = peft.PeftModel.from_pretrained(base, folder)"
+    file.write_text(f"import peft\n\n\ndef reload(base, folder):\n{load}\n{lines}    return model\n", encoding="utf-8")
+    program = runpy.run_path(str(file))
+    model, x = program["reload"](Base(), tmp_path), torch.randn(6, 4)
+    told = gradkit.diagnose(partial(loss_of, model, x, program["reload"]), model=model).findings
+    assert [f.tried and f.tried.outcome for f in told] == ([outcome] if outcome == "cures" else [outcome, None])
+
+
+def loss_of(model: nn.Module, x: torch.Tensor, _reload: object) -> torch.Tensor:
+    loss: torch.Tensor = model(x).square().mean()
+    return loss

@@ -3,6 +3,9 @@
 A file of ``tests/corpus/faulty`` holds ``make()``, the program as reported, and ``make_fixed()``, the same with the
 right fix; each line that a right diagnosis names ends in ``# CUT``. A file of ``tests/corpus/healthy`` is sound, and
 looks suspicious. ``SHOULD_TRAIN`` names what ought to learn; ``step.optimizer``, where there is one, is in use.
+
+A change that is offered for the program as reported is applied to a copy of it: that learns as the cure does, and is
+sound. ``benchmarks/offered_changes.py`` measures the same on any folder of such files.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from packaging.version import Version
 
 import gradkit
 from gradkit.report.report import Report
+from gradkit.source.changes import applied
 
 FOLDER = Path(__file__).parents[1] / "corpus"
 FAULTY = sorted(path.stem for path in (FOLDER / "faulty").glob("*.py"))
@@ -33,6 +37,21 @@ SHORT_OF_LINE = {
     "a_half_cast_cache_survives_validation": "names the line that fills the cache, one above the marked one",
 }
 SHORT_OF_CAUSE: dict[str, str] = {}
+
+# What can be mended on the lines of the program itself; for the others a person has to decide.
+OFFERED = [
+    "a_actor_critic_memory_rebuilt_as_tensors",
+    "a_attention_transfer_detached",
+    "a_gathered_features_filled_without_grad",
+    "a_generator_step_detached_fake",
+    "a_multi_scale_losses_rebuilt_as_leaves",
+    "a_trigger_search_through_denoiser",
+    "b_grpo_continues_frozen_adapter",
+    "b_sd_lora_text_encoder_checkpoint",
+    "b_sentence_encoder_encode_in_loss",
+    "b_text_projection_inside_no_grad",
+    "b_tinyllava_tune_vision_tower_decorator",
+]
 
 # What older releases of torch get wrong themselves: there a finding is right.
 FAULTY_BEFORE = {"b_autocast_bf16_cpu_with_earlier_no_grad": "2.10"}
@@ -47,7 +66,11 @@ def _calm() -> Iterator[None]:
 
 def case(kind: str, name: str) -> ModuleType:
     """The module of a case, loaded anew: some of them change what they define."""
-    spec = importlib.util.spec_from_file_location(f"case_{name}", FOLDER / kind / f"{name}.py")
+    return loaded(FOLDER / kind / f"{name}.py")
+
+
+def loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"case_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -101,6 +124,46 @@ def test_the_first_finding_names_the_cause_of(name: str) -> None:
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_clean_bill_for_the_cure_of(name: str) -> None:
     assert diagnosed(case("faulty", name), "make_fixed").findings == ()
+
+
+def changed(name: str, folder: Path) -> Path:
+    """A copy of a case with all that is offered for it."""
+    tried = [finding.tried for finding in of_the_fault(name).findings if finding.tried is not None]
+    lines = dict.fromkeys(line for one in tried for line in one.changes)  # several may stand for one line
+    text = (FOLDER / "faulty" / f"{name}.py").read_text(encoding="utf-8")
+    copy = folder / f"{name}.py"
+    copy.write_text(applied(text, sorted(lines, key=lambda one: (one.number, one.sign != "-"))), encoding="utf-8")
+    return copy
+
+
+def gradients(module: ModuleType, maker: str) -> dict[str, torch.Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model, step = getattr(module, maker)()
+        torch.manual_seed(1)
+        loss = step()
+        if loss.grad_fn is not None:
+            loss.backward()
+    return {n: p.grad.flatten().double() for n, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_change_is_offered_where_one_is_known_to_cure(name: str) -> None:
+    tried = [finding.tried for finding in of_the_fault(name).findings]
+    assert any(one is not None and one.changes for one in tried) is (name in OFFERED)
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_with_what_is_offered_each_parameter_learns_as_in_the_cure_of(name: str, tmp_path: Path) -> None:
+    original = case("faulty", name)
+    meant, made = gradients(original, "make_fixed"), gradients(loaded(changed(name, tmp_path)), "make")
+    off = [n for n, g in meant.items() if g.any() and torch.cosine_similarity(made.get(n, 0 * g), g, 0) < 0.99]
+    assert off == []
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_with_what_is_offered_nothing_is_found_any_more_in(name: str, tmp_path: Path) -> None:
+    assert diagnosed(loaded(changed(name, tmp_path)), "make").findings == ()
 
 
 @pytest.mark.parametrize("name", HEALTHY)

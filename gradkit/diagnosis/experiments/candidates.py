@@ -16,7 +16,8 @@ from gradkit.core.records import Change, Finding, Location
 from gradkit.core.trace import Call, Point
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.source import changes, dataflow, imported, locations
-from gradkit.source.changes import Candidate, Changes
+from gradkit.source.changes import Candidate
+from gradkit.source.rewrites import Changes
 
 BLOCK, KEPT, ONCE = "block", "kept", "once"
 _MOST = 3

@@ -3,13 +3,14 @@
 A change is tried by three steps in a row with the changed source, beside a step with the source as it is; beside three
 of those, where what a later step did tells something. It does harm
 if the step raises; if a parameter loses its gradient, or the gradient turns round; if a backward or a summand of the
-loss no longer reaches what it reached; if graphs grow from step to step or values keep their history; or if something
-comes to learn that is not meant to.
+loss no longer reaches what it reached; if graphs grow from step to step or values keep their history; if something
+comes to learn that is not meant to; or if the loss is another number where an expression was written anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -30,9 +31,10 @@ from gradkit.source.changes import Candidate
 from gradkit.state import reachable, registered
 from gradkit.tracing import ranks
 
-RAISES, LOSES, ZERO, TURNS, TERM, GROWS, KEEPS, REACHES, NOTHING = (
-    "raises", "loses", "zero", "turns", "term", "grows", "keeps", "reaches", "nothing",
+RAISES, LOSES, ZERO, TURNS, TERM, GROWS, KEEPS, REACHES, NOTHING, NUMBER = (
+    "raises", "loses", "zero", "turns", "term", "grows", "keeps", "reaches", "nothing", "number",
 )  # fmt: skip
+TRAINABLE = "trainable"
 _ZERO, _AGAINST = 1e-6, -0.5
 Around = Callable[[], AbstractContextManager[object]]
 
@@ -54,7 +56,10 @@ def judged(
     if not any(suggested):
         return tuple(findings), 0
     why = "not_run" if not known.replay else "ranks" if ranks.several() else "broke_off"
-    answers: list[ChangeTried | None] = [ChangeTried(UNTRIED, why=why) if some else None for some in suggested]
+    answers: list[ChangeTried | None] = [
+        ChangeTried(UNTRIED, kind=some[-1].kind if _is_rewrite(some[-1].kind) else "", why=why) if some else None
+        for some in suggested
+    ]
     steps = 0
     if why == "broke_off":
         tell("changes")
@@ -64,8 +69,42 @@ def judged(
     return tuple(_told(finding, answer) for finding, answer in zip(findings, answers, strict=True)), steps
 
 
+def _is_rewrite(kind: str) -> bool:
+    return kind in changes.REWRITES
+
+
+def _joined(
+    findings: Sequence[Finding], made_to: Mapping[int, Candidate | ChangeTried]
+) -> dict[int, Candidate]:  # fmt: skip
+    """Of changes to one line, those that can be made as one: each of the findings then has the same."""
+    found: dict[int, Candidate] = {}
+    for i, block in made_to.items():
+        spot, lines = findings[i].location, {change.number for change in block.changes}
+        for j, one in made_to.items() if block.kind in ("block", "narrowed") else ():
+            other = findings[j].location
+            if i != j and spot is not None and other is not None and spot.file == other.file:
+                so_far = found.get(i, block).changes
+                both = changes.joined(so_far, one.changes) if lines & {change.number for change in one.changes} else ()
+                if both:
+                    found.update({i: Candidate(block.kind, both), j: Candidate(one.kind, both)})
+    return found
+
+
+def _chosen(several: Sequence[Candidate], answer: ChangeTried | None) -> Candidate:
+    """Of several changes that give nothing, the one to be tried with others."""
+    plain = changes.plainest(several)
+    if answer is None or not _is_rewrite(plain.kind):
+        return plain
+    return next((one for one in several if one.kind == answer.kind), plain)
+
+
 def _told(finding: Finding, answer: ChangeTried | None) -> Finding:
-    """A finding with its answer. Where a history that is gone cannot be let go of, it is to be made anew."""
+    """A finding with its answer. Where a history that is gone cannot be let go of, it is to be made anew.
+
+    An expression can be written anew in many ways: of one that is none, nothing is said.
+    """
+    if answer is not None and _is_rewrite(answer.kind) and answer.outcome != CURES:
+        return finding
     starves = answer is not None and answer.outcome == WITHHELD and answer.why in (TERM, LOSES, ZERO)
     anew = (
         causes.cause(finding.cause).change == candidates.KEPT and starves and finding.variant in ("", candidates.KEPT)
@@ -110,39 +149,68 @@ class Judge:
             None if i in flags else self._best(finding, several)
             for i, (finding, several) in enumerate(zip(findings, suggested, strict=True))
         ]
-        waiting = (NOTHING, RAISES) if flags else (NOTHING,)  # a flag is refused on what has a history
-        idle = [i for i, one in enumerate(alone) if one is not None and one.why in waiting]
-        return self._together(findings, suggested, alone, [*idle, *flags]) if idle else alone
+        alone = [self._unless_frozen_again(i, one, findings, suggested) for i, one in enumerate(alone)]
+        idle = [i for i, one in enumerate(alone) if one is not None and one.why == NOTHING]
+        raising = [i for i, one in enumerate(alone) if one is not None and one.why == RAISES]
+        if raising and len(raising) + len(idle) + len(flags) > 1:  # one may raise for want of the next
+            both = self._together(findings, suggested, alone, sorted((*idle, *raising, *flags)))
+            if both != alone:
+                return both
+        return self._together(findings, suggested, alone, [*idle, *flags], may_wait=True) if idle else alone
+
+    def _unless_frozen_again(
+        self, number: int, answer: ChangeTried | None, findings: Sequence[Finding],
+        suggested: Sequence[tuple[Candidate, ...]],
+    ) -> ChangeTried | None:  # fmt: skip
+        """A flag was tried as it is in the end: another line that takes it away would do so after the change, too."""
+        if answer is None or answer.kind != TRAINABLE or answer.outcome != CURES:
+            return answer
+        mine = set(findings[number].parameters)
+        others = [
+            one for i, one in enumerate(findings) if i != number and not suggested[i] and one.location is not None
+        ]
+        again = any(
+            causes.cause(one.cause).family == causes.PARAMETERS and mine & set(one.parameters) for one in others
+        )
+        return replace(answer, outcome=WAITS, gained=(), other=None) if again else answer
 
     def _together(
         self, findings: Sequence[Finding], suggested: Sequence[tuple[Candidate, ...]],
-        alone: list[ChangeTried | None], idle: list[int],
+        alone: Sequence[ChangeTried | None], idle: list[int], *, may_wait: bool = False,
     ) -> list[ChangeTried | None]:  # fmt: skip
         """What gives nothing by itself is tried with all that is offered: each may be in the way of the next."""
-        chosen = {i: changes.plainest(suggested[i]) for i in idle}
-        made_to = {i: one.changes for i, one in chosen.items()}
-        made_to.update((i, one.changes) for i, one in enumerate(alone) if one is not None and one.changes)
-        parts = [(spot, one) for i, one in made_to.items() if (spot := findings[i].location) is not None]
-        nothing = [i for i in idle if (answer := alone[i]) is not None and answer.why == NOTHING]
-        made = self._try(parts, {n for i in idle for n in findings[i].parameters})
+        chosen = {i: _chosen(suggested[i], alone[i]) for i in idle}
+        made_to: dict[int, Candidate | ChangeTried] = {**chosen}
+        made_to.update((i, one) for i, one in enumerate(alone) if one is not None and one.changes)
+        made_to.update(one_change := _joined(findings, made_to))
+        parts = [(findings[i], one) for i, one in made_to.items()]
+        made, told = self._try(parts, {n for i in idle for n in findings[i].parameters}), list(alone)
+        chosen.update(one_change)
+        nothing = [i for i in idle if (one := alone[i]) and one.why == NOTHING and findings[i].proof == PROVEN]
+        plain = [i for i in idle if not _is_rewrite(chosen[i].kind)]
+        if made.outcome != CURES and 0 < len(plain) < len(idle):
+            return self._together(findings, suggested, alone, plain, may_wait=may_wait)
         for i, one in chosen.items():
             if made.outcome == CURES:
                 why = "together" if len(parts) > 1 else made.why
-                alone[i] = replace(made, changes=one.changes, kind=one.kind, why=why)
-            elif len(findings) > 1 and made.why == NOTHING and findings[i].proof == PROVEN and i in nothing:
-                alone[i] = ChangeTried(WAITS, one.changes, one.kind, steps=made.steps)
-        return alone
+                told[i] = replace(made, changes=one.changes, kind=one.kind, why=why)
+            elif may_wait and len(findings) > 1 and made.why == NOTHING and i in nothing:
+                told[i] = ChangeTried(WAITS, one.changes, one.kind, steps=made.steps)
+        return told
 
     def _best(self, finding: Finding, several: Sequence[Candidate]) -> ChangeTried | None:
         """The first candidate that cures, with the next one told beside it; else what is wrong with the plainest."""
         answers: list[ChangeTried] = []
         for one in several:
             answer = self._one(finding, one)
-            if answer.outcome == CURES:
+            if answer.outcome == CURES and not _is_rewrite(one.kind):
                 other = answers[-1] if answers else self._next(finding, several, one)
                 return replace(answer, other=other)
+            if answer.outcome == CURES:
+                return answer
             answers.append(answer)
-        return answers[-1] if answers else None
+        idle = [one for one in answers if one.why == NOTHING and _is_rewrite(one.kind)]
+        return next(iter((*idle, *reversed(answers))), None)
 
     def _next(self, finding: Finding, several: Sequence[Candidate], chosen: Candidate) -> ChangeTried | None:
         rest = several[list(several).index(chosen) + 1 :]
@@ -152,21 +220,26 @@ class Judge:
         spot, alive = finding.location, set(finding.parameters)
         if spot is None or not frames.is_user_file(spot.file):
             return ChangeTried(UNTRIED, kind=one.kind, why="library")
-        if one.kind == "trainable":
-            answer = self._try([], alive, flags=finding.parameters)
-        else:
-            stale = candidates.stale(self._known, self._lab) if one.kind == "stored" else ()
-            answer = self._try([(spot, one.changes)], alive, stale=stale)
+        stale = candidates.stale(self._known, self._lab) if one.kind == "stored" else ()
+        answer = self._try([(finding, one)], alive, stale=stale)
         return replace(answer, changes=one.changes if answer.outcome == CURES else (), kind=one.kind)
 
     def _try(
-        self, parts: Sequence[Part], alive: set[str], *, stale: Sequence[torch.Tensor] = (), flags: Sequence[str] = ()
-    ) -> ChangeTried:
+        self, made: Sequence[tuple[Finding, Candidate | ChangeTried]], alive: set[str],
+        *, stale: Sequence[torch.Tensor] = (),
+    ) -> ChangeTried:  # fmt: skip
+        """Run the step with some changes, each made for a finding; an adapter that is loaded as trainable has its
+        flags set."""
+        flags = [name for finding, one in made if one.kind == TRAINABLE for name in finding.parameters]
+        spots = [(finding.location, one) for finding, one in made if one.kind != TRAINABLE]
+        once = {(spot.file, one.changes): (spot, one.changes) for spot, one in spots if spot is not None}
+        parts: list[Part] = list(once.values())
+        kinds = frozenset(one.kind for _, one in made)
         try:
             after = self._run(stale, partial(_changed, parts, self._ran, self._parameters(flags)))
         except CannotTryError as error:
             return ChangeTried(UNTRIED, why=error.why)
-        harm = self._harm(after, self._behind([spot for spot, _ in parts]))
+        harm = self._harm(after, self._behind([spot for spot, _ in parts]), kinds)
         gained = self._gained(after, alive)
         if harm is not None:
             return ChangeTried(
@@ -203,14 +276,24 @@ class Judge:
 
     # -- what is harm -----------------------------------------------------------------------------------------------
 
-    def _harm(self, after: Trial, behind: frozenset[int]) -> Harm | None:
+    def _harm(self, after: Trial, behind: frozenset[int], kinds: frozenset[str]) -> Harm | None:
         self._run_beside(after)
         before = self._before
         if after.error and after.steps < max(before.steps, 1):
             return Harm(RAISES, said=after.error)
         turned = partial(self._turned, apart=behind)
-        rules = (self._lost, turned, self._terms, self._kept, self._reached)
+        numbers = (self._other_numbers,) if kinds & changes.REWRITES else ()
+        kept = self._grown if changes.ASSIGNED in kinds else self._kept
+        rules = (*numbers, self._lost, turned, self._terms, kept, self._reached)
         return next((harm for rule in rules if (harm := rule(before, after)) is not None), None)
+
+    def _other_numbers(self, before: Trial, after: Trial) -> Harm | None:
+        """Nothing that carries a history is another number for it; and a loss is one number."""
+        if before.scalar and not after.scalar:
+            return Harm(NUMBER)
+        both = zip(before.losses, after.losses, strict=False)
+        same = all(_alike(one, other, max(noise, more)) for (one, noise), (other, more) in both)
+        return None if same and len(after.losses) >= len(before.losses) else Harm(NUMBER)
 
     def _lost(self, before: Trial, after: Trial) -> Harm | None:
         was, now = before.norms, after.norms
@@ -239,10 +322,13 @@ class Judge:
         return None
 
     def _kept(self, before: Trial, after: Trial) -> Harm | None:
-        if _grows(after) and not _grows(before):
-            return Harm(GROWS)
         more = max(after.kept, default=0) > max(before.kept, default=0)
-        return Harm(KEEPS) if more else None
+        return self._grown(before, after) or (Harm(KEEPS) if more else None)
+
+    def _grown(self, before: Trial, after: Trial) -> Harm | None:
+        """Of a value that is carried over on purpose, the history of one step is kept, and let go of in the next."""
+        growing = len(after.kept) == STEPS and after.kept[0] < after.kept[1] < after.kept[2]
+        return Harm(GROWS) if growing or (_grows(after) and not _grows(before)) else None
 
     def _reached(self, before: Trial, after: Trial) -> Harm | None:
         meant = self._meant
@@ -262,8 +348,15 @@ class Judge:
         facts, parameters = self._known.facts, self._lab.session.preserved.parameters
         wanted = frozenset(id(parameters[name]) for name in facts.wanted if name in parameters)
         if facts.explicit:
-            return wanted | self._held
+            return wanted | (self._held or self._biases_beside(facts.wanted))
         return wanted | self._held if self._held & wanted else None
+
+    def _biases_beside(self, names: Iterable[str]) -> frozenset[int]:
+        """A layer's bias that requires grad learns with its weight: who names one does not mean the other to stand."""
+        layers = {name.rpartition(".")[0] for name in names}
+        parameters = self._lab.session.preserved.parameters.items()
+        found = ((p, *name.rpartition(".")[::2]) for name, p in parameters)
+        return frozenset(id(p) for p, layer, name in found if layer in layers and "bias" in name)
 
     # -- what is gained ---------------------------------------------------------------------------------------------
 
@@ -307,6 +400,10 @@ def _changed(parts: Sequence[Part], ran: Container[CodeType], trainable: Sequenc
 def _grows(steps: Trial) -> bool:
     """Whether autograd's graphs grow from each step to the next."""
     return len(steps.nodes) == STEPS and steps.nodes[0] < steps.nodes[1] < steps.nodes[2]
+
+
+def _alike(one: float, other: float, noise: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other)) or abs(one - other) <= noise
 
 
 def _cosine(one: torch.Tensor, other: torch.Tensor) -> float:

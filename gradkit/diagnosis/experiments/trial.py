@@ -35,6 +35,7 @@ _SAMPLE = 4096
 _LARGEST = 2**28  # bytes: of larger models no copy is made, and so no optimizer steps
 _TINY = 1e-4  # learning rate where the program's optimizer is not known
 _TWICE = "second backward"
+_NOISE = 4  # times the root of a dtype's precision, of a number
 
 
 @dataclass
@@ -68,6 +69,8 @@ class Trial:
         nodes: for each step, how many nodes autograd's graphs had.
         kept: for each step, how many values with a history are alive after it.
         later: the ids of the leaves whose gradient was not zero in some step after the first.
+        losses: what the first step went backward from, or would have, as numbers; each with what it may be off by.
+        scalar: whether what it returned, if that is still to go backward, is one number.
     """
 
     steps: int = 0
@@ -81,6 +84,8 @@ class Trial:
     nodes: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
     later: set[int] = field(default_factory=set)
+    losses: list[tuple[float, float]] = field(default_factory=list)
+    scalar: bool = True
 
 
 def trial(
@@ -181,7 +186,9 @@ class _Steps:
 
     def _own_backward(self, loss: torch.Tensor, first: bool) -> None:
         if not loss.requires_grad:
+            self._note_losses([loss], first)
             return
+        self.trial.scalar = loss.numel() == 1
         older = self._past(loss)
         start = None if loss.numel() == 1 else torch.ones_like(loss)
         self._handed_over = True
@@ -193,6 +200,7 @@ class _Steps:
     @on_behalf
     def _backward(self, original: Callable[..., None], first: bool, tensors: Any, *args: Any, **kwargs: Any) -> None:
         losses = [x for x in ([tensors] if isinstance(tensors, torch.Tensor) else tensors) if x.requires_grad]
+        self._note_losses(losses, first)
         nodes = {id(node): node for loss in losses for node in backward.nodes_of(loss)}
         found = {id(leaf): leaf for node in nodes.values() if (leaf := leaf_of(node)) is not None}
         leaves = {key: leaf for key, leaf in found.items() if self._stood_before(leaf)}
@@ -221,6 +229,14 @@ class _Steps:
             _refuse_as_autograd()
         self._now.update(nodes)
         return nodes
+
+    def _note_losses(self, losses: Sequence[torch.Tensor], first: bool) -> None:
+        """Their numbers, with what another order of computing may change in them."""
+        for loss in losses if first else ():
+            if loss.is_floating_point() and not has_no_numbers(loss):
+                with torch.no_grad():
+                    number = float(loss.detach().sum())
+                self.trial.losses.append((number, _NOISE * torch.finfo(loss.dtype).eps ** 0.5 * max(abs(number), 1e-3)))
 
     # -- the optimizer ----------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gradkit.core import introspection
 from gradkit.core.records import Finding, Location, Origin, Parameter, Picture
+from gradkit.core.trace import Chain
 from gradkit.diagnosis.facts.optimizers import gap_of
 from gradkit.diagnosis.rules import idle
 from gradkit.live import bystanders, stack, surroundings, whose
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from gradkit.live.explain import Explanation
 
 WATCHED = "watched"
+BUILT_HERE, SET_HERE = "schedule_built", "rate_set"
 
 
 def at_rest(optimizer: Optimizer, frame: FrameType) -> Explanation | None:
@@ -45,10 +47,10 @@ def at_rest(optimizer: Optimizer, frame: FrameType) -> Explanation | None:
     """
     points = stack.running(frame)
     near = tuple(locations.qualified_name(one.code) for one in points)
-    built, spot, origin = gap_of(optimizer, ()), None, None
+    built, spot, origin, note = gap_of(optimizer, ()), None, None, ""
     if any(group.get("initial_lr", built.settings.get("lr") not in ("0", "0.0")) for group in optimizer.param_groups):
-        spot, origin = _schedule(optimizer, files(points))
-    return _told(idle.at_rest(built, spot, files(points), near, origin), optimizer, frame, points)
+        spot, origin, note = _schedule(optimizer, files(points))
+    return _told(idle.at_rest(built, spot, files(points), near, origin, note), optimizer, frame, points)
 
 
 def waiting(optimizer: Optimizer, names: frozenset[str], frame: FrameType, alone: bool) -> Explanation | None:
@@ -112,22 +114,39 @@ def _row(name: str, one: torch.Tensor, module: str, training: bool, held: bool) 
 # -- what keeps a learning rate at 0 ----------------------------------------------------------------------------------
 
 
-def _schedule(optimizer: Optimizer, known: Sequence[str]) -> tuple[Location | None, Location | None]:
-    """The line that keeps a learning rate at 0, and where what it was handed became 0.
+def _schedule(optimizer: Optimizer, known: Sequence[str]) -> tuple[Location | None, Location | None, str]:
+    """The line that keeps a learning rate at 0, where what it was handed became 0, and the note on the former then.
 
     It is the one that returns 0 to a scheduler, else the one that builds the scheduler, else the only one that sets a
     learning rate by hand.
     """
     schedulers = bystanders.schedulers_of(optimizer)
     deed = next((one for one in deeds_of(optimizer) if one.kind == SCHEDULED and one.chain), None)
-    built = locations.locate(deed.chain[0], whole=True) if deed is not None else None
+    built = locations.locate(_outside_of_init(deed.chain), whole=True) if deed is not None else None
     factors = [one for scheduler in schedulers for one in _factors(scheduler)]
     origin = next(filter(None, (_handed_zero(one, deed) for one in factors)), None)
     if origin is not None:
-        return built or origin, origin
-    asked = [line for line in map(_returning, filter(None, map(_code, factors))) if line is not None]
-    by_hand = stepping.rate_lines(known) if not schedulers else []
-    return next(iter(asked), None) or built or (by_hand[0] if len(by_hand) == 1 else None), None
+        return built or origin, origin, BUILT_HERE
+    by_hand = stepping.rates_set(known) if not schedulers and built is None else []
+    if len(by_hand) == 1:
+        spot, rate = by_hand[0]
+        return spot, zeros.written_at(spot.file, rate), SET_HERE
+    codes = filter(None, map(_code, [*factors, *map(_own_rule, schedulers)]))
+    asked, made = next((found for found in map(_returning, codes) if found[0] is not None), (None, None))
+    moved = any(introspection.attributes(one).get("last_epoch", 0) > 0 for one in schedulers)  # else it was never asked
+    if built is not None and made is not None and moved:
+        return built, made, BUILT_HERE
+    return asked or built, None, ""
+
+
+def _outside_of_init(chain: Chain) -> tuple[CodeType, int]:
+    """The innermost of some places that is in no ``__init__``: who calls that builds a scheduler of a user's class."""
+    return next((one for one in chain if one[0].co_name != "__init__"), chain[0])
+
+
+def _own_rule(scheduler: LRScheduler) -> Any:
+    """How a scheduler of a user's class tells the rates."""
+    return introspection.ask(type(scheduler), "get_lr")
 
 
 def _factors(scheduler: LRScheduler) -> list[Any]:
@@ -183,15 +202,18 @@ def _one(found: Iterable[Location | None]) -> Location | None:
     return next(iter(lines.values())) if len(lines) == 1 else None
 
 
-def _returning(code: CodeType) -> Location | None:
-    """The line on which a function returns, if there is one only; of a lambda the line that it stands on."""
+def _returning(code: CodeType) -> tuple[Location | None, Location | None]:
+    """The line on which a function returns, if there is one only, of a lambda the line that it stands on; and the one
+    that makes what is returned 0, if it is another."""
     tree = units.tree_of(code)
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name and _begins(node, code):
             found = [one for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
-            name = locations.qualified_name(code)
-            return locations.place(code.co_filename, found[0], name) if len(found) == 1 else None
-    return None
+            if len(found) != 1 or found[0].value is None:
+                return None, None
+            place = locations.place(code.co_filename, found[0], locations.qualified_name(code))
+            return place, zeros.written_at(code.co_filename, found[0].value)
+    return None, None
 
 
 def _begins(node: ast.FunctionDef, code: CodeType) -> bool:

@@ -19,14 +19,16 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradkit.core import introspection
-from gradkit.diagnosis.facts import inventory
+from gradkit.diagnosis.facts import inventory, plain_leaves
+from gradkit.live import beside_model
+from gradkit.source import frames
 from gradkit.state import registered
 from gradkit.tracing.after_backward import held_by
 from gradkit.witness import histories, listening
 from gradkit.witness.deeds import BUILT, CREATED, REGISTERED
 from gradkit.witness.histories import deeds_of
 
-LEFT_OUT, STRAY, ADAPTER, ANEW = "left_out", "stray", "adapter", "anew"
+LEFT_OUT, STRAY, BESIDE, ADAPTER, ANEW = "left_out", "stray", "beside", "adapter", "anew"
 _MOST = 64
 
 
@@ -47,6 +49,7 @@ def look(
     about = {
         LEFT_OUT: [out for one in models for out in (*left_out(one, held), *_late(one, held, optimizer))],
         STRAY: [stray for one in models for stray in _strays(one)],
+        BESIDE: _beside(frame, held) if models else [],
     }
     if any(about.values()):
         trained = _trained_by_anyone()
@@ -70,6 +73,20 @@ def models_of(frame: FrameType | None, held: Collection[int]) -> list[nn.Module]
                     found[id(module)] = module
         frame = frame.f_back
     return registered.outermost(found.values())
+
+
+def _beside(frame: FrameType | None, held: Collection[int]) -> list[torch.Tensor]:
+    """What stands beside the model and was made to learn, of all that the frames from here outwards can name."""
+    modules, values, files = dict[int, nn.Module](), dict[str, Any](), dict[str, None]()
+    while frame is not None:
+        for name, value in list(locals_of(frame).items()):
+            modules.update((id(one), one) for one in _modules_in(value))
+            if introspection.is_a(value, nn.Parameter):
+                values.setdefault(name, value)
+        if frames.is_user_file(frame.f_code.co_filename):
+            files[frame.f_code.co_filename] = None
+        frame = frame.f_back
+    return list(beside_model.left_alone(modules.values(), values, held, tuple(files)))
 
 
 def ids_of(names: Collection[str], frame: FrameType | None, wanted: Collection[int]) -> dict[str, frozenset[int]]:
@@ -169,7 +186,8 @@ def _holds_nothing_or_what_is_gone(optimizer: Optimizer, models: Iterable[nn.Mod
 
 
 def _strays(model: nn.Module) -> Iterator[torch.Tensor]:
-    """Parameters that may train, in plain lists, tuples and dictionaries of a model's modules."""
+    """Parameters that may train, in plain lists, tuples and dictionaries of a model's modules; and what a gradient has
+    reached of the plain tensors there that require one."""
     known = {id(one) for _, one in registered.parameters(model)}
     for module in registered.each(model):
         for name, value in list(vars(module).items()):
@@ -177,6 +195,9 @@ def _strays(model: nn.Module) -> Iterator[torch.Tensor]:
                 for one in _leaves(_entries(value)):
                     if one.requires_grad and id(one) not in known:
                         yield one
+    for one in plain_leaves.held_plainly(model):
+        if one.grad is not None and bool(one.grad.any()):
+            yield one
 
 
 def _leaves(values: Iterable[Any], depth: int = 2) -> Iterator[torch.Tensor]:

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from gradkit.core import causes
 from gradkit.core.records import Finding
 from gradkit.live import bystanders, idle, surroundings
+from gradkit.live.by_hand import Unmoved
 from gradkit.live.looks import AT_REST, BARE, DEAD_TERM, LASTING, MISSING, SCALED, WEIGHTLESS, ZERO, Looks
 from gradkit.tracing.after_backward import held_by
 
@@ -62,6 +63,7 @@ class Suspect:
         self._waits = 0
         self._weighed = False
         self._since = 0
+        self._unmoved = Unmoved()
 
     def renew(self) -> None:
         """Look at the next step as if it were the first: its model has changed."""
@@ -101,6 +103,7 @@ class Suspect:
         made = looks.steps - self._since
         if made == 1 or (self._around and made <= LASTING):
             self._around, about = surroundings.look(frame, optimizer, model, self._around)
+            self._let_go(self._unmoved.look(about))
             found = looks.suspect(found | self._around)
         if looks.is_bare:
             found = looks.suspect(found | {BARE})
@@ -118,6 +121,10 @@ class Suspect:
             looks.suspect(found - {SCALED})
         if any(ZERO in one.suspicions for one in self._explained):
             looks.again_soon()
+
+    def _let_go(self, moved: frozenset[int]) -> None:
+        """Forget what was found of tensors that no optimizer holds and that have moved all the same."""
+        self._explained = [one for one in self._explained if moved.isdisjoint(one.around)]
 
     def wait(self, optimizer: Optimizer, names: frozenset[str], frame: FrameType, alone: bool) -> None:
         """Take note of one that has not stepped: whether backward has given what it holds a gradient since.

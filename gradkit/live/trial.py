@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -25,7 +25,7 @@ from gradkit.diagnosis import pipeline
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.pipeline import Options
 from gradkit.diagnosis.rules import errors
-from gradkit.live import guard, quiet, whose
+from gradkit.live import beside_model, guard, quiet, whose
 from gradkit.live.candidates import Candidate, files
 from gradkit.live.guard import Guard, NotAgain
 from gradkit.load.call import StepCall
@@ -34,6 +34,7 @@ from gradkit.report.report import Report
 from gradkit.source import faults, locations, units
 from gradkit.state import registered
 from gradkit.tracing import autograd_errors
+from gradkit.tracing.after_backward import held_by
 from gradkit.tracing.autograd_errors import AutogradError
 from gradkit.tracing.interventions import StopAtBackward
 from gradkit.tracing.run import is_of_gradients
@@ -129,6 +130,7 @@ class Trial:
     _is_step: bool = False
     _narrowed: bool = False
     _is_spent: bool = False
+    _not_meant: set[int] = field(default_factory=set)
 
     def report(self) -> Report:
         """Run the unit, and diagnose it if it is the step.
@@ -194,11 +196,13 @@ class Trial:
         first = whose.model_of(self._parts, {})
         optimizer = fault.optimizer or whose.next_optimizer(candidate, self.step, first)
         parts, leaves = self._parts, dict[str, torch.Tensor]()
-        missing = {id(one) for one in fault.missing}
+        missing = {id(one) for one in fault.missing} - self._not_meant
         if fault.model is None:
             parts = whose.with_those_of(optimizer, parts, candidate)
             leaves = whose.leaves_beside(optimizer, parts, candidate, missing)
         model = self.whole = whose.model_of(parts, leaves)
+        if fault.mishap is None and not fault.whole and _is_of_a_latent_that_is_gone(optimizer, model, missing):
+            raise NotTheStep("no_step")
         held = whose.names_held(model, optimizer)
         left = [n for n, one in registered.parameters(model) if id(one) in missing and n not in held]
         names = (*held, *left)
@@ -269,9 +273,21 @@ class Trial:
             raise _Better(_Way(final=True), _Way(1))
         if not (begun or first.reached.runs) or not is_made_in(first.trace):
             raise NotTheStep("no_step")
+        self._look_beside(first.trace, way)
         self.reproduced = self.fault.whole or not any(
             first.reached.norms.get(name) for name in self._without_gradient()
         )
+
+    def _look_beside(self, trace: Trace, way: _Way) -> None:
+        """Leave out what stands beside the model and does not take in what that computes: it may be meant as it is."""
+        model, optimizer = self.whole, self.fault.optimizer
+        if optimizer is None or not isinstance(model, whose.Together) or self._not_meant:
+            return
+        self._not_meant = beside_model.not_meant(model, trace, whose.names_held(model, optimizer))
+        if self._not_meant and self._not_meant.issuperset(map(id, self.fault.missing)):
+            raise NotTheStep("no_step")
+        if self._not_meant:
+            raise _Better(way)
 
     def _without_gradient(self) -> list[str]:
         """The names of what got no gradient. What the optimizer does not hold may well have got one."""
@@ -280,6 +296,14 @@ class Trial:
             return []
         known = dict(registered.parameters(model))
         return [name for name in whose.names_held(model, self.fault.optimizer) if id(known[name]) in ids]
+
+
+def _is_of_a_latent_that_is_gone(optimizer: Optimizer | None, model: nn.Module, missing: Set[int]) -> bool:
+    """Whether an optimizer holds plain tensors alone that take no part, and the model is frozen: it is not to learn."""
+    mine = held_by(optimizer) if optimizer is not None else []
+    plain = bool(mine) and not any(isinstance(one, nn.Parameter) for one in mine)
+    known = [one for _, one in registered.parameters(model)]
+    return plain and set(map(id, mine)) <= missing and not any(one.requires_grad for one in known)
 
 
 def _is_alike(found: AutogradError | None, wanted: AutogradError) -> bool:

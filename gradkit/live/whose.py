@@ -146,8 +146,20 @@ def leaves_beside(
     held = {id(p) for one in parts.values() for _, p in registered.parameters(one, twice=True)}
     names = {id(value): name for name, value in reversed(list(_variables(candidate)))}
     gone = missing - names.keys()
-    loose = [one for one in _held(optimizer) if id(one) not in held | gone and _trains(one)]
-    return {names.get(id(one), f"leaf{at}"): one for at, one in enumerate(loose)}
+    mine = _held(optimizer)
+    loose = [one for one in mine if id(one) not in held | gone and _trains(one)]
+    if mine and gone.issuperset(map(id, mine)):
+        return _in_place_of(mine, held, candidate)
+    known = {id(one) for one in loose} | held
+    beside = {name: one for name, one in _variables(candidate) if id(one) in missing - known and _trains(one)}
+    return {names.get(id(one), f"leaf{at}"): one for at, one in enumerate(loose)} | beside
+
+
+def _in_place_of(gone: Sequence[torch.Tensor], held: Set[int], candidate: Candidate) -> dict[str, torch.Tensor]:
+    """The leaves beside all modules that stand where those of an optimizer were, which nothing names any more."""
+    shapes = {one.shape for one in gone}
+    near = {name: one for name, one in _variables(candidate) if _trains(one) and id(one) not in held}
+    return {name: one for name, one in near.items() if one.shape in shapes}
 
 
 def _trains(thing: Any) -> bool:

@@ -269,7 +269,8 @@ def created(cls: type, attribute: str, kind: str, files: Iterable[str] = ()) -> 
     they are.
 
     Args:
-        kind: name of the class of what is held: a line that calls it creates it.
+        kind: name of the class of what is held: a line that calls it creates it; of a ``Tensor``, also one that makes
+            a leaf that requires grad.
         files: the user's, to look for functions.
 
     Returns:
@@ -392,7 +393,7 @@ def _is(node: ast.expr, target: str) -> bool:
 
 
 def _made(value: ast.expr, statement: ast.stmt, kind: str, scope: _Scope, depth: int) -> Iterator[Location]:
-    if any(isinstance(node, ast.Call) and _name(node.func) == kind for node in ast.walk(value)):
+    if any(isinstance(node, ast.Call) and _makes(node, kind) for node in ast.walk(value)):
         name = f"{scope.owner.__name__}.{scope.function.name}" if scope.owner is not None else scope.function.name
         shown = statement if isinstance(statement, (ast.Expr, ast.Return)) else value
         yield locations.place(scope.file, shown, name)
@@ -408,6 +409,11 @@ def _made(value: ast.expr, statement: ast.stmt, kind: str, scope: _Scope, depth:
                     if isinstance(back, (ast.Return, ast.Yield)) and back.value is not None:
                         shown = back if isinstance(back, ast.Return) else ast.Expr(value=back)
                         yield from _made(back.value, ast.copy_location(shown, back), kind, inner, depth + 1)
+
+
+def _makes(call: ast.Call, kind: str) -> bool:
+    """Whether a call makes something of a class by its name; of a plain tensor, one that requires grad."""
+    return _name(call.func) == kind or (kind == "Tensor" and _leaf(call))
 
 
 def _callees(called: ast.expr, scope: _Scope) -> Iterator[_Scope]:

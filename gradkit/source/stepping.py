@@ -75,13 +75,14 @@ def mistaken(chain: Chain, names: Collection[str]) -> HeldBack | None:
     return found[0] if len(found) == 1 else None
 
 
-def rate_lines(files: Iterable[str]) -> list[Location]:
-    """The lines that set the learning rate of a group by hand: ``group["lr"] = ...``."""
+def rates_set(files: Iterable[str]) -> list[tuple[Location, ast.expr]]:
+    """The lines that set the learning rate of a group by hand, ``group["lr"] = ...``, each with what it sets."""
     return [
-        locations.place(file, node, syntax.function_of(around))
+        (locations.place(file, node, syntax.function_of(around)), node.value)
         for file in files
         for node, around in syntax.statements(file)
-        for target in (node.targets if isinstance(node, ast.Assign) else ())
+        if isinstance(node, ast.Assign)
+        for target in node.targets
         if isinstance(target, ast.Subscript) and ast.unparse(target.slice) == "'lr'"
     ]
 

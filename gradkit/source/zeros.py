@@ -65,6 +65,9 @@ class _Source:
         if isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Call, ast.IfExp)):
             ways = [one for one in ast.iter_child_nodes(value) if isinstance(one, ast.expr)]
             ways = ways[1:] if isinstance(value, ast.Call) else ways
+            ways = ways[:1] if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div) else ways
+        elif isinstance(value, (ast.ListComp, ast.GeneratorExp)):
+            ways = [value.elt]
         else:
             ways = list(self._given(value))
             if len(ways) > 1:

@@ -304,7 +304,8 @@ def test_a_parameter_that_was_made_beside_any_forward_is_not_suspicious_as_made_
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         delta = nn.Parameter(torch.zeros(2))
         net(torch.ones(1, 2) + delta).sum().backward()
-        assert surroundings.look(here(), optimizer) == (frozenset(), ())
+        found, _ = surroundings.look(here(), optimizer)
+    assert ANEW not in found
 
 
 def test_layers_in_a_nested_list_are_suspicious() -> None:

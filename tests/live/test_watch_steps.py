@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 import gradkit
 from gradkit.types import Finding
@@ -81,6 +81,28 @@ def a_warm_up_that_never_leaves_zero() -> None:
         model(x).pow(2).mean().backward()
         optimizer.step()
         schedule.step()
+
+
+class Poly(LRScheduler):
+    def __init__(self, optimizer: torch.optim.Optimizer, total: int) -> None:
+        self.total = total
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float | torch.Tensor]:
+        left = (self.total - self.last_epoch - 1) // self.total
+        return [rate * left for rate in self.base_lrs]
+
+
+def a_rate_that_is_set_by_hand() -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, x in enumerate(torch.randn(12, 6, 3)):
+        rate = 0.1 * (step // WARMUP)  # CUT
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad()
+        model(x).pow(2).mean().backward()
+        optimizer.step()
 
 
 def a_schedule_that_is_never_stepped() -> None:
@@ -191,6 +213,7 @@ def an_optimizer_of_the_teacher() -> None:
 
 
 IDLE = [
+    a_rate_that_is_set_by_hand,
     cleared_in_another_function, clipped_to_zero, a_rate_that_was_rounded_away, a_warm_up_that_never_leaves_zero,
     a_schedule_that_is_never_stepped, a_schedule_over_no_steps, more_to_gather_than_there_is,
     a_step_without_parentheses, a_scaler_that_only_updates, the_other_ones_optimizer_steps,
@@ -211,6 +234,24 @@ def test_a_scaler_out_of_order_is_told_with_the_line(program: Callable[[], None]
     assert [(one.cause, one.location and one.location.line) for one in found] == [
         ("amp_misuse", line) for line in marked(program)
     ]
+
+
+def a_schedule_of_ones_own() -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = Poly(optimizer, 40)
+    for x in torch.randn(12, 6, 3):
+        optimizer.zero_grad()
+        model(x).pow(2).mean().backward()
+        optimizer.step()
+        schedule.step()
+
+
+def test_a_schedule_of_the_users_own_is_told_with_the_line_that_rounds() -> None:
+    (found,) = found_of(a_schedule_of_ones_own)
+    assert found.location is not None
+    assert found.location.text.strip() == "left = (self.total - self.last_epoch - 1) // self.total"
+    assert [note.location and note.location.text.strip() for note in found.notes] == ["schedule = Poly(optimizer, 40)"]
 
 
 def test_an_optimizer_that_holds_another_model_is_told_with_its_line() -> None:

@@ -100,4 +100,4 @@ def test_an_optimizer_that_steps_under_a_condition_may_step_later() -> None:
 def test_lines_that_set_a_rate_by_hand_are_listed() -> None:
     text = 'for group in ():\n    group["lr"] = 0.0\nhere()'
     (code, _), *_ = frames_of(text)
-    assert [one.line for one in stepping.rate_lines([code.co_filename])] == [2]
+    assert [(spot.line, rate.value) for spot, rate in stepping.rates_set([code.co_filename])] == [(2, 0.0)]

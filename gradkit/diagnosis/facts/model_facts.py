@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from torch import nn
 
@@ -94,7 +95,8 @@ def read(
     adapters = inventory.adapters(model)
     unregistered = inventory.unregistered(model, should_train)
     if not wished:
-        unregistered = tries.make("strays", lambda: optimizers.hidden_parameters(step.run, model, trace, ledger), ())
+        find = partial(optimizers.hidden_parameters, step.run, model, trace, ledger, _files(step, trace, callers))
+        unregistered = tries.make("strays", find, ())
     nothing = bool(unregistered or (first.gap.elsewhere and should_train is None and not adapters))
     want = tuple(want) or (() if nothing else _ought(model, adapters))
     rows = inventory.table(model, want, _used(trace), first.reached)

@@ -22,8 +22,9 @@ from torch.optim import Optimizer
 from gradkit.core import introspection
 from gradkit.core.records import Meant
 from gradkit.core.trace import Chain, Trace
-from gradkit.diagnosis.facts import inventory
+from gradkit.diagnosis.facts import inventory, plain_leaves
 from gradkit.diagnosis.facts.inventory import UnregisteredParameter
+from gradkit.source import gradients_read
 from gradkit.state import holders, reachable, registered
 from gradkit.state.holders import Edge
 from gradkit.state.preserve import Preserved
@@ -228,33 +229,56 @@ _REGISTRIES = frozenset(("_modules", "_parameters", "_buffers"))
 
 
 def hidden_parameters(
-    step: Callable[[], Any], model: nn.Module, trace: Trace, ledger: Ledger
+    step: Callable[[], Any], model: nn.Module, trace: Trace, ledger: Ledger, files: Sequence[str] = ()
 ) -> tuple[UnregisteredParameter, ...]:
-    """The stray parameters of a model that a gradient reaches, in the order of the lists that hold them.
+    """What a model holds that a gradient reaches and no optimizer gets, in the order of the lists that hold it.
 
     Args:
         trace, ledger: of a run of ``step``.
+        files: the user's, to look for what else is done with the gradient of a plain tensor.
     """
+    optimizers = _optimizers()
     tensors = ledger.alive(reaching(trace))
-    tensors = {n: t for n, t in tensors.items() if isinstance(t, nn.Parameter)}
+    tensors = {n: t for n, t in tensors.items() if isinstance(t, nn.Parameter) or plain_leaves.is_plain_leaf(t)}
     if not tensors:
         return ()
     ids = {id(tensor) for tensor in tensors.values()}
-    ids -= holding(_optimizers())
+    ids -= holding(optimizers)
     ids -= holders.paths_to([step], ids, apart=registered.each(model)).keys()
     held = holders.paths_to([model], ids)
-    ways = (held[id(t)][0].way() for t in tensors.values() if id(t) in ids and id(t) in held)
-    names = sorted((_parts(way) for way in ways if _held(way, model)), key=_places)
+    ways = [(n, t, held[id(t)][0].way()) for n, t in tensors.items() if id(t) in ids and id(t) in held]
+    plain = _is_trained(model, optimizers)
+    names = sorted(
+        (_parts(way) for n, t, way in ways if _held(way, model)
+        and (isinstance(t, nn.Parameter) or (plain and _is_forgotten(n, way, trace, files)))),
+        key=_places,
+    )  # fmt: skip
     return tuple(one for parts in names if (one := inventory.follow(model, parts)) is not None)
 
 
+def _is_trained(model: nn.Module, optimizers: Sequence[Optimizer]) -> bool:
+    """Whether any optimizer holds something of a model: else it is not known yet what is to be handed to one."""
+    held = holding(optimizers)
+    return any(id(one) in held for _, one in registered.parameters(model))
+
+
+def _is_forgotten(number: int, way: Sequence[Edge], trace: Trace, files: Sequence[str]) -> bool:
+    """Whether a plain tensor is a weight that the user's own class holds, and nothing is done with its gradient."""
+    at = [i for i, edge in enumerate(way) if edge.kind == ATTRIBUTE]
+    if not at or not reachable.is_users(type(way[at[-1]].holder)):
+        return False
+    owner, attribute = ".".join(map(str, _parts(way[: at[-1]]))), str(way[at[-1]].key)
+    return plain_leaves.is_weight(trace, number, owner) and not gradients_read.is_read(files, f".{attribute}")
+
+
 def reaching(trace: Trace) -> list[int]:
-    """The numbers of the Parameters that the model does not have and that a gradient of the loss comes to."""
+    """The numbers of the Parameters, and the like, that the model does not have and that a gradient comes to."""
     values = trace.values
     strays = [
         n for n, v in enumerate(values)
         if v.stray and v.leaf and v.birth < 0 and v.maker < 0 and n not in trace.trained
     ]  # fmt: skip
+    strays = sorted([*strays, *plain_leaves.untrained(trace)])
     alive = {trace.loss}
     for call in reversed(trace.calls) if strays else ():
         if call.grad_on and any(o in alive and values[o].requires_grad for o in call.outputs):

@@ -51,18 +51,19 @@ def _built_at(gap: Gap, files: tuple[str, ...], near: tuple[str, ...] = ()) -> t
 
 
 def at_rest(
-    built: Gap, schedule: Location | None, files: tuple[str, ...], near: tuple[str, ...], origin: Location | None = None
-) -> Finding:
+    built: Gap, schedule: Location | None, files: tuple[str, ...], near: tuple[str, ...],
+    origin: Location | None = None, note: str = "schedule_built",
+) -> Finding:  # fmt: skip
     """An optimizer whose learning rate was 0 in every step of a program.
 
     Args:
         schedule: the line that keeps it there; None if it was built with 0.
         origin: the line that makes what the schedule was handed 0, if it is another.
+        note: what is said of the schedule's line then.
     """
     facts = {"optimizer": built.kind}
     if schedule is not None and origin is not None:
-        note = Note("schedule_built", schedule)
-        return Finding(CAUSE, origin, (note,), proof=LIKELY, facts=facts, variant="scheduled")
+        return Finding(CAUSE, origin, (Note(note, schedule),), proof=LIKELY, facts=facts, variant="scheduled")
     if schedule is not None:
         return Finding(CAUSE, schedule, proof=OBSERVED, facts=facts, variant="scheduled")
     spot, proof = _built_at(built, files, near)

@@ -66,6 +66,7 @@ _ZEROS = (
 )  # fmt: skip
 _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
+_ASKED = ("asked", "branch", "again", "cut", "plain", "lost", "late", "frozen")
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 
 _CAUSES = (
@@ -107,11 +108,11 @@ _CAUSES = (
     Cause("constant_loss", UNUSED, sites=("rewrap",), variants=("nothing", "term", "without")),
     Cause("trainable_unused", UNUSED, variants=("dropped", "argument", "slot", "bypass"), may_pass=True),
     Cause("ddp_unused", UNUSED, may_pass=True),
-    Cause("unused_input", UNUSED, variants=("asked", "branch", "again", "cut"), may_pass=True),
+    Cause("unused_input", UNUSED, variants=_ASKED, may_pass=True),
     Cause("non_scalar", BACKWARD),
     Cause("double_backward", BACKWARD, variants=("frees", "loss", "kept", "once", "anew"), change="kept"),
     Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf")),
-    Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook")),
+    Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook", "caller", "default")),
     Cause("custom_function", MACHINERY, variants=("style", "missing", "inside")),
     Cause("hook_misuse", MACHINERY, variants=_HOOKS, arrives=True),
     Cause("checkpoint_reentrant", MACHINERY, variants=("by_method",), change="reentrant"),

@@ -112,6 +112,11 @@ def _by_a_flag(e: Evidence, names: Sequence[str]) -> list[Finding]:
     return found
 
 
+def frozen_by(e: Evidence, names: Sequence[str]) -> list[Finding]:
+    """A finding for each line that froze any of these parameters, as it was seen or is read off the source."""
+    return _by_a_flag(e, names)
+
+
 def _by_deed(e: Evidence, names: Sequence[str], plain: Finding) -> tuple[list[Finding], list[str]]:
     """A finding for each line that was seen to freeze any of these parameters, and the names of which nothing was."""
     groups: dict[object, tuple[Location, Deed, list[str]]] = {}

@@ -67,6 +67,7 @@ _ZEROS = (
 _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
 _ASKED = ("asked", "branch", "again", "cut", "plain", "lost", "late", "frozen")
+_CONFIGS = ("config", "saved", "switched")
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 
 _CAUSES = (
@@ -97,7 +98,7 @@ _CAUSES = (
         rank=LAST,
         drawn=False,
     ),
-    Cause("adapter_inference_mode", PARAMETERS, drawn=False, change="trainable"),
+    Cause("adapter_inference_mode", PARAMETERS, variants=_CONFIGS, drawn=False, change="trainable"),
     Cause("adapter_inactive", PARAMETERS, variants=("disabled",)),
     Cause("unregistered_parameters", PARAMETERS, arrives=True),
     Cause("optimizer_mismatch", PARAMETERS, variants=("trainer", "copy", "copies"), arrives=True, check="optimizer"),

@@ -159,6 +159,20 @@ def _bound(statement: ast.stmt) -> set[str]:
     return names | {one.target.id for one in walrus}
 
 
+def given_to(point: Point, name: str) -> ast.expr | None:
+    """What a name was last given before a place, in the function around it or further out; None if nothing plain."""
+    last = _last(point, name, name)
+    found = [value for target, value in syntax.pairs(last) if ast.unparse(target) == name] if last is not None else []
+    return found[-1] if found else None
+
+
+def takes_the_rest(point: Point, name: str) -> bool:
+    """Whether a name stands for ``**name`` of the function around a place."""
+    around = _functions(point)
+    rest = around[0].args.kwarg if around else None
+    return rest is not None and rest.arg == name
+
+
 def bound_at(chain: Chain, value: ast.expr) -> Location | None:
     """The line that last gave a value its name, before it is used at the innermost of some frames.
 

@@ -67,6 +67,8 @@ _ZEROS = (
 )  # fmt: skip
 _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
+_ASKED = ("asked", "branch", "again", "cut", "plain", "lost", "late", "frozen")
+_CONFIGS = ("config", "saved", "switched")
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 
 _CAUSES = (
@@ -102,7 +104,7 @@ _CAUSES = (
         rank=LAST,
         drawn=False,
     ),
-    Cause("adapter_inference_mode", PARAMETERS, drawn=False, change="trainable"),
+    Cause("adapter_inference_mode", PARAMETERS, variants=_CONFIGS, drawn=False, change="trainable"),
     Cause("adapter_inactive", PARAMETERS, variants=("disabled",)),
     Cause("unregistered_parameters", PARAMETERS, arrives=True),
     Cause(
@@ -119,11 +121,11 @@ _CAUSES = (
     Cause("constant_loss", UNUSED, sites=("rewrap",), variants=("nothing", "term", "without")),
     Cause("trainable_unused", UNUSED, variants=("dropped", "argument", "slot", "bypass"), may_pass=True),
     Cause("ddp_unused", UNUSED, may_pass=True),
-    Cause("unused_input", UNUSED, variants=("asked", "branch", "again", "cut"), may_pass=True),
+    Cause("unused_input", UNUSED, variants=_ASKED, may_pass=True),
     Cause("non_scalar", BACKWARD),
     Cause("double_backward", BACKWARD, variants=("frees", "loss", "kept", "once", "anew"), change="kept"),
     Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf"), change="out_of_place"),
-    Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook")),
+    Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook", "caller", "default")),
     Cause("custom_function", MACHINERY, variants=("style", "missing", "inside")),
     Cause("hook_misuse", MACHINERY, variants=_HOOKS, arrives=True),
     Cause("checkpoint_reentrant", MACHINERY, variants=("by_method",), change="reentrant"),

@@ -14,6 +14,7 @@ from gradkit.core import causes
 from gradkit.core.records import LIKELY, PROVEN, READ, Finding
 from gradkit.diagnosis.facts.optimizers import NEW, STALE
 from gradkit.diagnosis.rules import (
+    create_graph,
     cut_lines,
     errors,
     gradients,
@@ -58,7 +59,7 @@ def _of_run(evidence: Evidence) -> list[Finding]:
         found += _by(rule, evidence)
     found += _by(unconnected.built, evidence, {f.location for f in found})
     named = {f.location for f in found}
-    found += [f for f in _by(unconnected.dead_terms, evidence) if f.location not in named]
+    found += [f for f in _by(create_graph.dead_terms, evidence) if f.location not in named]
     found += [f for f in _by(zeros.findings, evidence) if f.location not in {one.location for one in found}]
     found += _by(terms.findings, evidence, {f.location for f in found})
     found += _by(loss.findings, evidence)

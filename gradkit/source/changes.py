@@ -351,6 +351,8 @@ def _trainable(spot: Location) -> Changes:
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("from_pretrained", "load_adapter"):
             end, number = node.end_col_offset or 0, node.end_lineno or spot.line
             text = source.line(number)
+            if "Config" in ast.unparse(node.func):
+                continue  # peft ignores what is given to that
             if "is_trainable" in ast.unparse(node) or any(keyword.arg is None for keyword in node.keywords):
                 return ()
             head = text.encode()[: end - 1].decode().rstrip()

@@ -381,11 +381,11 @@ class OwnBackwards:
     def grad(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Carry out ``torch.autograd.grad``."""
         outputs = _tensors(args[0] if args else kwargs["outputs"])
+        inputs = tuple(map(self._ledger.use, _tensors(args[1] if len(args) > 1 else kwargs.get("inputs", ()))))
         if outputs and not outputs[0].requires_grad:
-            return self._refuse(func, outputs[0], args, kwargs)
+            return self._refuse(func, outputs[0], args, kwargs, inputs)
         few = len(self.passes) < MOST_WALKS
         behind = _sequences(outputs) if few else frozenset()
-        inputs = tuple(map(self._ledger.use, _tensors(args[1] if len(args) > 1 else kwargs.get("inputs", ()))))
         walked = Pass(-1, behind, not _keeps(args[3:5], kwargs), frames.chain(sys._getframe(1), self._stop), inputs)
         final = few and not kwargs.get("create_graph") and args[4:5] != (True,)
         asked = self._asked_by_name(outputs, inputs) if final else None
@@ -461,12 +461,14 @@ class OwnBackwards:
         return args, {**kwargs, "retain_graph": True}
 
     @on_behalf
-    def _refuse(self, func: Callable[..., Any], loss: torch.Tensor, args: Any, kwargs: Any) -> Any:
+    def _refuse(
+        self, func: Callable[..., Any], loss: torch.Tensor, args: Any, kwargs: Any, inputs: tuple[int, ...] = ()
+    ) -> Any:
         """Let torch raise what it raises where nothing requires grad, and remember what it was asked of."""
         try:
             return func(*args, **kwargs)
         except RuntimeError as error:
-            self._asked = Asked(error, loss, refused=True)
+            self._asked = Asked(error, loss, inputs, refused=True)
             raise
 
 

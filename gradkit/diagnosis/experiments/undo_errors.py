@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
+from gradkit.core.operations import GRAD, GRAD_KEPT
 from gradkit.core.trace import Call, Chain, spot
-from gradkit.tracing.autograd_errors import OVERWRITTEN, TWICE, AutogradError
+from gradkit.tracing import ledger
+from gradkit.tracing.autograd_errors import NO_HISTORY, NOT_ASKED, OVERWRITTEN, TWICE, AutogradError
 from gradkit.tracing.interventions import Instead, Intervention, Moment
 from gradkit.tracing.ledger import Ledger, storage_key
 from gradkit.tracing.run import Session
@@ -27,11 +29,13 @@ class RerunWithout:
         calls: the calls that made it, with the user's frames and torch's name: what overwrote, or what used the past.
         revived: parameters that backward reached in it; None if it was not made or did not come through.
         runs: how many times the step was run for it.
+        passed: the line that raised was passed in it, even if the step ended there and backward had no loss to go from.
     """
 
     calls: tuple[tuple[str, Chain], ...] = ()
     revived: frozenset[str] | None = None
     runs: int = 0
+    passed: bool = False
 
 
 def rerun_without(mishap: AutogradError, crossing: Sequence[tuple[Call, int]], session: Session) -> RerunWithout:
@@ -49,6 +53,9 @@ def rerun_without(mishap: AutogradError, crossing: Sequence[tuple[Call, int]], s
     if mishap.kind == TWICE and crossing:
         calls = tuple((call.name, call.chain) for call, _ in crossing)
         return RerunWithout(calls, _revived(session, LetGo(crossing)), 1)
+    if mishap.kind in (NOT_ASKED, NO_HISTORY) and mishap.inputs:
+        flag = Flag(mishap.inputs)
+        return RerunWithout((), _revived(session, flag), 1, passed=flag.answered)
     return RerunWithout()
 
 
@@ -123,3 +130,34 @@ class LetGo(Intervention):
         if isinstance(given, dict):
             return {key: self._let_go(value, ledger) for key, value in given.items()}
         return type(given)(self._let_go(x, ledger) for x in given) if type(given) in (list, tuple) else given
+
+
+class Flag(Intervention):
+    """Tells certain values to require grad before a call takes them, unless they are frozen parameters.
+
+    Args:
+        numbers: of the values.
+
+    Attributes:
+        answered: a gradient was asked for by any of them, and was handed out.
+    """
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self._numbers = frozenset(numbers)
+        self.answered = False
+
+    def before_call(self, moment: Moment, func: Any, args: Any, kwargs: Any) -> Instead:
+        """The same call, with values that require grad."""
+        for given in ledger.leaves((args, kwargs)):
+            if isinstance(given, torch.Tensor) and moment.ledger.known(given) in self._numbers and _may_be(given):
+                given.requires_grad_()
+        return func, args, kwargs
+
+    def recorded(self, name: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+        """Notice a gradient by one of the values."""
+        self.answered = self.answered or (name in (GRAD, GRAD_KEPT) and not self._numbers.isdisjoint(inputs))
+
+
+def _may_be(tensor: torch.Tensor) -> bool:
+    plain = tensor.is_leaf and not tensor.requires_grad and not isinstance(tensor, torch.nn.Parameter)
+    return plain and tensor.is_floating_point()

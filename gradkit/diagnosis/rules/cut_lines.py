@@ -40,7 +40,7 @@ from gradkit.core.trace import (
 from gradkit.diagnosis.experiments import undo_cuts
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.facts.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, UNDECLARED, Cut
-from gradkit.diagnosis.rules import library
+from gradkit.diagnosis.rules import create_graph, library
 from gradkit.diagnosis.rules.evidence import Beside, Evidence, called_by, line_of
 from gradkit.source import locations, setup
 
@@ -331,6 +331,8 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
         cause, spot, notes, proof=proof, parameters=names, module=module, call=call,
         revived=revived, reruns=e.reruns, facts=facts, variant=variant, doubt=doubt, library=via, cuts=(cut.key,),
     )  # fmt: skip
+    if cause == "create_graph_missing" and region is None and first is not None:
+        return create_graph.decided(e, first, found)
     return library.told(found, region, first)
 
 

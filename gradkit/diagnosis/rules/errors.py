@@ -15,7 +15,7 @@ from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, SEVERAL, Finding, Location, Note
 from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain, Point
 from gradkit.diagnosis.facts import cuts
-from gradkit.diagnosis.rules import gradients, histories, no_loss
+from gradkit.diagnosis.rules import gradients, histories, no_loss, unflagged
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
 from gradkit.source import (
     attributes,
@@ -186,8 +186,9 @@ def _unused(e: Evidence, mishap: AutogradError) -> list[Finding]:
     if branch is not None:
         return [branch]
     severed = _severed(e, mishap)
-    if severed:
-        return severed
+    late = unflagged.too_late(e, mishap) if not severed else None
+    if severed or late is not None:
+        return severed or [late] if late is not None else severed
     last = next(reversed(e.trace.ahead(mishap.inputs)), None)
     spot = _ignoring(e, last) if last is not None else None
     notes = [Note("dropped", locations.locate(last.chain[0]), {"call": last.name})] if last and last.chain else []
@@ -302,7 +303,7 @@ def _no_history(e: Evidence, mishap: AutogradError) -> list[Finding]:
         return [replace(found, variant="inside")]
     kept = (call for call in e.trace.behind([mishap.asked]) if call.name == GRAD_KEPT and call.grad_on)
     first = next((c for c in kept if not any(e.trace.values[made].requires_grad for made in c.outputs)), None)
-    return _constant_slope(e, mishap, first) if first is not None else []
+    return _constant_slope(e, mishap, first) if first is not None else unflagged.findings(e, mishap)
 
 
 def _is_inside(chain: Chain, outer: Chain) -> bool:
@@ -476,6 +477,7 @@ _RULES: dict[str, Callable[[Evidence, AutogradError], list[Finding]]] = {
     autograd_errors.LEAF_WRITTEN: _written,
     autograd_errors.VIEW_WRITTEN: _written,
     autograd_errors.UNUSED: _unused,
+    autograd_errors.NOT_ASKED: unflagged.findings,
     autograd_errors.MANY_ELEMENTS: _many_elements,
     autograd_errors.BAD_GRADIENT: _bad_gradient,
     autograd_errors.OLD_STYLE: _old_style,

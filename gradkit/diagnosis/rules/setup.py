@@ -12,17 +12,33 @@ from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
 from gradkit.diagnosis.facts.seen import Seen
 from gradkit.diagnosis.rules import copies
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
-from gradkit.source import attributes, freezing, locations, setup
+from gradkit.source import adapter_configs, attributes, freezing, locations, setup
+from gradkit.source.adapter_configs import Said
 from gradkit.source.used_up import used_up
 from gradkit.witness.deeds import COPIED, FROZEN, Deed
+
+ADAPTER = "adapter_inference_mode"
 
 
 def findings(e: Evidence) -> list[Finding]:
     """Adapters loaded for inference or not in use, frozen and unregistered parameters, a missing optimizer entry."""
-    idle = [a for a in e.facts.adapters if not a.active and not a.inference_mode]
+    idle = [a for a in e.facts.adapters if not a.active and not a.inference_mode and not _is_switched_off(e)]
     found = [_inactive(e, a) for a in idle if set(a.parameters) & set(e.starved)] or _disabled(e)
     told = {n for f in found for n in f.parameters}
     return [*found, *_frozen(e, told), *_unregistered(e), *_optimizer(e)]
+
+
+def _is_switched_off(e: Evidence) -> bool:
+    """Whether the adapter in use was frozen where it was switched to: then the others are rightly not in use."""
+    active = [name for one in e.facts.adapters if one.active for name in one.parameters]
+    return any(_switched_off(e, name) is not None for name in active[:1] if name in e.frozen)
+
+
+def _switched_off(e: Evidence, name: str) -> Deed | None:
+    """The last deed that froze a parameter, if it switched to its adapter with ``inference_mode=True``."""
+    deeds = [*filter(None, [e.seen.frozen_by(name)]), *e.seen.frozen_again(name)]
+    said = adapter_configs.said_at(deeds[-1].chain) if deeds and _is_pefts(deeds[-1]) else None
+    return deeds[-1] if said is not None and said.kind == adapter_configs.SWITCHED else None
 
 
 def _inactive(e: Evidence, adapter: Adapter) -> Finding:
@@ -78,8 +94,9 @@ def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
 def _for_inference(e: Evidence, adapter: Adapter, names: Sequence[str]) -> list[Finding]:
     """An adapter that was loaded for inference; and what would keep it frozen if it had been loaded for training."""
     facts = {"adapter": adapter.name, "kind": adapter.kind}
-    found, unseen = _by_deed(e, names, Finding("adapter_inference_mode", None, facts=facts))
+    found, unseen = _by_deed(e, names, Finding(ADAPTER, None, facts=facts))
     told = [one.location for one in found]
+    told += [note.location for one in found for note in one.notes if note.kind == "frozen_there"]
     found += [
         Finding("frozen_all", spot, proof=OBSERVED, parameters=tuple(names))
         for spot in _frozen_again(e, names)
@@ -94,7 +111,7 @@ def _for_inference(e: Evidence, adapter: Adapter, names: Sequence[str]) -> list[
     spot, doubt = loaded or (by_flag and _choosing(e, by_flag)), SEVERAL if others else ""
     found.append(
         Finding(
-            "adapter_inference_mode", spot, notes, proof=_searched(spot), parameters=tuple(unseen), facts=facts,
+            ADAPTER, spot, notes, proof=_searched(spot), parameters=tuple(unseen), facts=facts,
             doubt=doubt,
         )
     )  # fmt: skip
@@ -116,12 +133,17 @@ def _by_a_flag(e: Evidence, names: Sequence[str]) -> list[Finding]:
     return found if lines or not unseen else [*found, nowhere]
 
 
+def frozen_by(e: Evidence, names: Sequence[str]) -> list[Finding]:
+    """A finding for each line that froze any of these parameters, as it was seen or is read off the source."""
+    return _by_a_flag(e, names)
+
+
 def _by_deed(e: Evidence, names: Sequence[str], plain: Finding) -> tuple[list[Finding], list[str]]:
     """A finding for each line that was seen to freeze any of these parameters, and the names of which nothing was."""
     groups: dict[object, tuple[Location, Deed, list[str]]] = {}
     unseen = []
     for name in names:
-        deed = e.seen.frozen_by(name)
+        deed = _switched_off(e, name) or e.seen.frozen_by(name)
         if deed is None or not deed.chain:
             unseen.append(name)
             continue
@@ -134,11 +156,31 @@ def _by_deed(e: Evidence, names: Sequence[str], plain: Finding) -> tuple[list[Fi
 def _seen(e: Evidence, plain: Finding, spot: Location, deed: Deed, names: Sequence[str]) -> Finding:
     """A finding for a line that was seen to freeze these parameters."""
     plain = replace(plain, location=spot, notes=_around(e, deed, names), proof=OBSERVED, parameters=tuple(names))
+    said = adapter_configs.said_at(deed.chain) if deed.kind == FROZEN and _is_pefts(deed) else None
+    if said is not None:
+        return _said(e, plain, said)
+    if plain.cause == ADAPTER and deed.kind == FROZEN and not _is_pefts(deed):
+        plain = replace(plain, cause="frozen_all", facts={})  # whatever the config says, this line would do
     if deed.kind != COPIED:
         return _by_condition(e, plain)
     first = next((d for d in reversed(deed.before) if d.kind == FROZEN and d.chain), None)
     notes = [Note("frozen_there", locations.locate(first.chain[0], whole=True))] if first is not None else []
     return replace(plain, notes=(*plain.notes, *notes), variant="copied")
+
+
+def _is_pefts(deed: Deed) -> bool:
+    return deed.by.partition(".")[0] == "peft"
+
+
+def _said(e: Evidence, plain: Finding, said: Said) -> Finding:
+    """A finding for an adapter that peft froze, at the line that told it to."""
+    mine = next((a for a in e.facts.adapters if set(a.parameters) & set(plain.parameters) and a.active), None)
+    mine = mine or next((a for a in e.facts.adapters if set(a.parameters) & set(plain.parameters)), None)
+    facts = plain.facts or ({"adapter": mine.name, "kind": mine.kind} if mine is not None else {})
+    spot, here = said.location, plain.location
+    told = [Note("frozen_there", here)] if here is not None and (here.file, here.line) != (spot.file, spot.line) else []
+    notes = (*told, *(one for one in plain.notes if one.kind != "done_by"))
+    return replace(plain, cause=ADAPTER, location=spot, notes=notes, facts=facts, variant=said.kind) if facts else plain
 
 
 def _by_condition(e: Evidence, found: Finding) -> Finding:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from gradkit.core import operations
-from gradkit.core.operations import ADDS, FILLED, GRAD, NEW
+from gradkit.core.operations import NEW
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
 from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
@@ -334,38 +334,6 @@ def unused_reason(e: Evidence, parameter: str) -> Reason | None:
         if spot is not None:
             return Reason("slot", spot, attribute)
     return None
-
-
-def dead_terms(e: Evidence) -> list[Finding]:
-    """A gradient without a history that becomes a number of its own in the loss: it teaches nothing.
-
-    A gradient that scales something, or that moves weights, is often meant to have none, and is left in peace.
-    """
-    found = []
-    for call in e.trace.calls:
-        if call.name not in (GRAD, FILLED) or not call.grad_on or not call.chain:
-            continue
-        if any(e.trace.values[o].requires_grad for o in call.outputs) or not _adds_a_term(e, call):
-            continue
-        notes = tuple(called_by(call.chain))
-        found.append(
-            Finding("create_graph_missing", locations.locate(call.chain[0]), notes, proof=LIKELY, call=call.name)
-        )
-    return found
-
-
-def _adds_a_term(e: Evidence, start: Call) -> bool:
-    values, dead = e.trace.values, set(start.outputs)
-    for call in e.trace.calls[start.index + 1 :]:
-        flowing = dead.intersection(call.inputs)
-        if not flowing:
-            continue
-        if not any(values[o].requires_grad for o in call.outputs):
-            dead.update(call.outputs)
-        elif call.name in ADDS and e.verdict.reaching.intersection(call.outputs):
-            if all(values[n].shape == () for n in (*flowing, *call.outputs)):
-                return True
-    return False
 
 
 def cached_findings(e: Evidence, names: Sequence[str]) -> list[Finding]:

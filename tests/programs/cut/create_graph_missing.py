@@ -150,3 +150,58 @@ def a_penalty_of_a_filled_gradient_beside_the_main_loss() -> Built:
         return model(x).mean() + 10 * penalty
 
     return model, step
+
+
+# -- a helper that hands the flag on ----------------------------------------------------------------------------------
+
+
+@cut("create_graph_missing")
+def a_flag_of_a_helper_that_one_of_two_callers_leaves_out() -> Built:
+    model, x = small(), batch().requires_grad_()
+    model[1] = nn.Tanh()
+
+    def slope(value: torch.Tensor, place: torch.Tensor, create_graph: bool = False) -> torch.Tensor:
+        ones = torch.ones_like(value)
+        return torch.autograd.grad(value, place, ones, retain_graph=True, create_graph=create_graph)[0]
+
+    def step() -> torch.Tensor:
+        first = slope(model(x), x)  # CUT
+        second = slope(first[:, :1], x, create_graph=True)
+        return second.square().mean()
+
+    return model, step
+
+
+@cut("create_graph_missing")
+def a_flag_that_no_call_of_a_helper_gives() -> Built:
+    model, x = small(), batch().requires_grad_()
+    model[2] = nn.Linear(8, 1, bias=False)
+
+    def steepness(
+        value: torch.Tensor,
+        place: torch.Tensor,
+        training: bool = False,  # CUT
+    ) -> torch.Tensor:
+        return torch.autograd.grad(value.sum(), place, create_graph=training)[0].norm(dim=1)
+
+    def step() -> torch.Tensor:
+        return (steepness(model(x), x) - 1).square().mean()
+
+    return model, step
+
+
+@cut("create_graph_missing")
+def a_flag_that_two_helpers_hand_on_and_the_outermost_caller_says_no_to() -> Built:
+    model, x = small(), batch().requires_grad_()
+    model[2] = nn.Linear(8, 1, bias=False)
+
+    def slope(value: torch.Tensor, place: torch.Tensor, graph: bool) -> torch.Tensor:
+        return torch.autograd.grad(value.sum(), place, create_graph=graph)[0]
+
+    def penalty(value: torch.Tensor, place: torch.Tensor, keep: bool) -> torch.Tensor:
+        return (slope(value, place, keep).norm(dim=1) - 1).square().mean()
+
+    def step() -> torch.Tensor:
+        return penalty(model(x), x, keep=False)  # CUT
+
+    return model, step

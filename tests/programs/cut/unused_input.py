@@ -141,3 +141,92 @@ def a_derivative_by_a_part_that_is_taken_where_it_is_asked_for() -> Built:
         return slope.square().mean()
 
     return model, step
+
+
+# -- what never required grad -----------------------------------------------------------------------------------------
+
+
+@cut("unused_input")
+def a_penalty_at_points_between_that_were_not_told_to_require_grad() -> Built:
+    model, real, fake = pair(), batch(), batch()
+
+    def penalty(critic: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        part = torch.rand(6, 1)
+        between = part * real + (1 - part) * fake  # CUT
+        score = critic(between)
+        slope = torch.autograd.grad(outputs=score.sum(), inputs=between, create_graph=True)[0]
+        return (slope.norm(dim=1) - 1).square().mean()
+
+    return model, lambda: penalty(lambda x: model["outer"](model["inner"](x).tanh()))
+
+
+@cut("unused_input")
+def a_slope_that_a_helper_takes_by_what_its_caller_made() -> Built:
+    model = pair()
+
+    def slope(value: torch.Tensor, *, by: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(value.sum(), by, create_graph=True)[0]
+
+    def residual(time: torch.Tensor) -> torch.Tensor:
+        value = model["outer"](model["inner"](time).tanh())
+        return slope(value, by=time) + value
+
+    def step() -> torch.Tensor:
+        points = torch.linspace(0, 1, 24).reshape(6, 4)  # CUT
+        return residual(points).square().mean()
+
+    return model, step
+
+
+@cut("unused_input")
+def forces_by_places_that_lost_their_flag_when_they_were_centred() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        places = x.clone().requires_grad_()
+        places = places.detach() - x.mean(0)  # CUT
+        energy = model["outer"](model["inner"](places).tanh()).sum()
+        (slope,) = torch.autograd.grad(energy, [places], create_graph=True)
+        return slope.square().mean()
+
+    return model, step
+
+
+@cut("unused_input")
+def an_image_of_which_the_flag_is_switched_off_before_a_frozen_net_sees_it() -> Built:
+    model, frozen = small(), small().requires_grad_(False)
+
+    def step() -> torch.Tensor:
+        image = batch()
+        image.requires_grad = False  # CUT
+        (slope,) = torch.autograd.grad(frozen(image).sum(), image)
+        return model(image + slope.sign()).sum()
+
+    return model, step
+
+
+@cut("unused_input")
+def a_flag_that_is_set_when_the_net_has_run() -> Built:
+    model = pair()
+
+    def step() -> torch.Tensor:
+        x = batch()
+        value = model["outer"](model["inner"](x).tanh())
+        x.requires_grad_()  # CUT
+        (slope,) = torch.autograd.grad(value.sum(), x, create_graph=True)
+        return (slope + x).square().mean()
+
+    return model, step
+
+
+@cut("unused_input")
+def a_gradient_by_all_parameters_of_a_net_with_a_frozen_layer() -> Built:
+    model, x = small(), batch()
+    model[0].requires_grad_(False)
+
+    def step() -> torch.Tensor:
+        loss = model(x).sum()
+        slopes = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)  # CUT
+        return loss + sum(one.square().sum() for one in slopes)
+
+    return model, step

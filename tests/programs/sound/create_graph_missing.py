@@ -195,3 +195,19 @@ def hooks_that_read_gradients_for_a_log() -> Built:
         return scale * first
 
     return model, step
+
+
+@sound
+def a_helper_that_is_asked_for_a_weight_without_a_graph_and_for_a_term_with_one() -> Built:
+    x = batch().requires_grad_()
+    model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Tanh(), nn.Linear(8, 1, bias=False))
+
+    def slope(value: torch.Tensor, create_graph: bool = False) -> torch.Tensor:
+        return torch.autograd.grad(value.sum(), x, retain_graph=True, create_graph=create_graph)[0]
+
+    def step() -> torch.Tensor:
+        value = model(x)
+        weight = 1 / (1 + slope(value).abs().mean())
+        return weight * (slope(value, create_graph=True) + value).square().mean()
+
+    return model, step

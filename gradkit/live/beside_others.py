@@ -33,7 +33,8 @@ def begin(hearing: Hearing) -> None:
     global _sentry
     if _sentry is None and (ranks.several() or _is_launched()):
         _sentry = Sentry(partial(console.tell, aside=True), lambda: hearing.steps).begin()
-        hearing.before_step = _before_step
+        hearing.before_step = partial(_before_step, hearing)
+        hearing.before_backward = _sentry.scales.heard
 
 
 def _is_launched() -> bool:
@@ -42,10 +43,11 @@ def _is_launched() -> bool:
     return size.isdecimal() and int(size) > 1
 
 
-def _before_step(optimizer: Optimizer, frame: FrameType) -> None:
+def _before_step(hearing: Hearing, optimizer: Optimizer, frame: FrameType) -> None:
     if _sentry is not None:
         try:
             _sentry.before_step(optimizer, frame)
+            hearing.before_backward = _sentry.scales.heard if _sentry.scales.is_due else None
         except Exception as error:
             if attempts.LOUD:
                 raise

@@ -14,13 +14,16 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from gradkit.core.i18n import words
+from gradkit.live import loss_heads, rank_heads
 from gradkit.live.flight import Collective, first_mismatch
+from gradkit.live.loss_heads import Head
+from gradkit.live.rank_scales import Scaled
 
-RAISED, FOUND, STUCK, RUNNING = "raised", "found", "stuck", "running"
+RAISED, FOUND, STUCK, RUNNING, SCALED = "raised", "found", "stuck", "running", "scaled"
 CRASHED, ENDED, DONE = "crashed", "ended", "done"
 
 # Why ranks are said to differ, the surest first.
-REASONS = ("gone", "error", "finding", "parameters", "mismatch", "batch", "collectives", "place")
+REASONS = ("gone", "error", "finding", "scaled", "parameters", "mismatch", "batch", "collectives", "place")
 
 _MOST_RANKS = 8  # named in one line
 _MOST_NAMES = 4
@@ -33,7 +36,7 @@ class RankRecord:
     Attributes:
         rank, world: its number, and how many there are.
         state: ``"raised"`` an error, ``"found"`` a silent fault, ``"stuck"`` on one instruction, ``"running"``,
-            ``"crashed"`` in C++, ``"ended"`` from outside.
+            ``"scaled"`` where its loss is another than another's, ``"crashed"`` in C++, ``"ended"`` from outside.
         place: ``"file:line"`` of the user's innermost line; ``""`` if none is known.
         code: the text of that line.
         branch: ``"file:line"`` of the innermost ``if`` round it; ``""`` if it stands under none.
@@ -51,6 +54,8 @@ class RankRecord:
         passes: another batch may be without it.
         verdict: that in one sentence.
         report: the report in words, as it is told.
+        head: how its losses are made of their terms, step by step alike.
+        scales: the lines that scale by the rank.
 
     Example:
         >>> one = RankRecord(rank=1, world=2, state="stuck", place="train.py:40", waits=True)
@@ -78,6 +83,8 @@ class RankRecord:
     passes: bool = False
     verdict: str = ""
     report: str = ""
+    head: Head = ()
+    scales: tuple[Scaled, ...] = ()
 
     def written(self) -> str:
         """As text for the store."""
@@ -89,6 +96,8 @@ class RankRecord:
         given = json.loads(text)
         given["made"] = tuple(Collective(**one) for one in given["made"])
         given["batch"] = tuple((name, shape) for name, shape in given["batch"])
+        given["scales"] = tuple(Scaled(**one) for one in given["scales"])
+        given["head"] = loss_heads.read(json.dumps(given["head"]))
         return RankRecord(**{**given, **{key: tuple(given[key]) for key in ("trainable", "frozen_at")}})
 
     def keys(self) -> frozenset[str]:
@@ -136,12 +145,19 @@ class Comparison:
             lines.append(words("ranks.cure"))
         return "\n".join(lines)
 
-    def _table(self) -> list[str]:
-        groups: dict[Hashable, list[RankRecord]] = {}
+    def groups(self) -> list[list[RankRecord]]:
+        """The records, those that say the same together; the ranks that differ first."""
+        found: dict[Hashable, list[RankRecord]] = {}
         for one in self.records:
-            groups.setdefault((one.state, one.place, one.error, one.cause, one.steps, one.collectives), []).append(one)
-        told = sorted(groups.values(), key=lambda group: (group[0].rank not in self.odd, group[0].rank))
-        lines = [_line([one.rank for one in group], group[0]) for group in told]
+            stands: Hashable = (one.state, one.place, one.error, one.cause, one.steps, one.collectives)
+            if self.reason == SCALED:
+                stands = rank_heads.of_head(one.head)
+            found.setdefault((one.rank in self.odd, stands), []).append(one)
+        return sorted(found.values(), key=lambda group: (group[0].rank not in self.odd, group[0].rank))
+
+    def _table(self) -> list[str]:
+        told = self.groups()
+        lines = [_line([one.rank for one in group], group[0], scaled=self.reason == SCALED) for group in told]
         lines = [_line([one.rank], one) for one in self.crashed] + lines
         silent = set(self.gone) - {one.rank for one in self.crashed}
         return lines + ([words("ranks.line.gone", ranks=ranks_in_words(sorted(silent)))] if silent else [])
@@ -153,6 +169,9 @@ class Comparison:
             return []
         lines = list[str]()
         one, other = mine[0], self.others()[0]
+        if self.reason == SCALED:
+            told = rank_heads.between(one, next((o for o in self.others() if o.head), other))
+            return told.text() if told is not None else []
         for key, of in (("batch", RankRecord.keys), ("parameters", lambda record: frozenset(record.trainable))):
             here, there = of(one), of(other)
             if here and there:
@@ -201,7 +220,8 @@ def compared(records: Sequence[RankRecord], world: int) -> Comparison:
     found = tuple(sorted(records, key=lambda one: one.rank))
     gone = tuple(sorted(set(range(world)) - {one.rank for one in found}))
     ends = any(one.error or one.state in (STUCK, ENDED) for one in found)  # else who is gone may have come to its end
-    for reason in REASONS:
+    asked = any(one.state == SCALED for one in found)  # then ranks train on, and stand anywhere
+    for reason in REASONS[: REASONS.index(SCALED) + 1] if asked and not ends else REASONS:
         odd = (gone if ends else ()) if reason == "gone" else _ODD[reason](found)
         if odd and (reason in ("gone", "error", "finding") or len(odd) < len(found)):
             return Comparison(found, gone, tuple(odd), reason)
@@ -254,6 +274,7 @@ def _under_a_condition(record: RankRecord) -> int:
 _ODD: dict[str, Callable[[Sequence[RankRecord]], list[int]]] = {
     "error": _raised,
     "finding": _found,
+    "scaled": rank_heads.odd,
     "mismatch": _unlike,
     "parameters": _by(lambda one: one.trainable, lambda one: -len(one.trainable)),
     "batch": _by(RankRecord.keys, lambda one: -len(one.batch)),
@@ -262,7 +283,10 @@ _ODD: dict[str, Callable[[Sequence[RankRecord]], list[int]]] = {
 }
 
 
-def _line(ranks: Sequence[int], one: RankRecord) -> str:
+def _line(ranks: Sequence[int], one: RankRecord, *, scaled: bool = False) -> str:
+    if scaled and one.head:
+        made = rank_heads.of_head(one.head)
+        return words("ranks.line.scaled", ranks=ranks_in_words(ranks), made=made, steps=one.steps)
     key = (
         CRASHED
         if one.state == CRASHED

@@ -1,8 +1,9 @@
 """Several ranks train one model: where one raises, starves or comes to a stop, one report tells which and why.
 
-While nothing is wrong, no rank sends a byte: a thread of each looks, in its own process, whether the program gets on,
-and another waits at the store of the process group. Who raises, finds a silent fault, or is stuck rings there once; all
-ranks write down where they stand, and the lowest that answers tells. No collective is used, and nothing is run again
+While nothing is wrong, a thread of each rank looks, in its own process, whether the program gets on, and another waits
+at the store of the process group; one line about its loss is all that a rank sends, after a few steps. Who raises,
+finds a silent fault, or is stuck rings there once; all ranks write down where they stand, and the lowest that answers
+tells. No collective is used, and nothing is run again
 that would need the others.
 """
 
@@ -21,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import Optimizer
 
 from gradkit.core import attempts, causes
-from gradkit.live import flight, rank_store
+from gradkit.live import flight, loss_heads, rank_store
 from gradkit.live.rank_places import Stand, stand_of
-from gradkit.live.rank_records import ENDED, FOUND, RAISED, RUNNING, STUCK, Comparison, RankRecord, compared
+from gradkit.live.rank_records import ENDED, FOUND, RAISED, RUNNING, SCALED, STUCK, Comparison, RankRecord, compared
+from gradkit.live.rank_scales import Scales, places_of
 from gradkit.live.rank_signals import FirstAWord, last_words
 from gradkit.live.rank_store import Exchange, StoreGoneError
 from gradkit.live.reducers import Reducers
@@ -43,7 +45,7 @@ _MOST_EXPLAINED = 3
 _FIRST, _LEAST, _TIMES = 20.0, 5.0, 4.0  # stuck: before the first step, at least, times the longest stop so far
 _ECHOES = ("connection closed by peer", "connection reset", "timed out", "timeout", "broken pipe", "connection refused",
            "connection was likely closed", "communicator was aborted", "remote process exited")  # fmt: skip
-_SURE = ("gone", "error", "finding", "parameters", "mismatch")
+_SURE = ("gone", "error", "finding", "scaled", "parameters", "mismatch")
 
 
 class Sentry:
@@ -52,6 +54,7 @@ class Sentry:
     Attributes:
         told: it was told why this training ends.
         spoke: this rank has told something.
+        scales: how this rank makes its losses.
         hint: what was found in a step that left a parameter out for which other ranks wait; None if none did.
 
     Args:
@@ -76,7 +79,7 @@ class Sentry:
         self._own: RankRecord | None = None
         self._stuck_since = 0.0
         self._end = FirstAWord(self._ended)
-        self._reducers, self._explained = Reducers(), 0
+        self._reducers, self._explained, self.scales = Reducers(), 0, Scales()
         self.hint: Explanation | None = None
         self.told = self.spoke = False
 
@@ -98,8 +101,11 @@ class Sentry:
     def before_step(self, optimizer: Optimizer, frame: FrameType) -> None:
         """Where a batch has left a parameter out for which the other ranks wait: explain this step while it is in hand.
 
-        The error that says so comes in the next forward.
+        The error that says so comes in the next forward. Where its loss is scaled otherwise than another's, ask.
         """
+        said = self.scales.stepped(optimizer)
+        if said and self._exchange is not None and self._reducers.any_wrapped():
+            self._compare(self._exchange, said, frame)
         if self._exchange is None or self._explained >= _MOST_EXPLAINED:
             return
         if missing := self._reducers.left_out():
@@ -107,6 +113,14 @@ class Sentry:
 
             self._explained += 1
             self.hint = explain.of_running(frame, optimizer, missing=missing)
+
+    def _compare(self, exchange: Exchange, said: str, frame: FrameType) -> None:
+        """Lay down how this rank makes its loss, or read what another has laid down."""
+        self.scales.laid()
+        with contextlib.suppress(StoreGoneError):
+            other = exchange.laid(f"head/{self.scales.window}", said)
+            if loss_heads.differing(self.scales.head, loss_heads.read(other)) and self._idle.is_set():
+                self._ring(self._record(SCALED, stand_of(frame), None, frame), wait=False)
 
     def close(self) -> None:
         """Let what is being told come to its end, and wait at the store no longer."""
@@ -285,13 +299,15 @@ class Sentry:
         """Whether training ends here, so that what else is raised only echoes it."""
         return any(one.error or one.state in (STUCK, ENDED) for one in records)
 
-    def _record(self, state: str, stand: Stand, explanation: Explanation | None) -> RankRecord:
-        exchange = self._exchange
+    def _record(
+        self, state: str, stand: Stand, explanation: Explanation | None, frame: FrameType | None = None
+    ) -> RankRecord:
+        exchange, head = self._exchange, self.scales.head
         return RankRecord(
             exchange.rank if exchange is not None else 0,
             exchange.world if exchange is not None else 1,
             state, steps=self._steps(), collectives=rank_store.begun(), made=flight.recent(), **vars(stand),
-            **_of(explanation),
+            **_of(explanation), head=head, scales=places_of(frame or self._frame()) if head else (),
         )  # fmt: skip
 
 

@@ -88,6 +88,12 @@ class Exchange:
             else:
                 self._mouth.compare_set(key, "", record.written())
 
+    def laid(self, name: str, text: str) -> str:
+        """Lay a text down for all ranks under a name, unless one lies there; what lies there then."""
+        with _told():
+            found: bytes = self._mouth.compare_set(f"{_BASE}/{name}", "", text)
+            return found.decode()
+
     def gathered(self, case: int, patience: float) -> list[RankRecord]:
         """The records of all ranks, or of those that have come after ``patience`` seconds."""
         end = time.monotonic() + patience

@@ -155,6 +155,25 @@ def test_batches_that_differ_are_no_fault_where_the_wrapper_looks_for_unused_par
     assert "nothing to say" in said
 
 
+def test_a_loss_that_one_rank_scales_is_told_with_its_line_while_training_goes_on(tmp_path: Path) -> None:
+    loop = LOOP.replace(
+        "    optimizer.zero_grad()", "    if rank == 1:\n        loss = loss * 0.5\n    optimizer.zero_grad()"
+    )
+    status, said = _run(tmp_path, loop)
+    assert status == 0
+    assert said.count("gradkit: rank 1 of 2 scales its loss differently from the others") == 1
+    assert f"rank 1 makes the difference at train.py:{_line(tmp_path, 'loss * 0.5')}" in said
+    assert f"the condition at train.py:{_line(tmp_path, 'if rank == 1')}" in said
+    assert "nothing to say" not in said
+
+
+def test_a_loss_that_each_rank_weighs_by_its_share_of_the_samples_is_sound(tmp_path: Path) -> None:
+    share = "shares = torch.tensor([0.8, 1.2])\n    loss = loss * shares[rank].item()"
+    status, said = _run(tmp_path, LOOP.replace("    optimizer.zero_grad()", f"    {share}\n    optimizer.zero_grad()"))
+    assert status == 0
+    assert "nothing to say" in said
+
+
 FORKS = """\
 import signal, time
 child = os.fork()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from torch.optim import Optimizer
 from gradkit.core import attempts, console
 from gradkit.core.i18n import words
 from gradkit.live.hearing import Hearing
+from gradkit.live.rank_records import Comparison
 from gradkit.live.rank_sentry import Sentry
 from gradkit.tracing import ranks
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from gradkit.live.explain import Explanation
 
 _sentry: Sentry | None = None
+_keeping: list[Callable[[Comparison], object]] = []
 
 
 def begin(hearing: Hearing) -> None:
@@ -32,9 +35,24 @@ def begin(hearing: Hearing) -> None:
     """
     global _sentry
     if _sentry is None and (ranks.several() or _is_launched()):
-        _sentry = Sentry(partial(console.tell, aside=True), lambda: hearing.steps).begin()
+        _sentry = Sentry(_told, lambda: hearing.steps).begin()
         hearing.before_step = partial(_before_step, hearing)
         hearing.before_backward = _sentry.scales.heard
+
+
+def keep(by: Callable[[Comparison], object]) -> None:
+    """Hand what differs between ranks also to somebody who writes it down, in the process that tells of it.
+
+    Args:
+        by: called in a thread beside the main one.
+    """
+    _keeping.append(by)
+
+
+def _told(comparison: Comparison) -> None:
+    console.tell(comparison.text(), aside=True)
+    for by in _keeping:
+        by(comparison)
 
 
 def _is_launched() -> bool:

@@ -66,6 +66,7 @@ class Program:
         i18n.language(self.wishes.language)
         self.watch = watch(tell=self._silent)
         beside_others.hold_signals()
+        beside_others.keep(self.outcome.ranks)
         if self.wishes.stop or self.wishes.steps or self.wishes.should_train:
             register_optimizer_step_post_hook(self._stepped)
         if self.wishes.outcome:

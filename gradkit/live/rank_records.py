@@ -23,7 +23,7 @@ RAISED, FOUND, STUCK, RUNNING, SCALED = "raised", "found", "stuck", "running", "
 CRASHED, ENDED, DONE = "crashed", "ended", "done"
 
 # Why ranks are said to differ, the surest first.
-REASONS = ("gone", "error", "finding", "scaled", "parameters", "mismatch", "batch", "collectives", "place")
+REASONS = ("gone", "error", "done", "finding", "scaled", "parameters", "mismatch", "batch", "collectives", "place")
 
 _MOST_RANKS = 8  # named in one line
 _MOST_NAMES = 4
@@ -169,6 +169,8 @@ class Comparison:
             return []
         lines = list[str]()
         one, other = mine[0], self.others()[0]
+        if self.reason == DONE:
+            return [words("ranks.even", rank=one.rank, steps=one.steps, other=other.rank)]
         if self.reason == SCALED:
             told = rank_heads.between(one, next((o for o in self.others() if o.head), other))
             return told.text() if told is not None else []
@@ -234,6 +236,13 @@ def _raised(records: Sequence[RankRecord]) -> list[int]:
     return [] if same else [one.rank for one in own]
 
 
+def _done(records: Sequence[RankRecord]) -> list[int]:
+    """Who has come to its end, where others wait for it."""
+    left = [one for one in records if one.state != DONE]
+    waits = bool(left) and all(one.echo or one.waits or one.state == ENDED for one in left)
+    return [one.rank for one in records if one.state == DONE] if waits else []
+
+
 def _found(records: Sequence[RankRecord]) -> list[int]:
     own = [one.rank for one in records if one.cause]
     return own if len(own) < records[0].world else []
@@ -274,6 +283,7 @@ def _under_a_condition(record: RankRecord) -> int:
 _ODD: dict[str, Callable[[Sequence[RankRecord]], list[int]]] = {
     "error": _raised,
     "finding": _found,
+    "done": _done,
     "scaled": rank_heads.odd,
     "mismatch": _unlike,
     "parameters": _by(lambda one: one.trainable, lambda one: -len(one.trainable)),

@@ -24,7 +24,18 @@ from torch.optim import Optimizer
 from gradkit.core import attempts, causes
 from gradkit.live import flight, loss_heads, rank_store
 from gradkit.live.rank_places import Stand, stand_of
-from gradkit.live.rank_records import ENDED, FOUND, RAISED, RUNNING, SCALED, STUCK, Comparison, RankRecord, compared
+from gradkit.live.rank_records import (
+    DONE,
+    ENDED,
+    FOUND,
+    RAISED,
+    RUNNING,
+    SCALED,
+    STUCK,
+    Comparison,
+    RankRecord,
+    compared,
+)
 from gradkit.live.rank_scales import Scales, places_of
 from gradkit.live.rank_signals import FirstAWord, last_words
 from gradkit.live.rank_store import Exchange, StoreGoneError
@@ -45,7 +56,7 @@ _MOST_EXPLAINED = 3
 _FIRST, _LEAST, _TIMES = 20.0, 5.0, 4.0  # stuck: before the first step, at least, times the longest stop so far
 _ECHOES = ("connection closed by peer", "connection reset", "timed out", "timeout", "broken pipe", "connection refused",
            "connection was likely closed", "communicator was aborted", "remote process exited")  # fmt: skip
-_SURE = ("gone", "error", "finding", "scaled", "parameters", "mismatch")
+_SURE = ("gone", "done", "error", "finding", "scaled", "parameters", "mismatch")
 
 
 class Sentry:
@@ -58,7 +69,7 @@ class Sentry:
         hint: what was found in a step that left a parameter out for which other ranks wait; None if none did.
 
     Args:
-        tell: told the one report of all ranks, in the process of the rank that tells.
+        tell: told what is known of all ranks, in the process of the rank that tells.
         steps: how many optimizer steps this rank has taken.
 
     Example:
@@ -68,7 +79,7 @@ class Sentry:
         >>> sentry.close()
     """
 
-    def __init__(self, tell: Callable[[str], None], steps: Callable[[], int]) -> None:
+    def __init__(self, tell: Callable[[Comparison], object], steps: Callable[[], int]) -> None:
         self._tell, self._steps = tell, steps
         self._main = threading.main_thread().ident or 0
         self._exchange: Exchange | None = None
@@ -130,7 +141,7 @@ class Sentry:
             self._idle.wait(2 * PATIENCE)
             self._exchange = None
             with contextlib.suppress(StoreGoneError):
-                exchange.goodbye(self._case)
+                exchange.goodbye(self._case, self._steps())
         self._reducers.close()
         self._end.close()
         if self._ear is not None:  # Python must not end while it is in the store's code
@@ -259,17 +270,21 @@ class Sentry:
         self._case = case + 1
 
     def _speak(self, exchange: Exchange, case: int, records: list[RankRecord]) -> None:
-        comparison = compared(records, exchange.world)
+        ended = list[RankRecord]()
+        for rank in compared(records, exchange.world).gone:
+            if (steps := exchange.done(rank)) is not None:
+                ended.append(RankRecord(rank, exchange.world, DONE, steps=steps))
+        comparison = compared([*records, *ended], exchange.world)
         crashed = [last_words(rank, exchange.world) for rank in comparison.gone]
         comparison = replace(comparison, crashed=tuple(one for one in crashed if one is not None))
         if not any(one.error or one.state == ENDED for one in records):
             comparison = self._once_more(exchange, case, comparison)
         else:
             records = self._settled(exchange, case, records)
-            comparison = replace(compared(records, exchange.world), crashed=comparison.crashed)
+            comparison = replace(compared([*records, *ended], exchange.world), crashed=comparison.crashed)
         if is_told(comparison):
             self.spoke = True
-            self._tell(comparison.text())
+            self._tell(comparison)
         exchange.say_told(case, is_told(comparison))
         self.told = is_told(comparison) and self._is_last(records)
 

@@ -49,6 +49,7 @@ class RankRecord:
         batch: names and shapes of the tensors that its lines hold, as ``("batch['image']", "4 x 6")``.
         trainable: names of the parameters that require grad, without wrappers' prefixes; empty if not known.
         frozen_at: ``"file:line, in code"`` where those that do not were frozen, as far as that was seen.
+        staged: it holds one stage of a pipeline, so that its parameters, batch and collectives are others by right.
         cause: the cause id of what was found; ``""``.
         final: it has nothing more to find out about its error.
         passes: another batch may be without it.
@@ -78,6 +79,7 @@ class RankRecord:
     batch: tuple[tuple[str, str], ...] = ()
     trainable: tuple[str, ...] = ()
     frozen_at: tuple[str, ...] = ()
+    staged: bool = False
     final: bool = True
     cause: str = ""
     passes: bool = False
@@ -138,6 +140,7 @@ class Comparison:
         world = self.records[0].world if self.records else len(self.gone)
         head = words(f"ranks.{self.reason or 'agree'}", ranks=ranks_in_words(self.odd), world=world, n=len(self.odd))
         lines = [head, *self._table(), *self._apart()]
+        lines += [words("ranks.staged")] if any(one.staged for one in self.records) else []
         first = self.first
         if first is not None and first.report:
             lines += ["", words("ranks.of", rank=first.rank), first.report.rstrip("\n")]
@@ -165,7 +168,7 @@ class Comparison:
     def _apart(self) -> list[str]:
         """What the batches and parameters of the ranks that differ lack or have, and the condition that they met."""
         mine = [one for one in (*self.records, *self.crashed) if one.rank in self.odd]
-        if not mine or not self.others():
+        if not mine or not self.others() or any(one.staged for one in self.records):
             return []
         lines = list[str]()
         one, other = mine[0], self.others()[0]
@@ -223,7 +226,8 @@ def compared(records: Sequence[RankRecord], world: int) -> Comparison:
     gone = tuple(sorted(set(range(world)) - {one.rank for one in found}))
     ends = any(one.error or one.state in (STUCK, ENDED) for one in found)  # else who is gone may have come to its end
     asked = any(one.state == SCALED for one in found)  # then ranks train on, and stand anywhere
-    for reason in REASONS[: REASONS.index(SCALED) + 1] if asked and not ends else REASONS:
+    alike = not any(one.staged for one in found) and not (asked and not ends)
+    for reason in REASONS if alike else REASONS[: REASONS.index(SCALED) + 1]:
         odd = (gone if ends else ()) if reason == "gone" else _ODD[reason](found)
         if odd and (reason in ("gone", "error", "finding") or len(odd) < len(found)):
             return Comparison(found, gone, tuple(odd), reason)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from torch.optim import Optimizer
 
 from gradkit.core import console
 from gradkit.live.hearing import Hearing, safely
+from gradkit.live.rank_records import Comparison
 from gradkit.live.rank_sentry import Sentry
 from gradkit.tracing import ranks
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from gradkit.live.explain import Explanation
 
 _sentry: Sentry | None = None
+_keeping: list[Callable[[Comparison], object]] = []
 
 
 def begin(hearing: Hearing) -> None:
@@ -31,8 +34,24 @@ def begin(hearing: Hearing) -> None:
     """
     global _sentry
     if _sentry is None and (ranks.several() or _is_launched()):
-        _sentry = Sentry(partial(console.tell, aside=True), lambda: hearing.steps).begin()
-        hearing.before_step = _before_step
+        _sentry = Sentry(_told, lambda: hearing.steps).begin()
+        hearing.before_step = partial(_before_step, hearing)
+        hearing.before_backward = _sentry.scales.heard
+
+
+def keep(by: Callable[[Comparison], object]) -> None:
+    """Hand what differs between ranks also to somebody who writes it down, in the process that tells of it.
+
+    Args:
+        by: called in a thread beside the main one.
+    """
+    _keeping.append(by)
+
+
+def _told(comparison: Comparison) -> None:
+    console.tell(comparison.text(), aside=True)
+    for by in _keeping:
+        by(comparison)
 
 
 def _is_launched() -> bool:
@@ -41,9 +60,14 @@ def _is_launched() -> bool:
     return size.isdecimal() and int(size) > 1
 
 
-def _before_step(optimizer: Optimizer, frame: FrameType) -> None:
+def _before_step(hearing: Hearing, optimizer: Optimizer, frame: FrameType) -> None:
     if _sentry is not None:
-        safely(partial(_sentry.before_step, optimizer, frame))
+        safely(partial(_before_a_step, _sentry, hearing, optimizer, frame))
+
+
+def _before_a_step(sentry: Sentry, hearing: Hearing, optimizer: Optimizer, frame: FrameType) -> None:
+    sentry.before_step(optimizer, frame)
+    hearing.before_backward = sentry.scales.heard if sentry.scales.is_due else None
 
 
 def hold_signals() -> None:

@@ -64,6 +64,7 @@ class Hearing:
         suspects: the optimizers that were heard, by id.
         gone: those that have ended, of which something may be left to be told.
         before_step: also told of each step of an optimizer, and of the frame that calls for it; None if nobody is.
+        before_backward: told of the loss, one number, of each backward; None if nobody is.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -71,6 +72,7 @@ class Hearing:
         self.suspects: dict[int, Suspect] = {}
         self.gone: list[Suspect] = []
         self.before_step: Callable[[Optimizer, FrameType], None] | None = None
+        self.before_backward: Callable[[torch.Tensor], None] | None = None
         self._met = self._steps = self._passes = 0
         self._waits, self._peeks, self._idle = True, True, frozenset[str]()
         self._replaced: dict[str, tuple[Any, Any]] = {}
@@ -139,7 +141,7 @@ class Hearing:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if _is_compiling():
                 return original(*args, **kwargs)
-            if self._peeks:
+            if self._peeks or self.before_backward is not None:
                 self._peek(args[0] if args else kwargs.get("tensors"), sys._getframe(1))
             try:
                 result = original(*args, **kwargs)
@@ -192,7 +194,9 @@ class Hearing:
         if not self._hooks or loss is None or loss.numel() != 1 or loss.grad_fn is None:
             return
         if not self._is_ours() and not self._is_inside(frame):
-            dead, weightless = loss_terms.idle_terms(loss.grad_fn)
+            if self.before_backward is not None:
+                self.before_backward(loss)
+            dead, weightless = loss_terms.idle_terms(loss.grad_fn) if self._peeks else (False, False)
             self._idle |= {name for name, found in ((DEAD_TERM, dead), (WEIGHTLESS, weightless)) if found}
 
     def _peeked(self, suspect: Suspect) -> None:

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 from gradkit.core import console, printable, writing
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
+from gradkit.live import rank_page
 from gradkit.live.launch import Wishes
+from gradkit.live.rank_records import Comparison
 
 if TYPE_CHECKING:
     from gradkit.live.explain import Explanation
+    from gradkit.report.report import Report
 
 
 class Outcome:
@@ -59,8 +62,22 @@ class Outcome:
             self.first = None if report.healthy else explanation
             told["breakdown"] = report.breakdown(depth) if depth else ""
             if path:
-                self._try(path, lambda: report.save(path))
+                self._try(path, lambda: _save_report(report, path))
         self._write({**explanation.data(), "steps": steps}, told)
+
+    def ranks(self, comparison: Comparison) -> None:
+        """Write what differs between ranks, beside what one of them has found or will find.
+
+        Args:
+            comparison: as it was told.
+        """
+        found, path = rank_page.data(comparison), self._wishes.json
+        if path:
+            before = {"findings": [], "steps": max((one["steps"] for one in found["rows"]), default=0), **_read(path)}
+            self._try(path, lambda: _save(path, {**before, "healthy": False, "ranks": found}))
+        page = self._wishes.report
+        if page and page.endswith(".html"):
+            self._try(page, lambda: rank_page.write(comparison, Path(page)))
 
     def nothing(self, steps: int, error: str, unknown: str = "") -> None:
         """Nothing was found.
@@ -81,7 +98,8 @@ class Outcome:
     def _write(self, data: dict[str, Any], told: dict[str, str]) -> None:
         path, waits = self._wishes.json, self._wishes.outcome
         if path and _weight(data) > _weight(_read(path)):
-            self._try(path, lambda: _save(path, data))
+            told_before = {key: value for key, value in _read(path).items() if key == "ranks"}
+            self._try(path, lambda: _save(path, {**data, **told_before}))
         if waits and _weight(data) > _weight(_read(waits)):
             _save(waits, {**data, "told": {**told, "not_written": self._saved}})
 
@@ -97,6 +115,12 @@ class Outcome:
         console.tell(words("cli.error", message=self._saved))
 
 
+def _save_report(report: Report, path: str) -> None:
+    block = rank_page.kept(Path(path))
+    report.save(path)
+    rank_page.put_back(block, Path(path))
+
+
 def _save(path: str, data: dict[str, Any]) -> None:
     writing.write(Path(path), printable.as_json(data).encode())
 
@@ -109,5 +133,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _weight(data: dict[str, Any]) -> int:
-    """How much is said: nothing at all, that a process has ended, that it is sound, a finding."""
-    return 3 if data.get("findings") else 2 if data.get("healthy") else 1 if {"error", "tried"} & set(data) else 0
+    """How much is said: nothing at all, that a process has ended, that it is sound, that ranks differ, a finding."""
+    if data.get("findings"):
+        return 4
+    return 3 if data.get("ranks") else 2 if data.get("healthy") else 1 if {"error", "tried"} & set(data) else 0

@@ -66,6 +66,7 @@ class Program:
         i18n.language(self.wishes.language)
         self.watch = watch(tell=self._silent)
         beside_others.hold_signals()
+        beside_others.keep(self.outcome.ranks)
         if self.wishes.stop or self.wishes.steps or self.wishes.should_train:
             register_optimizer_step_post_hook(self._stepped)
         if self.wishes.outcome:
@@ -142,6 +143,8 @@ class Program:
         names = ", ".join(self.wishes.should_train)
         is_unknown = names and steps and not self._asked and self._failed is None
         unknown = words("run.not_asked", names=names) if is_unknown else ""
+        if self.watch.untold and self._failed is None:
+            unknown = unknown or words("run.split", n=self.watch.untold)
         self.outcome.nothing(steps, _shown(self._failed), unknown)
         if unknown and not self.wishes.outcome:
             _tell(words("cli.error", message=unknown))

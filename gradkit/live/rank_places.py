@@ -26,6 +26,7 @@ from gradkit.witness.deeds import FROZEN, Deed
 from gradkit.witness.histories import deeds_of
 
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
+_STAGES = "torch.distributed.pipelining"
 _WAITS = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/")
 _MOST_TENSORS, _MOST_NAMES, _MOST_FRAMES = 16, 3000, 4
 
@@ -35,7 +36,8 @@ class Stand:
     """Where a rank stands.
 
     Attributes:
-        place, code, branch, waits, batch, trainable, frozen_at: as in :class:`~gradkit.live.rank_records.RankRecord`.
+        place, code, branch, waits, batch, trainable, frozen_at, staged: as in
+            :class:`~gradkit.live.rank_records.RankRecord`.
     """
 
     place: str = ""
@@ -45,6 +47,7 @@ class Stand:
     batch: tuple[tuple[str, str], ...] = ()
     trainable: tuple[str, ...] = field(default=(), repr=False)
     frozen_at: tuple[str, ...] = ()
+    staged: bool = False
 
 
 def stand_of(frame: FrameType | None, line: int | None = None) -> Stand:
@@ -59,7 +62,7 @@ def stand_of(frame: FrameType | None, line: int | None = None) -> Stand:
     if not mine:
         return Stand(waits=waits)
     (_, file, at), seen = mine[0], [one for one, _, _ in mine[:_MOST_FRAMES]]
-    place, branch = place_and_branch(file, at)
+    (place, branch), staged = place_and_branch(file, at), _is_staged(frame, seen)
     return Stand(
         place,
         linecache.getline(file, at).strip(),
@@ -67,6 +70,7 @@ def stand_of(frame: FrameType | None, line: int | None = None) -> Stand:
         waits,
         tuple(_tensors(seen)),
         *_parameters(seen),
+        staged,
     )
 
 
@@ -96,6 +100,16 @@ def place_and_branch(file: str, line: int) -> tuple[str, str]:
     """
     shown, branch = layout.shown_path(file), condition_round(file, line)
     return f"{shown}:{line}", f"{shown}:{branch}" if branch else ""
+
+
+def _is_staged(frame: FrameType | None, seen: list[FrameType]) -> bool:
+    """Whether a schedule of a pipeline runs in one of the frames, or the user's hold a stage of one."""
+    part = _STAGES.replace(".", "/")
+    while frame is not None:
+        if part in frame.f_code.co_filename.replace("\\", "/"):
+            return True
+        frame = frame.f_back
+    return any(type(value).__module__.startswith(_STAGES) for one in seen for value in locals_of(one).values())
 
 
 @functools.lru_cache(64)

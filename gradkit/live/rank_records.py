@@ -14,13 +14,16 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from gradkit.core.i18n import words
+from gradkit.live import loss_heads, rank_heads
 from gradkit.live.flight import Collective, first_mismatch
+from gradkit.live.loss_heads import Head
+from gradkit.live.rank_scales import Scaled
 
-RAISED, FOUND, STUCK, RUNNING = "raised", "found", "stuck", "running"
+RAISED, FOUND, STUCK, RUNNING, SCALED = "raised", "found", "stuck", "running", "scaled"
 CRASHED, ENDED, DONE = "crashed", "ended", "done"
 
 # Why ranks are said to differ, the surest first.
-REASONS = ("gone", "error", "finding", "parameters", "mismatch", "batch", "collectives", "place")
+REASONS = ("gone", "error", "done", "finding", "scaled", "parameters", "mismatch", "batch", "collectives", "place")
 
 _MOST_RANKS = 8  # named in one line
 _MOST_NAMES = 4
@@ -33,7 +36,7 @@ class RankRecord:
     Attributes:
         rank, world: its number, and how many there are.
         state: ``"raised"`` an error, ``"found"`` a silent fault, ``"stuck"`` on one instruction, ``"running"``,
-            ``"crashed"`` in C++, ``"ended"`` from outside.
+            ``"scaled"`` where its loss is another than another's, ``"crashed"`` in C++, ``"ended"`` from outside.
         place: ``"file:line"`` of the user's innermost line; ``""`` if none is known.
         code: the text of that line.
         branch: ``"file:line"`` of the innermost ``if`` round it; ``""`` if it stands under none.
@@ -46,11 +49,14 @@ class RankRecord:
         batch: names and shapes of the tensors that its lines hold, as ``("batch['image']", "4 x 6")``.
         trainable: names of the parameters that require grad, without wrappers' prefixes; empty if not known.
         frozen_at: ``"file:line, in code"`` where those that do not were frozen, as far as that was seen.
+        staged: it holds one stage of a pipeline, so that its parameters, batch and collectives are others by right.
         cause: the cause id of what was found; ``""``.
         final: it has nothing more to find out about its error.
         passes: another batch may be without it.
         verdict: that in one sentence.
         report: the report in words, as it is told.
+        head: how its losses are made of their terms, step by step alike.
+        scales: the lines that scale by the rank.
 
     Example:
         >>> one = RankRecord(rank=1, world=2, state="stuck", place="train.py:40", waits=True)
@@ -73,11 +79,14 @@ class RankRecord:
     batch: tuple[tuple[str, str], ...] = ()
     trainable: tuple[str, ...] = ()
     frozen_at: tuple[str, ...] = ()
+    staged: bool = False
     final: bool = True
     cause: str = ""
     passes: bool = False
     verdict: str = ""
     report: str = ""
+    head: Head = ()
+    scales: tuple[Scaled, ...] = ()
 
     def written(self) -> str:
         """As text for the store."""
@@ -89,6 +98,8 @@ class RankRecord:
         given = json.loads(text)
         given["made"] = tuple(Collective(**one) for one in given["made"])
         given["batch"] = tuple((name, shape) for name, shape in given["batch"])
+        given["scales"] = tuple(Scaled(**one) for one in given["scales"])
+        given["head"] = loss_heads.read(json.dumps(given["head"]))
         return RankRecord(**{**given, **{key: tuple(given[key]) for key in ("trainable", "frozen_at")}})
 
     def keys(self) -> frozenset[str]:
@@ -129,6 +140,7 @@ class Comparison:
         world = self.records[0].world if self.records else len(self.gone)
         head = words(f"ranks.{self.reason or 'agree'}", ranks=ranks_in_words(self.odd), world=world, n=len(self.odd))
         lines = [head, *self._table(), *self._apart()]
+        lines += [words("ranks.staged")] if any(one.staged for one in self.records) else []
         first = self.first
         if first is not None and first.report:
             lines += ["", words("ranks.of", rank=first.rank), first.report.rstrip("\n")]
@@ -136,12 +148,19 @@ class Comparison:
             lines.append(words("ranks.cure"))
         return "\n".join(lines)
 
-    def _table(self) -> list[str]:
-        groups: dict[Hashable, list[RankRecord]] = {}
+    def groups(self) -> list[list[RankRecord]]:
+        """The records, those that say the same together; the ranks that differ first."""
+        found: dict[Hashable, list[RankRecord]] = {}
         for one in self.records:
-            groups.setdefault((one.state, one.place, one.error, one.cause, one.steps, one.collectives), []).append(one)
-        told = sorted(groups.values(), key=lambda group: (group[0].rank not in self.odd, group[0].rank))
-        lines = [_line([one.rank for one in group], group[0]) for group in told]
+            stands: Hashable = (one.state, one.place, one.error, one.cause, one.steps, one.collectives)
+            if self.reason == SCALED:
+                stands = rank_heads.of_head(one.head)
+            found.setdefault((one.rank in self.odd, stands), []).append(one)
+        return sorted(found.values(), key=lambda group: (group[0].rank not in self.odd, group[0].rank))
+
+    def _table(self) -> list[str]:
+        told = self.groups()
+        lines = [_line([one.rank for one in group], group[0], scaled=self.reason == SCALED) for group in told]
         lines = [_line([one.rank], one) for one in self.crashed] + lines
         silent = set(self.gone) - {one.rank for one in self.crashed}
         return lines + ([words("ranks.line.gone", ranks=ranks_in_words(sorted(silent)))] if silent else [])
@@ -149,10 +168,15 @@ class Comparison:
     def _apart(self) -> list[str]:
         """What the batches and parameters of the ranks that differ lack or have, and the condition that they met."""
         mine = [one for one in (*self.records, *self.crashed) if one.rank in self.odd]
-        if not mine or not self.others():
+        if not mine or not self.others() or any(one.staged for one in self.records):
             return []
         lines = list[str]()
         one, other = mine[0], self.others()[0]
+        if self.reason == DONE:
+            return [words("ranks.even", rank=one.rank, steps=one.steps, other=other.rank)]
+        if self.reason == SCALED:
+            told = rank_heads.between(one, next((o for o in self.others() if o.head), other))
+            return told.text() if told is not None else []
         for key, of in (("batch", RankRecord.keys), ("parameters", lambda record: frozenset(record.trainable))):
             here, there = of(one), of(other)
             if here and there:
@@ -201,7 +225,9 @@ def compared(records: Sequence[RankRecord], world: int) -> Comparison:
     found = tuple(sorted(records, key=lambda one: one.rank))
     gone = tuple(sorted(set(range(world)) - {one.rank for one in found}))
     ends = any(one.error or one.state in (STUCK, ENDED) for one in found)  # else who is gone may have come to its end
-    for reason in REASONS:
+    asked = any(one.state == SCALED for one in found)  # then ranks train on, and stand anywhere
+    alike = not any(one.staged for one in found) and not (asked and not ends)
+    for reason in REASONS if alike else REASONS[: REASONS.index(SCALED) + 1]:
         odd = (gone if ends else ()) if reason == "gone" else _ODD[reason](found)
         if odd and (reason in ("gone", "error", "finding") or len(odd) < len(found)):
             return Comparison(found, gone, tuple(odd), reason)
@@ -212,6 +238,13 @@ def _raised(records: Sequence[RankRecord]) -> list[int]:
     own = [one for one in records if one.error and not one.echo]
     same = len({one.error.partition(":")[0] for one in own}) == 1 and len(own) == len(records)
     return [] if same else [one.rank for one in own]
+
+
+def _done(records: Sequence[RankRecord]) -> list[int]:
+    """Who has come to its end, where others wait for it."""
+    left = [one for one in records if one.state != DONE]
+    waits = bool(left) and all(one.echo or one.waits or one.state == ENDED for one in left)
+    return [one.rank for one in records if one.state == DONE] if waits else []
 
 
 def _found(records: Sequence[RankRecord]) -> list[int]:
@@ -254,6 +287,8 @@ def _under_a_condition(record: RankRecord) -> int:
 _ODD: dict[str, Callable[[Sequence[RankRecord]], list[int]]] = {
     "error": _raised,
     "finding": _found,
+    "done": _done,
+    "scaled": rank_heads.odd,
     "mismatch": _unlike,
     "parameters": _by(lambda one: one.trainable, lambda one: -len(one.trainable)),
     "batch": _by(RankRecord.keys, lambda one: -len(one.batch)),
@@ -262,7 +297,10 @@ _ODD: dict[str, Callable[[Sequence[RankRecord]], list[int]]] = {
 }
 
 
-def _line(ranks: Sequence[int], one: RankRecord) -> str:
+def _line(ranks: Sequence[int], one: RankRecord, *, scaled: bool = False) -> str:
+    if scaled and one.head:
+        made = rank_heads.of_head(one.head)
+        return words("ranks.line.scaled", ranks=ranks_in_words(ranks), made=made, steps=one.steps)
     key = (
         CRASHED
         if one.state == CRASHED

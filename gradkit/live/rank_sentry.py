@@ -1,8 +1,9 @@
 """Several ranks train one model: where one raises, starves or comes to a stop, one report tells which and why.
 
-While nothing is wrong, no rank sends a byte: a thread of each looks, in its own process, whether the program gets on,
-and another waits at the store of the process group. Who raises, finds a silent fault, or is stuck rings there once; all
-ranks write down where they stand, and the lowest that answers tells. No collective is used, and nothing is run again
+While nothing is wrong, a thread of each rank looks, in its own process, whether the program gets on, and another waits
+at the store of the process group; one line about its loss is all that a rank sends, after a few steps. Who raises,
+finds a silent fault, or is stuck rings there once; all ranks write down where they stand, and the lowest that answers
+tells. No collective is used, and nothing is run again
 that would need the others.
 """
 
@@ -21,9 +22,21 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import Optimizer
 
 from gradkit.core import attempts, causes
-from gradkit.live import flight, rank_store
+from gradkit.live import flight, loss_heads, rank_store
 from gradkit.live.rank_places import Stand, stand_of
-from gradkit.live.rank_records import ENDED, FOUND, RAISED, RUNNING, STUCK, Comparison, RankRecord, compared
+from gradkit.live.rank_records import (
+    DONE,
+    ENDED,
+    FOUND,
+    RAISED,
+    RUNNING,
+    SCALED,
+    STUCK,
+    Comparison,
+    RankRecord,
+    compared,
+)
+from gradkit.live.rank_scales import Scales, places_of
 from gradkit.live.rank_signals import FirstAWord, last_words
 from gradkit.live.rank_store import Exchange, StoreGoneError
 from gradkit.live.reducers import Reducers
@@ -43,7 +56,7 @@ _MOST_EXPLAINED = 3
 _FIRST, _LEAST, _TIMES = 20.0, 5.0, 4.0  # stuck: before the first step, at least, times the longest stop so far
 _ECHOES = ("connection closed by peer", "connection reset", "timed out", "timeout", "broken pipe", "connection refused",
            "connection was likely closed", "communicator was aborted", "remote process exited")  # fmt: skip
-_SURE = ("gone", "error", "finding", "parameters", "mismatch")
+_SURE = ("gone", "done", "error", "finding", "scaled", "parameters", "mismatch")
 
 
 class Sentry:
@@ -52,10 +65,11 @@ class Sentry:
     Attributes:
         told: it was told why this training ends.
         spoke: this rank has told something.
+        scales: how this rank makes its losses.
         hint: what was found in a step that left a parameter out for which other ranks wait; None if none did.
 
     Args:
-        tell: told the one report of all ranks, in the process of the rank that tells.
+        tell: told what is known of all ranks, in the process of the rank that tells.
         steps: how many optimizer steps this rank has taken.
 
     Example:
@@ -65,7 +79,7 @@ class Sentry:
         >>> sentry.close()
     """
 
-    def __init__(self, tell: Callable[[str], None], steps: Callable[[], int]) -> None:
+    def __init__(self, tell: Callable[[Comparison], object], steps: Callable[[], int]) -> None:
         self._tell, self._steps = tell, steps
         self._main = threading.main_thread().ident or 0
         self._exchange: Exchange | None = None
@@ -76,7 +90,7 @@ class Sentry:
         self._own: RankRecord | None = None
         self._stuck_since = 0.0
         self._end = FirstAWord(self._ended)
-        self._reducers, self._explained = Reducers(), 0
+        self._reducers, self._explained, self.scales = Reducers(), 0, Scales()
         self.hint: Explanation | None = None
         self.told = self.spoke = False
 
@@ -98,8 +112,11 @@ class Sentry:
     def before_step(self, optimizer: Optimizer, frame: FrameType) -> None:
         """Where a batch has left a parameter out for which the other ranks wait: explain this step while it is in hand.
 
-        The error that says so comes in the next forward.
+        The error that says so comes in the next forward. Where its loss is scaled otherwise than another's, ask.
         """
+        said = self.scales.stepped(optimizer)
+        if said and self._exchange is not None and self._reducers.any_wrapped():
+            self._compare(self._exchange, said, frame)
         if self._exchange is None or self._explained >= _MOST_EXPLAINED:
             return
         if missing := self._reducers.left_out():
@@ -107,6 +124,14 @@ class Sentry:
 
             self._explained += 1
             self.hint = explain.of_running(frame, optimizer, missing=missing)
+
+    def _compare(self, exchange: Exchange, said: str, frame: FrameType) -> None:
+        """Lay down how this rank makes its loss, or read what another has laid down."""
+        self.scales.laid()
+        with contextlib.suppress(StoreGoneError):
+            other = exchange.laid(f"head/{self.scales.window}", said)
+            if loss_heads.differing(self.scales.head, loss_heads.read(other)) and self._idle.is_set():
+                self._ring(self._record(SCALED, stand_of(frame), None, frame), wait=False)
 
     def close(self) -> None:
         """Let what is being told come to its end, and wait at the store no longer."""
@@ -116,7 +141,7 @@ class Sentry:
             self._idle.wait(2 * PATIENCE)
             self._exchange = None
             with contextlib.suppress(StoreGoneError):
-                exchange.goodbye(self._case)
+                exchange.goodbye(self._case, self._steps())
         self._reducers.close()
         self._end.close()
         if self._ear is not None:  # Python must not end while it is in the store's code
@@ -245,17 +270,21 @@ class Sentry:
         self._case = case + 1
 
     def _speak(self, exchange: Exchange, case: int, records: list[RankRecord]) -> None:
-        comparison = compared(records, exchange.world)
+        ended = list[RankRecord]()
+        for rank in compared(records, exchange.world).gone:
+            if (steps := exchange.done(rank)) is not None:
+                ended.append(RankRecord(rank, exchange.world, DONE, steps=steps))
+        comparison = compared([*records, *ended], exchange.world)
         crashed = [last_words(rank, exchange.world) for rank in comparison.gone]
         comparison = replace(comparison, crashed=tuple(one for one in crashed if one is not None))
         if not any(one.error or one.state == ENDED for one in records):
             comparison = self._once_more(exchange, case, comparison)
         else:
             records = self._settled(exchange, case, records)
-            comparison = replace(compared(records, exchange.world), crashed=comparison.crashed)
+            comparison = replace(compared([*records, *ended], exchange.world), crashed=comparison.crashed)
         if is_told(comparison):
             self.spoke = True
-            self._tell(comparison.text())
+            self._tell(comparison)
         exchange.say_told(case, is_told(comparison))
         self.told = is_told(comparison) and self._is_last(records)
 
@@ -285,13 +314,15 @@ class Sentry:
         """Whether training ends here, so that what else is raised only echoes it."""
         return any(one.error or one.state in (STUCK, ENDED) for one in records)
 
-    def _record(self, state: str, stand: Stand, explanation: Explanation | None) -> RankRecord:
-        exchange = self._exchange
+    def _record(
+        self, state: str, stand: Stand, explanation: Explanation | None, frame: FrameType | None = None
+    ) -> RankRecord:
+        exchange, head = self._exchange, self.scales.head
         return RankRecord(
             exchange.rank if exchange is not None else 0,
             exchange.world if exchange is not None else 1,
             state, steps=self._steps(), collectives=rank_store.begun(), made=flight.recent(), **vars(stand),
-            **_of(explanation),
+            **_of(explanation), head=head, scales=places_of(frame or self._frame()) if head else (),
         )  # fmt: skip
 
 

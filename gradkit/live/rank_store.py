@@ -74,10 +74,17 @@ class Exchange:
         with _told():
             self._mouth.multi_set([f"{_BASE}/{case}/ring/{one}" for one in range(self.world)], [_RING] * self.world)
 
-    def goodbye(self, case: int) -> None:
-        """Let this rank's own wait end."""
+    def goodbye(self, case: int, steps: int) -> None:
+        """Let this rank's own wait end, and leave word that it has come to its end after so many steps."""
         with _told():
-            self._mouth.set(f"{_BASE}/{case}/ring/{self.rank}", _BYE)
+            keys = [f"{_BASE}/done/{self.rank}", f"{_BASE}/{case}/ring/{self.rank}"]
+            self._mouth.multi_set(keys, [str(steps), _BYE])
+
+    def done(self, rank: int) -> int | None:
+        """After how many steps a rank has come to its end; None if it has not."""
+        key = f"{_BASE}/done/{rank}"
+        with _told():
+            return int(self._mouth.get(key)) if self._mouth.check([key]) else None
 
     def post(self, case: int, record: RankRecord, *, again: bool = False) -> None:
         """Write down what this rank says; the first word stays, unless ``again``."""
@@ -87,6 +94,12 @@ class Exchange:
                 self._mouth.set(key, record.written())
             else:
                 self._mouth.compare_set(key, "", record.written())
+
+    def laid(self, name: str, text: str) -> str:
+        """Lay a text down for all ranks under a name, unless one lies there; what lies there then."""
+        with _told():
+            found: bytes = self._mouth.compare_set(f"{_BASE}/{name}", "", text)
+            return found.decode()
 
     def gathered(self, case: int, patience: float) -> list[RankRecord]:
         """The records of all ranks, or of those that have come after ``patience`` seconds."""

@@ -48,6 +48,10 @@ class Reducers:
         if type(module) is DistributedDataParallel:
             self._wrapped.add(module)
 
+    def any_wrapped(self) -> bool:
+        """Whether a model that was wrapped is alive."""
+        return len(self._wrapped) > 0
+
     def left_out(self) -> list[nn.Parameter]:
         """The parameters that a reducer still waits for, after the backward in which it should have heard of them."""
         found: list[nn.Parameter] = []

@@ -25,8 +25,10 @@ from gradkit.core.i18n import words
 from gradkit.core.records import Finding
 from gradkit.live import beside_others
 from gradkit.live.hearing import Hearing, safely
+from gradkit.live.looks import LASTING
 from gradkit.live.suspects import Suspect
 from gradkit.source import frames
+from gradkit.tracing.after_backward import held_by
 
 if TYPE_CHECKING:
     from gradkit.live.explain import Explanation
@@ -105,7 +107,7 @@ class Watch:
         self.tell = tell
         self._found: list[tuple[Explanation, int]] = []  # the steps that were made when an error was raised, else -1
         self._told: set[tuple[object, ...]] = set()
-        self._began = self._took = 0
+        self._began = self._took = self._untold = 0
         self._caught = ""
 
     @property
@@ -162,7 +164,7 @@ class Watch:
         for suspect in [*_hearing.gone, *_hearing.suspects.values()]:
             if self.takes(suspect.looks.optimizer):
                 safely(partial(_tell_end, suspect, _hearing.moved))
-        self._took = _hearing.steps
+        self._took, self._untold = _hearing.steps, self.untold
         _open.remove(self)
         self._optimizer = None
         if not _open:
@@ -191,6 +193,17 @@ class Watch:
             mine = inner if inner is not mine else None
         return self._optimizer is None or mine is not None
 
+    @property
+    def untold(self) -> int:
+        """How many parameters had no gradient in any look, beside some that are split over ranks, as ``DTensor``.
+
+        Why is not known: no step of such a model is run again.
+        """
+        if self not in _open:
+            return self._untold
+        known = [one.looks for one in _hearing.suspects.values() if self.takes(one.looks.optimizer)]
+        return sum(len(one.still_missing()) for one in known if one.steps >= LASTING and _is_split(one.optimizer))
+
     def keep(self, explanation: Explanation, error: str = "") -> bool:
         """Take note of what was found; whether this watch did not know it.
 
@@ -214,6 +227,10 @@ class Watch:
     def __repr__(self) -> str:
         state = "open" if self in _open else "closed"
         return f"<gradkit.Watch: {state}, steps: {self.steps}, reports: {len(self.reports)}>"
+
+
+def _is_split(optimizer: Optimizer | None) -> bool:
+    return optimizer is not None and any(hasattr(one, "to_local") for one in held_by(optimizer))
 
 
 def _key(finding: Finding) -> tuple[object, ...]:

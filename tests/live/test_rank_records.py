@@ -114,3 +114,31 @@ def test_the_report_of_sixty_four_ranks_is_a_few_lines(language: str) -> None:
 def test_many_ranks_are_named_as_runs_and_not_without_end() -> None:
     assert ranks_in_words(range(64)) == "0-63"
     assert ranks_in_words(range(0, 64, 2)).endswith("...")
+
+
+def test_a_rank_that_has_had_fewer_batches_is_told_with_its_steps() -> None:
+    done = RankRecord(1, 2, "done", steps=4)
+    echo = replace(WAITS, world=2, state="raised", error="RuntimeError: Connection closed by peer", echo=True, steps=5)
+    for other in (echo, replace(WAITS, world=2, steps=5)):
+        found = compared([other, done], 2)
+        assert (found.odd, found.reason) == ((1,), "done")
+        assert is_told(found)
+        assert "rank 1 ended after 4 steps" in found.text()
+
+
+def test_a_rank_that_fails_by_itself_after_another_has_ended_is_named_itself() -> None:
+    raised = replace(WAITS, world=2, state="raised", error="ValueError: broken", waits=False)
+    assert compared([raised, RankRecord(1, 2, "done", steps=7)], 2).reason == "error"
+
+
+def test_stages_of_a_pipeline_hold_other_parameters_by_right() -> None:
+    records = [
+        replace(WAITS, rank=rank, trainable=(f"stage{rank}.weight",), place=f"train.py:{rank}") for rank in range(4)
+    ]
+    assert compared([replace(one, staged=True) for one in records], 4).odd == ()
+    assert compared(records, 4).odd != ()
+    raised = replace(records[2], state="raised", waits=False, error="ValueError: broken")
+    found = compared([replace(raised if one.rank == 2 else one, staged=True) for one in records], 4)
+    assert (found.odd, found.reason) == ((2,), "error")
+    assert "stages of a pipeline" in found.text()
+    assert "do not require grad" not in found.text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -153,6 +154,34 @@ def test_batches_that_differ_are_no_fault_where_the_wrapper_looks_for_unused_par
     assert status == 0
     assert said.count("gradkit") == 1
     assert "nothing to say" in said
+
+
+def test_a_loss_that_one_rank_scales_is_told_with_its_line_while_training_goes_on(tmp_path: Path) -> None:
+    scales = "    if rank == 1:\n        loss = loss * 0.5\n    optimizer.zero_grad()"
+    files = ("--json", "out.json", "--report", "out.html")
+    status, said = _run(tmp_path, LOOP.replace("    optimizer.zero_grad()", scales), options=files)
+    assert status == 0
+    assert said.count("gradkit: rank 1 of 2 scales its loss differently from the others") == 1
+    assert f"rank 1 makes the difference at train.py:{_line(tmp_path, 'loss * 0.5')}" in said
+    assert f"the condition at train.py:{_line(tmp_path, 'if rank == 1')}" in said
+    assert "nothing to say" not in said
+    found = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    assert (found["healthy"], found["ranks"]["reason"], found["ranks"]["differ"]) == (False, "scaled", [1])
+    assert "0.5 * mean(...)" in (tmp_path / "out.html").read_text(encoding="utf-8")
+
+
+def test_a_loss_that_each_rank_weighs_by_its_share_of_the_samples_is_sound(tmp_path: Path) -> None:
+    share = "shares = torch.tensor([0.8, 1.2])\n    loss = loss * shares[rank].item()"
+    status, said = _run(tmp_path, LOOP.replace("    optimizer.zero_grad()", f"    {share}\n    optimizer.zero_grad()"))
+    assert status == 0
+    assert "nothing to say" in said
+
+
+def test_a_rank_that_has_fewer_batches_is_told_with_its_steps(tmp_path: Path) -> None:
+    status, said = _run(tmp_path, LOOP.replace("range(6)", "range(6 - 2 * rank)"))
+    assert status == 1
+    assert "gradkit: rank 1 of 2 has come to the end of its program" in said
+    assert "rank 1 ended after 4 steps" in said
 
 
 FORKS = """\

@@ -84,7 +84,7 @@ class Recomputing(Intervention):
     def _asked(self, outputs: Any) -> None:
         for one in outputs:
             known = self._computed.get(id(one)) or self._flagged.get(id(one))
-            if known is not None and one is not None and known[0]() is one and one.grad_fn is None:
+            if isinstance(one, torch.Tensor) and one.grad_fn is None and known is not None and known[0]() is one:
                 self.found[known[1]] = None
 
 

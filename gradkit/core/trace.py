@@ -148,6 +148,8 @@ class Trace:
         disabled: paths of modules that ran with their peft adapters switched off.
         trained: numbers of values that the step trains itself, by an optimizer or by a gradient that it asks for.
         flagged: where ``requires_grad`` was set on what the step had computed, by the number of the value.
+        unfilled: parameters whose ``requires_grad`` the step took away before a backward came to them, which has not
+            filled them: the user's frames, and those of a library, by name.
         begun: dotted paths of the modules whose forward began.
     """
 
@@ -162,6 +164,7 @@ class Trace:
     trained: frozenset[int] = frozenset()
     disabled: frozenset[str] = frozenset()
     flagged: dict[int, Chain] = field(default_factory=dict)
+    unfilled: dict[str, tuple[Chain, Chain]] = field(default_factory=dict)
     begun: frozenset[str] = frozenset()
 
     @functools.cached_property

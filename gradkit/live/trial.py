@@ -314,7 +314,7 @@ def _is_freed_elsewhere(found: AutogradError | None) -> bool:
     """Whether a backward on another line freed the graph: that is told only where the step goes backward itself."""
     if found is None or found.kind != autograd_errors.TWICE or not found.chain:
         return False
-    return any(chain and _line(chain) != _line(found.chain) for chain, _ in found.freeing)
+    return any(chain and _line(chain) != _line(found.chain) for chain in (one.chain for one in found.freeing))
 
 
 def _is_spent(first: FirstRun, wanted: AutogradError) -> bool:

@@ -40,6 +40,10 @@ class Carriers:
         found = self._called(call)
         return self._of(found[1]) if found is not None else NEITHER
 
+    def hands_on(self, value: ast.expr, names: set[str]) -> bool:
+        """Whether some of what stands under these names is part of what an expression gives, with its history."""
+        return self._is_handed_on(value, names)
+
     def place(self, call: ast.AST) -> Location | None:
         """The line of a function which hands on what it is given, if it is called on one line only; else None."""
         found = self._called(call)

@@ -14,21 +14,28 @@ from gradkit.core.records import Location
 from gradkit.core.trace import Chain
 from gradkit.source import dataflow, locations, syntax
 from gradkit.source.attributes import ADDING
+from gradkit.source.carrying import Carriers
+from gradkit.source.keeping import is_without_history as _is_let_go
 from gradkit.source.syntax import FUNCTIONS
 
 
-def put_away_at(made: Chain, used: Chain, files: Iterable[str]) -> Location | None:
+def put_away_at(
+    made: Chain, used: Chain, files: Iterable[str], output: int = -1, *, taken_over: bool = False
+) -> Location | None:
     """The line that keeps what was made at some frames for those that use it.
 
     Args:
         made: the frames of the call that made it, innermost first.
         used: those of the call that uses it.
         files: the user's.
+        output: which of what the call has made it is, -1 if that is not known.
+        taken_over: it is made anew in each pass of a loop, out of what it was: a variable that keeps it is read before
+            it is written.
 
     Returns:
         None where the two share no frame, or it cannot be read off.
     """
-    files, shared, at = tuple(files), {code for code, _ in used}, -1
+    files, shared, at = tuple(files), {code for code, _ in used}, output
     for point in made:
         code, node = point[0], locations.node_at(point)
         statement = dataflow.statement_at(code, locations.line_of(point))
@@ -36,14 +43,36 @@ def put_away_at(made: Chain, used: Chain, files: Iterable[str]) -> Location | No
             return None
         spot = _kept_by(statement, node, code, files)
         names = _names_given(statement, at)
+        last = _handed_on(statement, names, code, files) if taken_over and code in shared else None
+        if spot is None and last is not None and _is_read_before(last, code):
+            return locations.place(code.co_filename, last, locations.qualified_name(code))
         for later in dataflow.statements(code) if spot is None and names else ():
             spot = spot or (_kept_by(later, None, code, files, names) if later.lineno > statement.lineno else None)
         if spot is not None:
             return spot
         if code in shared:
-            return locations.place(code.co_filename, statement, locations.qualified_name(code))
-        at = _position(statement, node, names, code)
+            return None if taken_over else locations.place(code.co_filename, statement, locations.qualified_name(code))
+        at = _position(statement, node, names, code, files)
     return None
+
+
+def _handed_on(statement: ast.stmt, names: frozenset[str], code: CodeType, files: tuple[str, ...]) -> ast.stmt:
+    """The last statement after one that gives what stands under some names to another variable: ``h = new_h``."""
+    carriers, given = Carriers(files), set(names)
+    for later in sorted(dataflow.statements(code), key=lambda one: one.lineno):
+        pairs = syntax.pairs(later) if later.lineno > statement.lineno and _is_simple(later) else ()
+        for target, value in pairs:
+            if isinstance(target, ast.Name) and carriers.hands_on(value, given):
+                statement, given = later, given | {target.id}
+    return statement
+
+
+def _is_read_before(statement: ast.stmt, code: CodeType) -> bool:
+    """Whether a variable that a statement writes is read before, or by the statement itself."""
+    end = statement.end_lineno or statement.lineno
+    loads = (one for s in dataflow.statements(code) if s.lineno <= end and _is_simple(s) for one in ast.walk(s))
+    read = {one.id for one in loads if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    return bool(_names_given(statement, -1) & read)
 
 
 def _kept_by(
@@ -53,7 +82,7 @@ def _kept_by(
     """Where a statement keeps what stands at a node of it, or under some names: itself, or in a function it calls."""
     here = locations.place(code.co_filename, statement, locations.qualified_name(code))
     calls = [one for one in ast.walk(statement) if isinstance(one, ast.Call)] if _is_simple(statement) else []
-    given = [(call, x) for call in calls for x in _arguments(call) if _holds(x, node, names)]
+    given = [(call, x) for call in calls for x in _arguments(call) if _holds(x, node, names) and not _is_let_go(x)]
     for call, value in given:
         spot = _kept_in(call, value, here, files)
         if spot is not None:
@@ -61,7 +90,8 @@ def _kept_by(
         if syntax.call_name(call) in ADDING and isinstance(call.func, ast.Attribute):
             return here
     pairs = syntax.pairs(statement)
-    lasting = (isinstance(target, (ast.Attribute, ast.Subscript)) and _holds(x, node, names) for target, x in pairs)
+    pairs = [(target, x) for target, x in pairs if isinstance(target, (ast.Attribute, ast.Subscript))]
+    lasting = (_holds(x, node, names) and not _is_let_go(x) for _, x in pairs)
     return here if any(lasting) else None
 
 
@@ -108,19 +138,24 @@ def _names_given(statement: ast.stmt, at: int) -> frozenset[str]:
     found: set[str] = set()
     for target, _ in syntax.pairs(statement):
         parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-        parts = [parts[at]] if 0 <= at < len(parts) and len(parts) > 1 else parts
+        parts = [parts[min(at, len(parts) - 1)]] if at >= 0 and len(parts) > 1 else parts
         found |= {one.id for one in parts if isinstance(one, ast.Name)}
     return frozenset(found)
 
 
-def _position(statement: ast.stmt, node: ast.AST | None, names: frozenset[str], code: CodeType) -> int:
+def _position(
+    statement: ast.stmt, node: ast.AST | None, names: frozenset[str], code: CodeType, files: tuple[str, ...]
+) -> int:
     """At which position of the tuple that a function returns a value stands; -1 if it returns none, or not it."""
     ends = [statement] if isinstance(statement, ast.Return) else dataflow.statements(code)
+    carriers = Carriers(files)
     for end in ends:
         value = end.value if isinstance(end, ast.Return) else None
-        for at, part in enumerate(value.elts if isinstance(value, ast.Tuple) else ()):
-            if _holds(part, node, names):
-                return at
+        parts = value.elts if isinstance(value, ast.Tuple) else []
+        found = [at for at, part in enumerate(parts) if _holds(part, node, names)]
+        plain = [at for at in found if carriers.hands_on(parts[at], set(names))]
+        if found:
+            return (plain or found)[0]
     return -1
 
 

@@ -61,6 +61,13 @@ def return_without_gradient(code: CodeType, position: int, *, zeros: bool = Fals
     return locations.place(code.co_filename, best[0], locations.qualified_name(code)) if best else None
 
 
+def gives_none(code: CodeType, position: int) -> bool:
+    """Whether a function's last ``return`` plainly gives None at a position of its tuple."""
+    lines = {line for *_, line in code.co_lines() if line}
+    nodes = [n for n, _ in statements(code.co_filename) if isinstance(n, ast.Return) and n.lineno in lines]
+    return bool(nodes) and _gives(nodes[-1].value, position, zeros=False)
+
+
 def _only_condition(code: CodeType, found: ast.Return, position: int) -> ast.expr | None:
     """The condition of the innermost ``if`` that alone gives a value to the name which is returned at a position."""
     given = found.value.elts[position : position + 1] if isinstance(found.value, ast.Tuple) else [found.value]

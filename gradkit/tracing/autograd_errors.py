@@ -49,6 +49,53 @@ def _late(trace: Trace, freed: frozenset[int]) -> list[tuple[Call, int]]:
     return found
 
 
+def taken_over(trace: Trace, mishap: AutogradError) -> tuple[tuple[Call, int, Freeing], ...]:
+    """The calls that take over a value from before the last backward that freed some of its history.
+
+    Only of what is made anew in each pass, out of what it was in the pass before: a memory, a hidden state. A value
+    that was made once and that several losses use is none of these.
+
+    Returns:
+        Each call, the number of the value, and that backward.
+    """
+    for freeing in reversed(mishap.freeing):
+        brought = _brought(trace, freeing)
+        if brought:
+            return tuple((call, number, freeing) for call, number in brought if _made_of_itself(trace, number, freeing))
+    return ()
+
+
+def _brought(trace: Trace, freeing: Freeing) -> list[tuple[Call, int]]:
+    """The calls after a backward that use a value from before it, some of whose history it freed."""
+    live, found = {trace.loss}, []
+    for call in reversed(trace.calls):
+        if not call.grad_on or not live.intersection(call.outputs):
+            continue
+        for number in call.inputs:
+            value = trace.values[number]
+            if value.parameter or value.leaf or value.past or not value.requires_grad:
+                continue
+            if number >= freeing.values:
+                live.add(number)
+            elif min(call.outputs) >= freeing.values:
+                found.append((call, number))
+    stale = {number for number in {number for _, number in found} if _is_freed(trace, number, freeing)}
+    return [one for one in reversed(found) if one[1] in stale]
+
+
+def _is_freed(trace: Trace, number: int, freeing: Freeing) -> bool:
+    behind = trace.sources([number], lambda one: trace.values[one].requires_grad)
+    return any(trace.values[one].maker in freeing.calls for one in behind)
+
+
+def _made_of_itself(trace: Trace, number: int, freeing: Freeing) -> bool:
+    """Whether what made a value makes another of it after a backward."""
+    maker = trace.values[number].maker
+    key = trace.calls[maker].key if maker >= 0 else None
+    later = (call for call in trace.ahead([number]) if call.key == key)
+    return any(output >= freeing.values for call in later for output in call.outputs)
+
+
 TWICE, OVERWRITTEN, LEAF_WRITTEN, VIEW_WRITTEN = "twice", "overwritten", "leaf_written", "view_written"
 UNUSED, NOT_ASKED, MANY_ELEMENTS, NO_DERIVATIVE = "unused", "not_asked", "many_elements", "no_derivative"
 SCALER, REDUCTION, READY_TWICE, INFERENCE = "scaler", "reduction", "ready_twice", "inference"
@@ -93,6 +140,21 @@ _HOOK_FILES = (hooks.__file__, graph.__file__)
 
 
 @dataclass(frozen=True)
+class Freeing:
+    """A backward of the step's own that freed its graph.
+
+    Attributes:
+        chain: the user's frames.
+        calls: indices of the calls whose history it freed.
+        values: how many values the run had by then.
+    """
+
+    chain: Chain
+    calls: frozenset[int]
+    values: int
+
+
+@dataclass(frozen=True)
 class AutogradError:
     """An error of autograd's.
 
@@ -104,7 +166,7 @@ class AutogradError:
         in_step: the step raised it, not the backward that was run on what it returned.
         asked: number of the value that a gradient was asked of, -1 if not known.
         inputs: numbers of the values for which it was asked (``torch.autograd.grad``).
-        freeing: the user's frames at each backward of the step's own that freed its graph, and the calls it freed.
+        freeing: each backward of the step's own that freed its graph, in order.
         trained: parameters in the hands of an optimizer that stepped before.
     """
 
@@ -115,13 +177,13 @@ class AutogradError:
     in_step: bool = False
     asked: int = -1
     inputs: tuple[int, ...] = ()
-    freeing: tuple[tuple[Chain, frozenset[int]], ...] = ()
+    freeing: tuple[Freeing, ...] = ()
     trained: frozenset[str] = frozenset()
 
     @property
     def freed(self) -> frozenset[int]:
         """Every call whose history was freed."""
-        return frozenset().union(*(calls for _, calls in self.freeing))
+        return frozenset().union(*(one.calls for one in self.freeing))
 
 
 def classify(

@@ -25,7 +25,7 @@ from gradkit.source import faults, frames
 from gradkit.source.faults import on_behalf
 from gradkit.state.preserve import TENSOR_HOOKS, Preserved, grad_of
 from gradkit.tracing import autograd_errors, ranks
-from gradkit.tracing.autograd_errors import AutogradError
+from gradkit.tracing.autograd_errors import AutogradError, Freeing
 from gradkit.tracing.autograd_graph import AutogradGraph, graph_behind, leaf_of, walk_graph
 from gradkit.tracing.gradients import Gradients
 from gradkit.tracing.ledger import Ledger
@@ -276,7 +276,7 @@ class OwnBackward:
 class Pass:
     """A walk back: from which value (-1: ``autograd.grad``), over which nodes, whether it frees them, and where.
 
-    ``inputs``: the values whose gradient was asked for by name.
+    ``inputs``: the values whose gradient was asked for by name. ``values``: how many values the run had by then.
     """
 
     number: int
@@ -284,6 +284,7 @@ class Pass:
     freed: bool
     chain: Chain
     inputs: tuple[int, ...] = ()
+    values: int = 0
 
 
 @dataclass(frozen=True)
@@ -364,13 +365,14 @@ class OwnBackwards:
             return None
         return replace(own, reached=replace(own.reached, norms={**own.reached.norms, **self.reached}))
 
-    def freeing(self, index_at: Callable[[int], int]) -> tuple[tuple[Chain, frozenset[int]], ...]:
-        """Each backward that freed its graph: the user's frames, and the calls that it freed.
+    def freeing(self, index_at: Callable[[int], int]) -> tuple[Freeing, ...]:
+        """Each backward that freed its graph.
 
         Args:
             index_at: tells the call that made a node of autograd's, by its sequence number; -1 for none.
         """
-        return tuple((one.chain, frozenset(map(index_at, one.sequences)) - {-1}) for one in self.passes if one.freed)
+        freed = ((one, frozenset(map(index_at, one.sequences)) - {-1}) for one in self.passes if one.freed)
+        return tuple(Freeing(one.chain, calls, one.values) for one, calls in freed)
 
     def asked(self, error: BaseException) -> Asked | None:
         """What ``error`` came from, if a gradient was asked for."""
@@ -386,7 +388,8 @@ class OwnBackwards:
             return self._refuse(func, outputs[0], args, kwargs, inputs)
         few = len(self.passes) < MOST_WALKS
         behind = _sequences(outputs) if few else frozenset()
-        walked = Pass(-1, behind, not _keeps(args[3:5], kwargs), frames.chain(sys._getframe(1), self._stop), inputs)
+        chain = frames.chain(sys._getframe(1), self._stop)
+        walked = Pass(-1, behind, not _keeps(args[3:5], kwargs), chain, inputs, self._values())
         final = few and not kwargs.get("create_graph") and args[4:5] != (True,)
         asked = self._asked_by_name(outputs, inputs) if final else None
         try:
@@ -423,8 +426,10 @@ class OwnBackwards:
             self._refuse(self._original, loss, (tensors, *args), kwargs)
         self.heard(losses, sys._getframe(1))
         number, drawn = self._ledger.use(loss), graph_behind(losses, self._parameters)
+        values = self._values()
         mine = threading.get_ident() == self._thread  # autograd counts its nodes in each thread anew
         chain, leaves = frames.chain(sys._getframe(1), self._stop), [x for one in losses for x in leaves_of(one)]
+        self._ledger.came_to(lambda: leaves)
         with contextlib.ExitStack() as stack:
             arrived: dict[str, float | None] = {}
             if self._preserved is not None:
@@ -443,12 +448,15 @@ class OwnBackwards:
         behind = frozenset(node.sequence for node in drawn.nodes if not node.leaf and mine)
         if self.gradients is not None:
             self.gradients.filled(number, leaves, behind)
-        self.passes.append(Pass(number, behind, not _keeps(args[1:3], kwargs), chain))
+        self.passes.append(Pass(number, behind, not _keeps(args[1:3], kwargs), chain, values=values))
         held = norms(self._parameters)
         self.reached.update({**arrived, **held})
         reached = Reached(dict(self.reached), True, "", loss.numel(), emptied=frozenset(arrived.keys() - held.keys()))
         self._found.pop(number, None)
         self._found[number] = OwnBackward(number, drawn, reached)
+
+    def _values(self) -> int:
+        return len(self._ledger.makers)
 
     def _keeping_what_was_there(self, drawn: AutogradGraph, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """What a backward is told: what was recorded before the step is not freed, for the program may need it."""

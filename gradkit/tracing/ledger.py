@@ -68,6 +68,8 @@ class Ledger:
         scalars: the newest single numbers that calls have made, as copies without history, by number: what a loss
             is put together from.
         flagged: where tensors that the step had computed without a history were told to require grad, by number.
+        unfilled: parameters that a backward has come to and not filled, as the step had taken their ``requires_grad``
+            away since it computed with them: where, as the user's frames and those of a library, by name.
     """
 
     def __init__(
@@ -87,6 +89,8 @@ class Ledger:
         self.wrapping = False
         self.scalars: dict[int, torch.Tensor] = {}
         self.flagged: dict[int, Chain] = {}
+        self.unfilled: dict[str, tuple[Chain, Chain]] = {}
+        self._switched: dict[str, tuple[Chain, Chain]] = {}
 
     def known(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor's newest version, None if it was never seen."""
@@ -136,12 +140,29 @@ class Ledger:
         """A value is a Parameter or Variable that ``call`` made."""
         self._facts[number][STRAY], self._facts[number][BIRTH] = True, call
 
-    def flag(self, args: Any, kwargs: Any, chain: Chain) -> None:
-        """``requires_grad`` of a tensor is about to be set, by the user's frames ``chain``."""
-        number = self.known(args[0])
-        if number is not None and self.makers[number] >= 0 and args[0].grad_fn is None:
-            if all(args[1:2]) and kwargs.get("requires_grad", True):
-                self.flagged[number] = chain
+    def flag(self, args: Any, kwargs: Any, chains: tuple[Chain, Chain]) -> None:
+        """``requires_grad`` of a tensor is about to be set, by the user's frames, and a library's in them."""
+        number, on = self.known(args[0]), all(args[1:2]) and kwargs.get("requires_grad", True)
+        if number is None:
+            return
+        parameter = self._facts[number][PARAMETER]
+        if on:
+            self._switched.pop(parameter, None)
+            if self.makers[number] >= 0 and args[0].grad_fn is None:
+                self.flagged[number] = chains[0]
+        elif parameter and args[0].requires_grad:
+            self._switched[parameter] = chains
+
+    def came_to(self, leaves: Callable[[], Iterable[torch.Tensor]]) -> None:
+        """A backward comes to some leaves: autograd fills none that does not require grad by now.
+
+        Source: https://github.com/pytorch/pytorch/blob/main/torch/csrc/autograd/functions/accumulate_grad.cpp
+        """
+        for leaf in leaves() if self._switched else ():
+            number = None if leaf.requires_grad else self.known(leaf)
+            name = "" if number is None else self._facts[number][PARAMETER]
+            if name in self._switched:
+                self.unfilled.setdefault(name, self._switched[name])
 
     def left(self, maker: int) -> int:
         """Enter a number, list or array that came out of a tensor."""

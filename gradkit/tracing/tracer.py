@@ -33,7 +33,8 @@ from gradkit.source.faults import on_behalf
 from gradkit.state import process
 from gradkit.state.preserve import Preserved
 from gradkit.tracing import context, listeners, no_loss, ranks, tagged_values
-from gradkit.tracing.backward import Asked, OwnBackward, OwnBackwards
+from gradkit.tracing.autograd_errors import Freeing
+from gradkit.tracing.backward import Asked, OwnBackward, OwnBackwards, leaves_of
 from gradkit.tracing.call_log import CallLog
 from gradkit.tracing.context import Running, TracedModel
 from gradkit.tracing.grad_mode import Switches
@@ -261,7 +262,7 @@ class Tracer(TorchFunctionMode):
         elif name == "__set__":
             name = f"{func.__self__.__name__}="
             if name == "requires_grad=":
-                self.ledger.flag(args, {}, self._chain(sys._getframe(1)))
+                self.ledger.flag(args, {}, self._chains(sys._getframe(1)))
             if name != "data=":
                 moment = self._moment(sys._getframe(1))
                 return func(*args) if self.interventions.may_set(moment, name, args[0]) else None
@@ -321,7 +322,7 @@ class Tracer(TorchFunctionMode):
             if name == "register_hook":
                 self.gradients.listen(args[0])
             if name == "requires_grad_":
-                self.ledger.flag(args, kwargs, self._chain(self._frame))
+                self.ledger.flag(args, kwargs, self._chains(self._frame))
             return ()
         inputs = self.ledger.inputs(found[1:] if name in operations.OVERWRITES or name == "data=" else found)
         if name in operations.FROM_PLAIN and not inputs:
@@ -428,8 +429,8 @@ class Tracer(TorchFunctionMode):
             chain, begin = chain + self.outer, -1  # autograd counts in each thread anew
         self._calls.append((len(self._calls), name, inputs, outputs, on, regions, module, chain, begin, state, through))
 
-    def _chain(self, frame: FrameType | None) -> Chain:
-        return frames.chain(frame, self.running.stop, self.running.waiting)
+    def _chains(self, frame: FrameType | None) -> tuple[Chain, Chain]:
+        return frames.chains(frame, self.running.stop, self.running.waiting)
 
     def _unseen(self, name: str, inputs: tuple[int, ...], number: int) -> int:
         here = self._here() or self
@@ -464,8 +465,8 @@ class Tracer(TorchFunctionMode):
         walked = (sequence for one in self.backwards.passes for sequence in one.sequences if sequence in made)
         return self.backwards.of(number, next(walked, -1))
 
-    def freeing(self) -> tuple[tuple[Chain, frozenset[int]], ...]:
-        """Each backward of the step's own that freed its graph: the user's frames, and the calls it freed."""
+    def freeing(self) -> tuple[Freeing, ...]:
+        """Each backward of the step's own that freed its graph."""
         return self.backwards.freeing(self.index_at)
 
     def _is_past(self, sequence: int) -> bool:
@@ -483,6 +484,7 @@ class Tracer(TorchFunctionMode):
         """The run as frozen data. ``loss``: what the step returned; if no tensor, its last inner backward counts."""
         inner, is_loss = self.own(loss), introspection.is_a(loss, torch.Tensor)
         number = inner.number if inner is not None else self.ledger.use(loss) if is_loss else -1
+        self.ledger.came_to(lambda: leaves_of(loss) if inner is None and is_loss else [])
         now, before = self._model.put_in_place(), self._model.held
         return Trace(
             calls=self._log.calls(),
@@ -497,4 +499,5 @@ class Tracer(TorchFunctionMode):
             trained=frozenset(self._model.trained_values.union(*(one.inputs for one in self.backwards.passes))),
             disabled=self._model.disabled(),
             flagged=dict(self.ledger.flagged),
+            unfilled=dict(self.ledger.unfilled),
         )

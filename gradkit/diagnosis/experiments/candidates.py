@@ -79,7 +79,7 @@ def _runs_on(call: Call, spot: Location, span: tuple[int, int]) -> bool:
 def _of_history(known: Known, spot: Location) -> Iterator[Candidate]:
     """Detach what two losses share where the earlier uses it; else where the later one does."""
     trace, mishap = known.first.trace, known.first.mishap
-    freed = frozenset().union(*(calls for _, calls in mishap.freeing)) if mishap is not None else frozenset[int]()
+    freed = frozenset().union(*(one.calls for one in mishap.freeing)) if mishap is not None else frozenset[int]()
     for number in dict.fromkeys(number for _, number in known.first.crossing):
         value = trace.values[number]
         made = trace.calls[value.maker].chain if value.maker >= 0 and not value.past else ()

@@ -186,7 +186,7 @@ class Judge:
         parts = [(findings[i], one) for i, one in made_to.items()]
         made, told = self._try(parts, {n for i in idle for n in findings[i].parameters}), list(alone)
         chosen.update(one_change)
-        nothing = [i for i in idle if (one := alone[i]) and one.why == NOTHING and findings[i].proof == PROVEN]
+        nothing = [i for i in idle if (was := alone[i]) and was.why == NOTHING and findings[i].proof == PROVEN]
         plain = [i for i in idle if not _is_rewrite(chosen[i].kind)]
         if made.outcome != CURES and 0 < len(plain) < len(idle):
             return self._together(findings, suggested, alone, plain, may_wait=may_wait)

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from gradkit.core.attempts import Attempts
-from gradkit.core.trace import Value
+from gradkit.core.trace import Chain, Value
 from gradkit.diagnosis.experiments import (
     influence,
     lost_gradients,
@@ -36,6 +36,7 @@ from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.tracing import autograd_errors, backward
 from gradkit.tracing.ledger import Ledger
 from gradkit.tracing.no_loss import EARLIER, NOTHING, NUMBER
+from gradkit.tracing.recomputed import Recomputing
 from gradkit.tracing.run import Session
 
 
@@ -62,6 +63,19 @@ class Revived:
     runs: int = 0
 
 
+@dataclass(frozen=True)
+class Recomputed:
+    """What the backwards of custom Functions computed anew without a history, and asked a gradient of.
+
+    Attributes:
+        chains: the user's frames of the first call of each, innermost first and up to the Function's backward.
+        runs: how many times the step was run for it.
+    """
+
+    chains: tuple[Chain, ...] = ()
+    runs: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shown:
     """What the experiments showed, each in the field of its name; as it stands here, if it was not made.
@@ -76,6 +90,7 @@ class Shown:
         hooks: the runs with the user's hooks made transparent.
         refused: likewise, for hooks whose result torch refused.
         gradients: the runs that ask where a gradient becomes nan, nothing or zero.
+        recomputed: the run that watches what the backwards of custom Functions compute.
         zeros: the runs that ask why a gradient is zero in this run, and whether it stays so.
         terms: the run with the dead terms of the loss given back what was cut from them.
         made: the names of those that were made.
@@ -90,6 +105,7 @@ class Shown:
     hooks: Unhooked = field(default_factory=Unhooked)
     refused: Unhooked = field(default_factory=Unhooked)
     gradients: lost_gradients.GradientFaults = field(default_factory=lost_gradients.GradientFaults)
+    recomputed: Recomputed = field(default_factory=Recomputed)
     zeros: zero_gradients.Zeros = field(default_factory=zero_gradients.Zeros)
     terms: Revived = field(default_factory=Revived)
     made: tuple[str, ...] = ()
@@ -255,11 +271,11 @@ def make(known: Known, lab: Lab, tries: Attempts, tell: Callable[[str], None]) -
 
 
 def _without_the_error(known: Known, lab: Lab) -> RerunWithout:
-    return (
-        undo_errors.rerun_without(known.first.mishap, known.first.crossing, lab.session)
-        if known.first.mishap
-        else RerunWithout()
-    )
+    first = known.first
+    if first.mishap is None:
+        return RerunWithout()
+    taken_over = [call for call, *_ in first.taken_over]
+    return undo_errors.rerun_without(first.mishap, first.crossing, lab.session, taken_over)
 
 
 def _what_holds_the_past(known: Known, lab: Lab) -> Caches:
@@ -366,6 +382,20 @@ def _where_gradients_end(known: Known, lab: Lab) -> lost_gradients.GradientFault
     return lost_gradients.gradient_faults(lab.session, not_finite=still.not_finite, lost=still.lost, zero=still.barren)
 
 
+def _may_recompute(known: Known) -> bool:
+    """Whether a custom Function's backward raised, or one takes part where a gradient is lost."""
+    first = known.first
+    if not known.replay or first.reached.error:
+        return known.replay and first.mishap is not None and first.mishap.inside == autograd_errors.IN_FUNCTION
+    return bool(known.open.lost) and any(n.label.endswith("Backward") for n in first.graph.nodes if not n.leaf)
+
+
+def _what_is_recomputed(_: Known, lab: Lab) -> Recomputed:
+    watching = Recomputing()
+    lab.session.run(watching)
+    return Recomputed(tuple(watching.found), 1)
+
+
 def _flat(known: Known) -> tuple[str, ...]:
     """Parameters with a gradient of exactly zero that nothing so far explains."""
     told = {name for one in known.open.vanishing for name in one.parameters}
@@ -417,6 +447,10 @@ EXPERIMENTS = (
     Experiment(
         name="gradients", untried="questions", ask=_where_gradients_end,
         broken=lost_gradients.GradientFaults(runs=1), applies=_is_open,
+    ),
+    Experiment(
+        name="recomputed", untried="questions", ask=_what_is_recomputed, broken=Recomputed(runs=1),
+        applies=_may_recompute,
     ),
     Experiment(
         name="zeros", untried="questions", ask=_why_zero, broken=zero_gradients.Zeros(runs=1),

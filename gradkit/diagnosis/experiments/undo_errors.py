@@ -38,11 +38,14 @@ class RerunWithout:
     passed: bool = False
 
 
-def rerun_without(mishap: AutogradError, crossing: Sequence[tuple[Call, int]], session: Session) -> RerunWithout:
+def rerun_without(
+    mishap: AutogradError, crossing: Sequence[tuple[Call, int]], session: Session, taken_over: Sequence[Call] = ()
+) -> RerunWithout:
     """The rerun that fits a mishap; none where there is nothing to be mended.
 
     Args:
         crossing: as ``autograd_errors.stale_histories`` found them.
+        taken_over: the calls that ``autograd_errors.taken_over`` found.
     """
     if mishap.kind == OVERWRITTEN:
         copying = SaveCopies()
@@ -50,6 +53,9 @@ def rerun_without(mishap: AutogradError, crossing: Sequence[tuple[Call, int]], s
         if copying.overwriting() or not crossing:
             return RerunWithout(copying.overwriting(), revived, 1)
         return RerunWithout((), _revived(session, LetGo(crossing)), 2)  # it was overwritten before the step
+    if mishap.kind == TWICE and taken_over:
+        calls = tuple((call.name, call.chain) for call in taken_over)
+        return RerunWithout(calls, _revived(session, LetGoOfPasses(taken_over)), 1)
     if mishap.kind == TWICE and crossing:
         calls = tuple((call.name, call.chain) for call, _ in crossing)
         return RerunWithout(calls, _revived(session, LetGo(crossing)), 1)
@@ -126,10 +132,34 @@ class LetGo(Intervention):
 
     def _let_go(self, given: Any, ledger: Ledger) -> Any:
         if isinstance(given, torch.Tensor):
-            return given.detach() if ledger.known(given) in self._let_go_of else given
+            return given.detach() if self._is_to_go(given, ledger) else given
         if isinstance(given, dict):
             return {key: self._let_go(value, ledger) for key, value in given.items()}
         return type(given)(self._let_go(x, ledger) for x in given) if type(given) in (list, tuple) else given
+
+    def _is_to_go(self, given: torch.Tensor, ledger: Ledger) -> bool:
+        return ledger.known(given) in self._let_go_of
+
+
+class LetGoOfPasses(LetGo):
+    """Detaches what certain calls take over from before the last backward of the step's own.
+
+    Args:
+        calls: in the run in which they were found; any run of the same lines counts.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        super().__init__([(call, -1) for call in calls])
+        self._values = 0
+
+    def before_backward(self, moment: Moment, count: int, losses: Sequence[torch.Tensor]) -> bool:
+        """Remember how many values there were."""
+        self._values = len(moment.ledger.makers)
+        return True
+
+    def _is_to_go(self, given: torch.Tensor, ledger: Ledger) -> bool:
+        number = ledger.known(given)
+        return number is not None and number < self._values and given.grad_fn is not None
 
 
 class Flag(Intervention):

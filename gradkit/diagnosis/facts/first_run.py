@@ -20,7 +20,7 @@ from gradkit.load import call
 from gradkit.load.step import Step, explain_failure
 from gradkit.state.preserve import Preserved
 from gradkit.tracing import autograd_errors, autograd_graph, backward, listeners, no_loss
-from gradkit.tracing.autograd_errors import AutogradError
+from gradkit.tracing.autograd_errors import AutogradError, Freeing
 from gradkit.tracing.no_loss import NoLoss
 from gradkit.tracing.run import backward_of, graph_of
 from gradkit.tracing.scalers import Misuse
@@ -63,6 +63,12 @@ class FirstRun:
     def crossing(self) -> tuple[tuple[Call, int], ...]:
         """The calls that used a history which is freed, and the value that brought it."""
         return autograd_errors.stale_histories(self.trace, self.mishap) if self.mishap is not None else ()
+
+    @cached_property
+    def taken_over(self) -> tuple[tuple[Call, int, Freeing], ...]:
+        """The calls of a step that goes backward by itself which take over a history that it has freed."""
+        twice = self.mishap is not None and self.mishap.kind == autograd_errors.TWICE
+        return autograd_errors.taken_over(self.trace, self.mishap) if self.mishap is not None and twice else ()
 
     @property
     def error(self) -> str:

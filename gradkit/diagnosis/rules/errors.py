@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, SEVERAL, Finding, Location, Note
-from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain, Point
+from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.rules import gradients, histories, no_loss, unflagged
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
@@ -30,7 +30,7 @@ from gradkit.source.locations import innermost
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
 
-KEPT, ONCE = "kept", "once"
+KEPT, ONCE, CARRIED = "kept", "once", "carried"
 
 
 def findings(e: Evidence) -> list[Finding]:
@@ -39,7 +39,7 @@ def findings(e: Evidence) -> list[Finding]:
     if mishap is None:
         return []
     if mishap.inside == autograd_errors.IN_FUNCTION:
-        return [_finding("custom_function", e, mishap, _in_function(mishap))]
+        return _recomputed(e, mishap) or [_finding("custom_function", e, mishap, _in_function(mishap))]
     if mishap.inside == autograd_errors.IN_HOOK:
         return [_finding("hook_misuse", e, mishap, innermost(mishap.chain))]
     rule = _RULES.get(mishap.kind)
@@ -76,12 +76,15 @@ def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """The graph of an earlier backward is used again: the line that should have let it go, or that uses it."""
     if e.first.no_loss is not None:
         return [no_loss.from_before(e, _finding("double_backward", e, mishap, None, chain=()))]
-    freeing = next((chain for chain, calls in reversed(mishap.freeing) if _frees(e, calls)), ())
+    proof = PROVEN if e.shown.mended.revived else LIKELY
+    carried = by_line(_taken_over(e, mishap, proof))
+    if carried:
+        return carried
+    freeing = next((one.chain for one in reversed(mishap.freeing) if _frees(e, one.calls)), ())
     if mishap.in_step and freeing and not mishap.trained:
         found = _finding("double_backward", e, mishap, innermost(freeing), call="backward", chain=freeing)
         again = Note("again", locations.locate(mishap.chain[0]), {}) if mishap.chain else None
         return [replace(found, notes=(*found.notes, *([again] if again else [])), variant="frees")]
-    proof = PROVEN if e.shown.mended.revived else LIKELY
     return (
         by_line(
             _finding("double_backward", e, mishap, spot, call=call.name, proof=proof, chain=call.chain)
@@ -92,12 +95,22 @@ def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
     )
 
 
+def _taken_over(e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:
+    """The lines of a step that goes backward by itself which keep a value with its history past that."""
+    for call, number, freeing in e.first.taken_over:
+        used, kept = innermost(call.chain), histories.kept_past(e, call, number, freeing)
+        if kept is not None:
+            found = _finding("double_backward", e, mishap, kept, call=call.name, proof=proof, chain=call.chain)
+            notes = [Note("again", used, {})] if used is not None and not _same_line(used, kept) else []
+            yield replace(found, notes=tuple(notes), variant=CARRIED)
+
+
 def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:
     """The lines that keep a value with its history for a later step; where none is known, those that use it."""
     unsure: list[Finding] = []
     told = False
     for call, number in e.first.crossing:
-        chain = _handed_to_a_module(call.chain)
+        chain = histories.handed_to_a_module(call.chain)
         used = innermost(chain)
         found = _finding(cause, e, mishap, used, call=call.name, proof=proof, chain=chain)
         kept = histories.kept(e, call, number) or histories.put_away(e, call, number, mishap)
@@ -112,26 +125,6 @@ def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) ->
             yield found
         told = True
     yield from () if told else unsure
-
-
-def _handed_to_a_module(chain: Chain) -> Chain:
-    """The frames from the line on that hands a value to a module, whose ``forward`` uses it as it was given."""
-    while len(chain) > 1 and chain[0][0].co_name == "forward" and _is_given(chain[0]):
-        chain = chain[1:]
-    return chain
-
-
-def _is_given(point: Point) -> bool:
-    """Whether what stands at a place is made of what its function was given, and not of what an object keeps."""
-    code, node = point[0], locations.node_at(point)
-    given = {*code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]}
-    parts = (
-        [*node.args, *(one.value for one in node.keywords)] if isinstance(node, ast.Call) else [node] if node else []
-    )
-    inner = [one for part in parts for one in ast.walk(part)]
-    names = {one.id for one in inner if isinstance(one, ast.Name)}
-    keeps = any(isinstance(one, ast.Attribute) and ast.unparse(one.value) == "self" for one in inner)
-    return bool(names & given) and not keeps
 
 
 def _frees(e: Evidence, calls: frozenset[int]) -> bool:
@@ -276,6 +269,15 @@ def _ignoring(e: Evidence, last: Call) -> Location | None:
 
 
 # -- the others -----------------------------------------------------------------------------------------------------
+
+
+def _recomputed(e: Evidence, mishap: AutogradError) -> list[Finding]:
+    """The line in the backward of a custom Function which computes what has no history, and would need one."""
+    ran = {code for code, _ in mishap.chain}
+    points = [point for point in gradients.unrecorded(e) if point[0] in ran]
+    name = locations.qualified_name(points[0][0]).rpartition(".")[0].rpartition(".")[2] if points else ""
+    found = (_finding("custom_function", e, mishap, locations.locate(p), call=name, chain=(p,)) for p in points)
+    return [replace(one, variant=gradients.RECOMPUTED) for one in found]
 
 
 def _in_function(mishap: AutogradError) -> Location | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Harmless, Location, Note
-from gradkit.core.trace import SAMPLE
+from gradkit.core.trace import SAMPLE, Point
 from gradkit.diagnosis.experiments.hook_probe import HIDDEN
 from gradkit.diagnosis.experiments.lost_gradients import EMPTY, IGNORED, TIMES_ZERO, ZeroGradient
 from gradkit.diagnosis.experiments.without_hooks import SilencingHook
 from gradkit.diagnosis.rules.evidence import Evidence, called_by, line_of
 from gradkit.source import locations, return_lines, setup
+
+RECOMPUTED = "recomputed"
 
 
 def hook_findings(e: Evidence) -> list[Finding]:
@@ -144,14 +146,29 @@ def _by_a_constant(e: Evidence, one: ZeroGradient) -> bool:
 
 def dropped_findings(e: Evidence) -> list[Finding]:
     """Custom Functions whose backward returns None, or zeros written out, for what should learn."""
-    groups: dict[tuple[str, Location | None], list[str]] = {}
+    groups: dict[tuple[str, Location | None, str], list[str]] = {}
+    points = unrecorded(e)
     zero = {n for n in e.wanted if e.reached.norms.get(n) == 0}
     for one in e.shown.gradients.dropped:
         names = [n for n in (zero if one.zeros else e.verdict.unexplained) if n in one.parameters]
+        point, variant = next((point for point in points if point[0] is one.code), None), ""
         spot = return_lines.return_without_gradient(one.code, one.position, zeros=one.zeros)
+        if point is not None and not return_lines.gives_none(one.code, one.position):
+            spot, variant = locations.locate(point), RECOMPUTED
         if names and (spot is not None or not one.zeros):
-            groups.setdefault((one.name, spot), []).extend(names)
+            groups.setdefault((one.name, spot, variant), []).extend(names)
+    for code, at in () if e.shown.gradients.dropped else points:  # of a backward that the step made itself
+        name = locations.qualified_name(code).rpartition(".")[0].rpartition(".")[2]
+        groups.setdefault((name, locations.locate((code, at)), RECOMPUTED), []).extend(e.open.lost)
     return [
-        Finding("custom_function", spot, proof=OBSERVED, parameters=tuple(dict.fromkeys(names)), call=name)
-        for (name, spot), names in groups.items()
+        Finding(
+            "custom_function", spot, proof=OBSERVED, parameters=tuple(dict.fromkeys(names)), call=name, variant=variant
+        )
+        for (name, spot, variant), names in groups.items()
     ]
+
+
+def unrecorded(e: Evidence) -> list[Point]:
+    """In the backwards of custom Functions, where each first computes what has no history and is asked for one."""
+    chains = filter(None, e.shown.recomputed.chains)
+    return [next((point for point in reversed(one) if point[0].co_name == "backward"), one[-1]) for one in chains]

@@ -5,13 +5,17 @@ It was kept from before the step, or this run made it once and a loop in it uses
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+
 from gradkit.core.operations import COPIES, JOINS
-from gradkit.core.trace import Call
+from gradkit.core.records import Location
+from gradkit.core.trace import Call, Chain, Point
 from gradkit.diagnosis.rules.evidence import Evidence
-from gradkit.source import keeping
+from gradkit.source import keeping, locations
 from gradkit.source.keeping import Kept
 from gradkit.source.put_away import put_away_at
-from gradkit.tracing.autograd_errors import AutogradError
+from gradkit.tracing.autograd_errors import AutogradError, Freeing
 
 GATHERING = JOINS | COPIES
 """Calls that only put values together, or copy one."""
@@ -45,6 +49,27 @@ def put_away(e: Evidence, call: Call, number: int, mishap: AutogradError) -> lis
     return [Kept(spot, before=True) for spot in dict.fromkeys(filter(None, places))]
 
 
+def kept_past(e: Evidence, call: Call, number: int, freeing: Freeing) -> Location | None:
+    """Where a value is kept that a later pass of the step uses, past the backward that freed its history."""
+    maker = e.trace.calls[e.trace.values[number].maker]
+    alive = {code for code, _ in freeing.chain}
+    used = tuple(point for point in call.chain if point[0] in alive)
+    for one, made in ((maker, number), *_until_made_again(e, maker, number)):
+        spot = put_away_at(one.chain, used, e.files, one.outputs.index(made), taken_over=True)
+        if spot is not None:
+            return spot
+    return None
+
+
+def _until_made_again(e: Evidence, maker: Call, number: int) -> Iterator[tuple[Call, int]]:
+    """The calls, with what they make, from a value to the one that the same call makes of it later."""
+    ahead = e.trace.ahead([number])
+    again = next((one for one in ahead if one.key == maker.key), None)
+    way = e.trace.sources(again.inputs) if again is not None else set[int]()
+    for one in ahead[: ahead.index(again)] if again is not None else ():
+        yield from ((one, output) for output in one.outputs if output in way)
+
+
 def _gathered(e: Evidence, number: int) -> list[Call]:
     """The calls that computed what a value was put together from, or what has another shape in it."""
     todo, found = [number], dict[object, Call]()
@@ -62,3 +87,23 @@ def is_let_go(e: Evidence, number: int) -> bool:
     """Whether what holds a value is given another without history, before the step comes round again."""
     held = [one for one in e.shown.histories.kept if number in one.numbers]
     return bool(held) and all(keeping.is_let_go(one.name, e.files, one.owner, one.reader) for one in held)
+
+
+def handed_to_a_module(chain: Chain) -> Chain:
+    """The frames from the line on that hands a value to a module, whose ``forward`` uses it as it was given."""
+    while len(chain) > 1 and chain[0][0].co_name == "forward" and _is_given(chain[0]):
+        chain = chain[1:]
+    return chain
+
+
+def _is_given(point: Point) -> bool:
+    """Whether what stands at a place is made of what its function was given, and not of what an object keeps."""
+    code, node = point[0], locations.node_at(point)
+    given = {*code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]}
+    parts = (
+        [*node.args, *(one.value for one in node.keywords)] if isinstance(node, ast.Call) else [node] if node else []
+    )
+    inner = [one for part in parts for one in ast.walk(part)]
+    names = {one.id for one in inner if isinstance(one, ast.Name)}
+    keeps = any(isinstance(one, ast.Attribute) and ast.unparse(one.value) == "self" for one in inner)
+    return bool(names & given) and not keeps

@@ -12,7 +12,7 @@ from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
 from gradkit.diagnosis.facts.seen import Seen
 from gradkit.diagnosis.rules import copies
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
-from gradkit.source import adapter_configs, attributes, freezing, locations, setup
+from gradkit.source import adapter_configs, attributes, freezing, installed, locations, setup
 from gradkit.source.adapter_configs import Said
 from gradkit.source.used_up import used_up
 from gradkit.witness.deeds import COPIED, FROZEN, Deed
@@ -22,10 +22,13 @@ ADAPTER = "adapter_inference_mode"
 
 def findings(e: Evidence) -> list[Finding]:
     """Adapters loaded for inference or not in use, frozen and unregistered parameters, a missing optimizer entry."""
+    midway = _midway(e)
+    known = {n for f in midway for n in f.parameters}
+    starved = [n for n in e.starved if n not in known]
     idle = [a for a in e.facts.adapters if not a.active and not a.inference_mode and not _is_switched_off(e)]
-    found = [_inactive(e, a) for a in idle if set(a.parameters) & set(e.starved)] or _disabled(e)
+    found = [_inactive(e, a, starved) for a in idle if set(a.parameters) & set(starved)] or _disabled(e, starved)
     told = {n for f in found for n in f.parameters}
-    return [*found, *_frozen(e, told), *_unregistered(e), *_optimizer(e)]
+    return [*midway, *found, *_frozen(e, told, known), *_unregistered(e), *_optimizer(e)]
 
 
 def _is_switched_off(e: Evidence) -> bool:
@@ -41,8 +44,27 @@ def _switched_off(e: Evidence, name: str) -> Deed | None:
     return deeds[-1] if said is not None and said.kind == adapter_configs.SWITCHED else None
 
 
-def _inactive(e: Evidence, adapter: Adapter) -> Finding:
-    mine = tuple(n for n in e.starved if n in adapter.parameters)
+def _midway(e: Evidence) -> list[Finding]:
+    """A finding for each line by which the step took ``requires_grad`` away before a backward came to what had it."""
+    groups: dict[object, tuple[Finding, list[str]]] = {}
+    for name in e.starved:
+        chain, through = e.trace.unfilled.get(name, ((), ()))
+        if not chain:
+            continue
+        spot = locations.locate(chain[0], whole=True)
+        adapter = next((a for a in e.facts.adapters if name in a.parameters), None)
+        by_peft = any(installed.library_of(code.co_filename) == "peft" for code, _ in through)
+        switched = adapter if by_peft else None
+        found = Finding(
+            "frozen_all" if switched is None else "adapter_inactive", spot, tuple(called_by(chain)), proof=OBSERVED,
+            facts={} if switched is None else {"adapter": switched.name}, variant="midway",
+        )  # fmt: skip
+        groups.setdefault((spot, switched), (found, []))[1].append(name)
+    return [replace(found, parameters=tuple(names)) for found, names in groups.values()]
+
+
+def _inactive(e: Evidence, adapter: Adapter, starved: Sequence[str]) -> Finding:
+    mine = tuple(n for n in starved if n in adapter.parameters)
     facts = {"adapter": adapter.name, "active": ", ".join(a.name for a in e.facts.adapters if a.active) or "–"}
     deed = e.seen.first(mine)
     if deed is not None and deed.chain:
@@ -62,10 +84,10 @@ def _searched(spot: Location | None) -> str:
 _DISABLES = re.compile(r"\bdisable_adapters?\b")
 
 
-def _disabled(e: Evidence) -> list[Finding]:
+def _disabled(e: Evidence, starved: Sequence[str]) -> list[Finding]:
     """An adapter that was switched off while the loss was computed, by a ``with`` or for good."""
     trainable = {row.name for row in e.rows if row.requires_grad}
-    mine = tuple(n for n in e.starved if n in trainable and any(n.startswith(f"{path}.") for path in e.trace.disabled))
+    mine = tuple(n for n in starved if n in trainable and any(n.startswith(f"{path}.") for path in e.trace.disabled))
     adapter = next((a for a in e.facts.adapters if set(a.parameters) & set(mine)), None)
     if adapter is None:
         return []
@@ -79,8 +101,8 @@ def _disabled(e: Evidence) -> list[Finding]:
     return [Finding("adapter_inactive", spot, proof=proof, parameters=mine, facts=facts, variant="disabled")]
 
 
-def _frozen(e: Evidence, told: set[str]) -> list[Finding]:
-    left = [n for n in e.frozen if n not in told]
+def _frozen(e: Evidence, told: set[str], known: set[str]) -> list[Finding]:
+    left = [n for n in e.frozen if n not in told and n not in known]
     found = []
     for adapter in e.facts.adapters:
         mine = [n for n in left if n in adapter.parameters]

@@ -63,7 +63,7 @@ class Cause:
 _HOOKS = ("zero", "nan", "emptied", "hidden", "refused")
 _ZEROS = (
     "ignored", "empty", "one_class", "times_zero", "sampled", "overwritten", "weightless", "deadlock", "held",
-    "silenced", "inactive", "clamped", "itself", "masked", "no_variance",
+    "silenced", "inactive", "clamped", "extinct", "itself", "masked", "no_variance",
 )  # fmt: skip
 _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
@@ -115,7 +115,7 @@ _CAUSES = (
         check="optimizer",
     ),
     Cause("idle_optimizer", PARAMETERS, variants=_IDLE, arrives=True, drawn=False),
-    Cause("params_replaced", PARAMETERS, sites=("parameter", "requires_grad")),
+    Cause("params_replaced", PARAMETERS, sites=("parameter", "requires_grad"), variants=("unknown",)),
     Cause("built_in_forward", PARAMETERS, sites=("parameter",)),
     Cause("grad_on_non_leaf", PARAMETERS, sites=("requires_grad",)),
     Cause("constant_loss", UNUSED, sites=("rewrap",), variants=("nothing", "term", "without")),

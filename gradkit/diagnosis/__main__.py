@@ -174,8 +174,7 @@ def _showed(shown: plan.Shown, trace: Trace) -> dict[str, list[str]]:
     hooks = {"hooks": shown.hooks, "refused": shown.refused}
     answer = shown.gradients
     ends = [call for _, call in answer.swallowed]
-    if 0 <= answer.spoiler < len(trace.calls):
-        ends.append(trace.calls[answer.spoiler])
+    ends += [trace.calls[index] for index in answer.spoilers if 0 <= index < len(trace.calls)]
     return {
         "mended": sorted(shown.mended.revived or ()),
         "rerun": sorted(shown.rerun.revived or ()),

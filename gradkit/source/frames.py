@@ -215,3 +215,15 @@ def _kind(filename: str) -> int:
         kind = 1 if installed.is_installed(path) else 0
     _kinds[filename] = kind
     return kind
+
+
+def building(chain: Chain) -> int:
+    """How many frames, from the innermost, belong to objects that are being built inside of a ``forward``; 0 for none.
+
+    Example:
+        >>> building(())
+        0
+    """
+    names = [code.co_name for code, _ in chain]
+    end = next((i for i, name in enumerate(names) if name in ("forward", "__call__")), len(names))
+    return max((i + 1 for i in range(min(end, len(names) - 1)) if names[i] == "__init__"), default=0)

@@ -6,11 +6,11 @@ Nothing is run. Of two ways that fit equally well none is taken.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gradkit.core.records import Location
-from gradkit.source import locations, syntax
+from gradkit.source import attributes, locations, syntax
 from gradkit.source.syntax import FUNCTIONS
 
 _DEEPEST = 8
@@ -48,6 +48,35 @@ def written_at(file: str, value: ast.expr) -> Location | None:
         return None
     around = source.tree.inside(found)
     return locations.place(file, found, syntax.function_of(around))
+
+
+def filling_line(chain: Sequence[tuple[type, str]]) -> Location | None:
+    """The one line of the user's classes that fills a parameter with zeros; None if there is none, or several.
+
+    Args:
+        chain: the class of each module on the way to it, and the attribute taken from it, outermost first.
+    """
+    found = dict[tuple[str, int], Location]()
+    for step, (cls, _) in enumerate(chain):
+        name = ".".join(("self", *(part for _, part in chain[step:])))
+        for file, body in attributes.bodies(cls):
+            for method in body.body:
+                for call in (one for one in ast.walk(method) if isinstance(one, ast.Call)):
+                    if _fills(call) == name and isinstance(method, FUNCTIONS):
+                        spot = locations.place(file, call, f"{body.name}.{method.name}")
+                        found[(spot.file, spot.line)] = spot
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _fills(call: ast.Call) -> str:
+    """What a call fills with zeros, as source code; ``""`` if it is no such call."""
+    word, target = syntax.call_name(call), call.args[0] if call.args else None
+    if word in ("zero_", "fill_") and isinstance(call.func, ast.Attribute):
+        zero, target = word == "zero_" or (target is not None and _is_zero(target)), call.func.value
+    else:
+        value = argument(call, "val", 1)
+        zero = word == "zeros_" or (word == "constant_" and value is not None and _is_zero(value))
+    return ast.unparse(target).removesuffix(".data") if zero and target is not None else ""
 
 
 class _Source:

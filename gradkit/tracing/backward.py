@@ -148,21 +148,25 @@ def not_finite(norms: dict[str, float | None], names: Iterable[str]) -> tuple[st
     return tuple(n for n in names if (norm := norms.get(n)) is not None and not math.isfinite(norm))
 
 
-def first_not_finite(loss: torch.Tensor, preserved: Preserved) -> int:
-    """Run a backward and find the first node that was handed finite gradients and handed on nan or inf.
+def not_finite_at(loss: torch.Tensor, preserved: Preserved) -> tuple[int, ...]:
+    """Run a backward and find the nodes that were handed finite gradients and handed on nan or inf.
+
+    Each hands on 0 in their place: those behind it are judged by themselves.
 
     Returns:
-        Its sequence number in autograd's count, -1 if there is none.
+        Their sequence numbers in autograd's count, in the order of the backward.
     """
     found: list[int] = []
 
-    def watch(node: Any, handed_on: Any, handed: Any) -> None:
-        if not found and _finite(handed) and not _finite(handed_on):
-            found.append(node._sequence_nr())
+    def watch(node: Any, handed_on: Any, handed: Any) -> Any:
+        if _finite(handed_on) or not _finite(handed):
+            return None
+        found.append(node._sequence_nr())
+        return tuple(g.masked_fill(~torch.isfinite(g), 0) if is_strided(g) else g for g in handed_on)
 
     with watched(loss, watch):
         backward(loss, preserved)
-    return found[0] if found else -1
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -209,8 +213,11 @@ def dropped(loss: torch.Tensor, preserved: Preserved) -> tuple[Dropped, ...]:
 
 
 @contextlib.contextmanager
-def watched(loss: torch.Tensor, watch: Callable[[Any, Any, Any], None]) -> Iterator[None]:
-    """While the block runs, ``watch(node, handed_on, handed)`` is called for every node that backward comes to."""
+def watched(loss: torch.Tensor, watch: Callable[[Any, Any, Any], Any]) -> Iterator[None]:
+    """While the block runs, ``watch(node, handed_on, handed)`` is called for every node that backward comes to.
+
+    What it returns, if it is not None, is handed on instead.
+    """
     nodes = [node for node in nodes_of(loss) if leaf_of(node) is None]
     handles = [node.register_hook(partial(watch, node)) for node in nodes]
     try:

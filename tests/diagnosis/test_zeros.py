@@ -165,3 +165,147 @@ def test_nothing_is_changed_by_the_steps_that_are_taken_to_see_whether_a_gradien
     assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
     assert all(one.grad is None for one in model.parameters())
     assert torch.equal(torch.get_rng_state(), state)
+
+
+class ZeroPair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(4, 3)
+        self.down = nn.Parameter(torch.zeros(4, 2))
+        self.up = nn.Parameter(torch.zeros(2, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.base(x) + x @ self.down @ self.up
+        return out
+
+
+class ZeroLinears(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(4, 2, bias=False), nn.Linear(2, 3, bias=False)
+        self.skip = nn.Linear(4, 3)
+        nn.init.zeros_(self.up.weight)
+        nn.init.constant_(self.down.weight, 0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.skip(x) + self.up(self.down(x))
+        return out
+
+
+class GatedZeroBranch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.zeros(1))
+        self.skip, self.branch = nn.Linear(4, 3), nn.Linear(4, 3)
+        nn.init.zeros_(self.branch.weight)
+        nn.init.zeros_(self.branch.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.skip(x) + self.gate.tanh() * self.branch(x)
+        return out
+
+
+class TwoZeroPairs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = ZeroPair()
+        self.gate, self.widen = nn.Parameter(torch.zeros(3)), nn.Linear(4, 3)
+        self.widen.weight.data.zero_()
+        self.widen.bias.data.zero_()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.first(x) + self.gate * self.widen(x)
+        return out
+
+
+@pytest.mark.parametrize(
+    ("build", "line"),
+    [
+        (ZeroPair, "self.down = nn.Parameter(torch.zeros(4, 2))"),
+        (ZeroLinears, "nn.init.constant_(self.down.weight, 0)"),
+        (GatedZeroBranch, "nn.init.zeros_(self.branch.weight)"),
+    ],
+    ids=["low_rank_pair", "two_linears", "gated_branch"],
+)
+def test_of_two_factors_that_hold_each_other_at_zero_the_one_applied_first_is_named(
+    build: Callable[[], nn.Module], line: str
+) -> None:
+    assert told(diagnosed(build)) == [("zero_gradient", "deadlock", line)]
+
+
+def test_each_pair_that_holds_itself_at_zero_is_named_apart() -> None:
+    assert [text for _, _, text in told(diagnosed(TwoZeroPairs))] == [
+        "self.down = nn.Parameter(torch.zeros(4, 2))",
+        "self.widen.weight.data.zero_()",
+    ]
+
+
+def test_a_pair_at_zero_is_found_where_only_its_second_factor_was_asked_for() -> None:
+    torch.manual_seed(0)
+    model = ZeroPair()
+    report = gradkit.diagnose(lambda: F.mse_loss(model(X), Y), model=model, should_train=["up"])
+    assert told(report) == [("zero_gradient", "deadlock", "self.down = nn.Parameter(torch.zeros(4, 2))")]
+    assert report.findings[0].parameters == ("up",)
+
+
+def test_a_frozen_pair_at_zero_is_nobodys_fault() -> None:
+    model = ZeroPair()
+    model.down.requires_grad_(False)
+    model.up.requires_grad_(False)
+    assert gradkit.diagnose(lambda: F.mse_loss(model(X), Y), model=model).healthy
+
+
+class Ends(nn.Module):
+    def __init__(self, end: Callable[[torch.Tensor], torch.Tensor], shift: float) -> None:
+        super().__init__()
+        self.layer, self.end, self.shift = nn.Linear(4, 3), end, shift
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.end(self.layer(x) + self.shift)
+
+
+@pytest.mark.parametrize(
+    ("end", "shift"),
+    [
+        (F.relu, -8.0),
+        (nn.ReLU(inplace=True), -8.0),
+        (lambda out: out.clamp(0, 1), 9.0),
+        (torch.sigmoid, 60.0),
+        (torch.tanh, -40.0),
+    ],
+    ids=["relu", "relu_in_place", "clamp", "sigmoid", "tanh"],
+)
+def test_a_last_function_far_from_its_slope_for_every_example_is_named(
+    end: Callable[[torch.Tensor], torch.Tensor], shift: float
+) -> None:
+    [(cause, variant, _)] = told(diagnosed(lambda: Ends(end, shift)))
+    assert (cause, variant) == ("zero_gradient", "extinct")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda model: F.mse_loss(model(X[:1, :]), Y[:1, :]),
+        lambda model: F.relu(0.1 - model(X)).mean() + 0.5,
+        lambda model: (model(X) * 0).clamp(1, 2).mean() + (Y - 0.5).square().mean(),
+    ],
+    ids=["one_example", "a_hinge_and_a_constant", "no_target"],
+)
+def test_where_all_is_flat_without_a_target_or_for_few_examples_nobody_is_accused(
+    step: Callable[[nn.Module], torch.Tensor],
+) -> None:
+    torch.manual_seed(0)
+    model = Ends(F.relu, 9.0)
+    with torch.no_grad():
+        model.layer.weight.mul_(0.01)
+    assert gradkit.diagnose(lambda: step(model), model=model).healthy
+
+
+def test_a_last_relu_whose_inputs_lie_near_its_slope_may_do_otherwise_for_another_batch() -> None:
+    torch.manual_seed(0)
+    model, x = Ends(F.relu, 0.0), torch.randn(99, 4)
+    below = x[(model.layer(x) < 0).all(1)]
+    assert len(below) > 4
+    report = gradkit.diagnose(lambda: F.mse_loss(model(below), below[:, :3] + 9), model=model)
+    assert report.healthy
+    assert "zero_inactive" in {one.why for one in report.harmless}

@@ -125,13 +125,13 @@ def test_the_node_that_makes_a_gradient_nan_is_found_by_its_sequence_number() ->
         square = (model(X) - model(X)).pow(2).sum()
         before = torch._C._autograd._get_sequence_nr()
         root = square.sqrt()
-        assert backward.first_not_finite(root * 2, preserved) == before
+        assert backward.not_finite_at(root * 2, preserved) == (before,)
 
 
 def test_where_all_is_finite_no_node_is_found() -> None:
     model = small()
     with Preserved(model) as preserved:
-        assert backward.first_not_finite(model(X).sum(), preserved) == -1
+        assert backward.not_finite_at(model(X).sum(), preserved) == ()
 
 
 def test_a_very_deep_graph_is_walked_without_recursion() -> None:

@@ -172,13 +172,14 @@ class GradientFaults:
     """What further runs showed.
 
     Attributes:
-        spoiler: index of the call whose derivative is nan or inf, -1 if not asked or not known.
+        spoilers: indices of the calls whose derivative is nan or inf, in the order of the backward; several where each
+            would be by itself.
         dropped: custom Functions that let a gradient end.
         swallowed: calls that were handed a gradient and handed on zeros, each with the kind that ``ZeroGradient`` has.
         runs: how many times the step was run.
     """
 
-    spoiler: int = -1
+    spoilers: tuple[int, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     swallowed: tuple[tuple[str, Call], ...] = ()
     runs: int = 0
@@ -197,8 +198,8 @@ def gradient_faults(
     preserved, answers = session.preserved, GradientFaults(runs=bool(not_finite) + bool(lost) + zero)
     if not_finite:
         watching = WatchNan()
-        spoiler = session.ask(lambda tracer, loss: _spoiler(tracer, loss, preserved, watching), watching)
-        answers = replace(answers, spoiler=spoiler)
+        spoilers = session.ask(lambda tracer, loss: _spoilers(tracer, loss, preserved, watching), watching)
+        answers = replace(answers, spoilers=spoilers)
     if lost:
         dropped = session.ask(lambda _, loss: backward.dropped(loss, preserved) if _is_tensor(loss) else ())
         answers = replace(answers, dropped=dropped)
@@ -213,9 +214,16 @@ def _is_tensor(loss: Any) -> bool:
     return isinstance(loss, torch.Tensor)
 
 
-def _spoiler(tracer: Tracer, loss: Any, preserved: Preserved, watching: WatchNan) -> int:
-    sequence = backward.first_not_finite(loss, preserved) if _is_tensor(loss) else -1
-    return watching.origin(tracer.index_at(sequence), tracer.trace(loss)) if sequence >= 0 else -1
+def _spoilers(tracer: Tracer, loss: Any, preserved: Preserved, watching: WatchNan) -> tuple[int, ...]:
+    """The calls that make nan or inf of finite gradients; of a loss that is not finite itself, the first alone."""
+    sequences = backward.not_finite_at(loss, preserved) if _is_tensor(loss) else ()
+    finite, trace = bool(sequences) and bool(torch.isfinite(loss).all()), tracer.trace(loss)
+    made = (watching.origin(tracer.index_at(one), trace) for one in (sequences if finite else sequences[:1]))
+    found = list[int]()
+    for index in dict.fromkeys(made):
+        if not found or (index >= 0 and not any(watching.inherits(one, index, trace) for one in found)):
+            found.append(index)
+    return tuple(found)
 
 
 def _swallowed(tracer: Tracer, loss: Any, preserved: Preserved) -> tuple[tuple[str, Call], ...]:
@@ -230,16 +238,28 @@ class WatchNan(Intervention):
     """Notes which calls made nan of what was none: a derivative there is nan too, wherever it is taken later."""
 
     def __init__(self) -> None:
+        self._beyond: set[int] = set()
         self._poisoned: set[int] = set()
         self._poisoned_at: set[int] = set()
 
     def after_call(self, moment: Moment, name: str, inputs: tuple[int, ...], given: Sequence[Any], result: Any) -> Any:
         """Look at the result and hand it on as it is."""
+        if _holds_inf(result):
+            self._beyond.add(moment.index)
         if _holds_nan(result):
             self._poisoned.add(moment.index)
             if not any(map(_holds_nan, given)):
                 self._poisoned_at.add(moment.index)
         return result
+
+    def inherits(self, spoiler: int, other: int, trace: Trace) -> bool:
+        """Whether a call may be at fault for no more than what another, before it in the forward pass, handed to it.
+
+        So it may be where its own result is nan or inf, as after a division by a root of 0.
+        """
+        if spoiler not in self._beyond and spoiler not in self._poisoned:
+            return False
+        return any(call.index == other for call in trace.behind(trace.calls[spoiler].inputs))
 
     def origin(self, spoiler: int, trace: Trace) -> int:
         """Where the nan came from that a call was handed in the forward pass; the call itself if it was handed none."""
@@ -249,6 +269,11 @@ class WatchNan(Intervention):
         behind = {call.index for call in trace.behind(given)}
         handed = {trace.values[number].maker for number in given} & self._poisoned
         return min(behind & self._poisoned_at, default=spoiler) if handed else spoiler
+
+
+def _holds_inf(value: Any) -> bool:
+    plain = backward.is_strided(value) and value.is_floating_point()
+    return plain and not has_no_numbers(value) and bool(value.isinf().any())
 
 
 def _holds_nan(value: Any) -> bool:

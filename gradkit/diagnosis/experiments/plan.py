@@ -410,7 +410,13 @@ def _why_zero(known: Known, lab: Lab) -> zero_gradients.Zeros:
     gates = [name for name in known.facts.wanted if norms.get(name) and zero_gradients.is_zero(parameters[name])]
     woken = zero_gradients.behind_gates(known.first.trace, gates, names) if gates else ()
     left = [name for name in names if name not in woken]
-    tried = zero_gradients.ask(lab.session, left) if left else zero_gradients.Zeros()
+    # What holds them may be a factor that nobody asked about, and that is held by them in turn.
+    beside = [
+        name for name, one in parameters.items()
+        if one.requires_grad and norms.get(name) == 0 and name not in (*names, *woken) and zero_gradients.is_zero(one)
+    ]  # fmt: skip
+    tried = zero_gradients.ask(lab.session, [*left, *beside]) if left else zero_gradients.Zeros()
+    tried = replace(tried, woken=tuple(name for name in tried.woken if name not in beside))
     return replace(tried, woken=(*woken, *tried.woken))
 
 

@@ -284,5 +284,5 @@ class _Runner:
     def _spoiled_at(self, tracer: Tracer, loss: Any) -> int:
         if not isinstance(loss, torch.Tensor):  # after a backward of the step's own
             return -1
-        sequence = backward.first_not_finite(loss, self._session.preserved)
-        return tracer.index_at(sequence) if sequence >= 0 else -1
+        found = backward.not_finite_at(loss, self._session.preserved)
+        return tracer.index_at(found[0]) if found else -1

@@ -43,6 +43,12 @@ _SHAPES = frozenset((
     "T", "mT", "t", "transpose", "permute", "view", "reshape", "unsqueeze", "squeeze", "expand", "contiguous", "to",
     "flatten",
 ))  # fmt: skip
+_FEW = 4
+_BOUND = -1.0  # where the slope ends is what comes out
+_EDGES = {
+    "relu": 0.0, "relu_": 0.0, "clamp": _BOUND, "clip": _BOUND, "clamp_": _BOUND, "hardtanh": _BOUND, "sigmoid": 16.0,
+    "sigmoid_": 16.0, "tanh": 9.0, "tanh_": 9.0,
+}  # fmt: skip
 _PRODUCTS = frozenset("mul mul_ __mul__ __rmul__ __imul__ matmul __matmul__ __rmatmul__ mm bmm mv linear".split())
 
 
@@ -58,12 +64,15 @@ class Flat:
         call: the call; of a factor, the one that multiplies by it.
         parameters: those that get nothing but zeros because of it.
         origin: of a factor, the number of the first value that was zero on the way to it; -1 if there is none.
+        far: every input of the call lies on one side of its slope, by more than they differ among themselves; of a
+            factor, likewise of the call that made the zero.
     """
 
     kind: str
     call: Call
     parameters: tuple[str, ...]
     origin: int = -1
+    far: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,7 +164,8 @@ def _flat(watch: _Watch, session: Session, names: Sequence[str], tracer: Tracer,
                     told = _of_call(watch, trace, kind, trace.calls[index], trace.parameters.get(name, -1))
                     found.setdefault(told, {})[name] = None
         return tuple(
-            Flat(kind, trace.calls[index], tuple(told), origin) for (kind, index, origin), told in found.items()
+            Flat(kind, trace.calls[index], tuple(told), origin, _flattens(trace, index, origin) in watch.far)
+            for (kind, index, origin), told in found.items()
         )
     finally:
         watch.clear()
@@ -182,6 +192,10 @@ def _of_call(watch: _Watch, trace: Trace, kind: str, call: Call, parameter: int)
     return FACTOR, call.index, origin
 
 
+def _flattens(trace: Trace, index: int, origin: int) -> int:
+    return trace.values[origin].maker if origin >= 0 else index
+
+
 def _factors(call: Call) -> tuple[int, ...]:
     """What a call computes with, without what it only adds at the end."""
     if call.name in ("addmm", "addmv", "baddbmm", "addcmul"):
@@ -195,11 +209,14 @@ class _Watch(Intervention):
     Attributes:
         zero: numbers of values that hold nothing but zeros.
         by_zero: indices of the calls that were handed the number 0.
+        far: indices of the calls whose inputs are all far on one side of the slope.
     """
 
     def __init__(self) -> None:
         self.zero: set[int] = set()
         self.by_zero: set[int] = set()
+        self.far: set[int] = set()
+        self._sides: dict[int, tuple[float, float, float]] = {}
         self._nodes: dict[int, Any] = {}
         self._handed: dict[int, tuple[bool, list[bool]]] = {}
         self._handles: list[Any] = []
@@ -214,10 +231,15 @@ class _Watch(Intervention):
         """Take note of a number of Python's that is zero."""
         if any(type(one) in (int, float, bool) and one == 0 for one in args):
             self.by_zero.add(moment.index)
+        side = _side(getattr(func, "__name__", ""), args[0]) if args else None
+        if side is not None:
+            self._sides[moment.index] = side
         return func, args, kwargs
 
     def after_call(self, moment: Moment, name: str, inputs: tuple[int, ...], given: Sequence[Any], result: Any) -> Any:
         """Look at what was given, and hand the result on as it is."""
+        if moment.index in self._sides and _is_far(*self._sides.pop(moment.index), result):
+            self.far.add(moment.index)
         for one in given:
             if isinstance(one, torch.Tensor) and is_zero(one):
                 number = moment.ledger.known(one)
@@ -277,6 +299,24 @@ def _kind(node: Any) -> str:
 def _holds_more(grad: Any) -> bool:
     """Whether a gradient holds anything but zeros."""
     return backward.is_strided(grad) and not has_no_numbers(grad) and bool((grad != 0).any())
+
+
+def _side(name: str, given: Any) -> tuple[float, float, float] | None:
+    """Where a function stops having a slope, and the mean and the spread of what it is given; None if it is no such."""
+    known = name in _EDGES and backward.is_strided(given) and not has_no_numbers(given)
+    if not known or given.numel() < _FEW or not given.is_floating_point():
+        return None
+    return _EDGES[name], float(given.detach().double().mean()), float(given.detach().double().std())
+
+
+def _is_far(edge: float, mean: float, spread: float, result: Any) -> bool:
+    """Whether all that a function was given lies on one side of its slope, three standard deviations from it."""
+    out = result.detach().flatten() if backward.is_strided(result) and result.numel() else None
+    if out is None or not bool((out == out[0]).all()):
+        return False
+    if edge == _BOUND:
+        return abs(mean - float(out[0])) > 3 * spread
+    return (abs(mean) if edge else -mean) - edge > 3 * spread
 
 
 def is_zero(tensor: torch.Tensor) -> bool:

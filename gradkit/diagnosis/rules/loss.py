@@ -8,7 +8,7 @@ from types import CodeType
 from gradkit.core.operations import ADDS, JOINS, SCALES
 from gradkit.core.records import LIKELY, OBSERVED, Finding
 from gradkit.core.trace import Call, Chain, spot
-from gradkit.diagnosis.rules.evidence import Evidence, called_by
+from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
 from gradkit.source import locations
 
 
@@ -22,12 +22,24 @@ def findings(e: Evidence) -> list[Finding]:
         facts = {"elements": str(e.reached.elements), "shape": str(e.trace.values[e.trace.loss].shape)}
         found.append(Finding("non_scalar", place, tuple(called_by(chain)), proof=OBSERVED, facts=facts))
     if e.open.not_finite:
-        call = e.trace.calls[e.shown.gradients.spoiler] if 0 <= e.shown.gradients.spoiler < len(e.trace.calls) else None
-        place = locations.innermost(call.chain) if call is not None else None
-        notes = called_by(call.chain) if call is not None else []
-        proof, name = (OBSERVED, call.name) if call is not None else (LIKELY, "")
-        found.append(Finding("nan_gradient", place, tuple(notes), proof=proof, parameters=e.open.not_finite, call=name))
+        found += _nan_made(e)
     return found
+
+
+def _nan_made(e: Evidence) -> list[Finding]:
+    """One finding for each line that makes nan by itself; the first one tells of all parameters."""
+    names, calls = e.open.not_finite, e.trace.calls
+    made = [calls[i] for i in e.shown.gradients.spoilers if 0 <= i < len(calls)]
+    if not made:
+        return [Finding("nan_gradient", None, (), proof=LIKELY, parameters=names)]
+    told = {made[0]: names, **{call: tuple(n for n in names if n in e.behind([call])) for call in made[1:]}}
+    return by_line(
+        Finding(
+            "nan_gradient", locations.innermost(call.chain), tuple(called_by(call.chain)), proof=OBSERVED,
+            parameters=behind, call=call.name,
+        )
+        for call, behind in told.items() if behind
+    )  # fmt: skip
 
 
 def _reduced_at(e: Evidence, maker: Call) -> Chain:

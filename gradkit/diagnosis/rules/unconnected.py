@@ -20,7 +20,7 @@ from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
 from gradkit.diagnosis.rules import bypass
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, line_of, one_place
-from gradkit.source import arguments, attributes, conditions, dataflow, locations
+from gradkit.source import arguments, attributes, conditions, dataflow, frames, locations
 from gradkit.source.taken_out import ARRAY, BARE, COPY, NUMBER, taken_out_at
 
 
@@ -176,15 +176,19 @@ def fresh(e: Evidence) -> list[tuple[Value, Call]]:
 
 def built(e: Evidence, told: set[Location | None]) -> list[Finding]:
     """Layers and Parameters built anew inside the forward of a module: they start from fresh numbers in every step."""
-    made = (
-        Finding(
-            "built_in_forward", locations.innermost(call.chain), tuple(called_by(call.chain)), proof=OBSERVED,
-            module=e.trace.modules[call.module],
-        )
-        for _, call in fresh(e)
-        if call.module >= 0
-    )  # fmt: skip
+    made = (_built(e, call) for _, call in fresh(e) if call.module >= 0)
     return by_line(one for one in made if one.location not in told)
+
+
+def _built(e: Evidence, call: Call) -> Finding:
+    """Of a layer, the line that builds it; a Parameter that is written out is not part of any."""
+    layer = frames.building(call.chain)
+    bare = not layer and not call.through and locations.word_at(call.chain) == "Parameter"
+    chain = call.chain[layer:]
+    return Finding(
+        "params_replaced" if bare else "built_in_forward", locations.innermost(chain), tuple(called_by(chain)),
+        proof=OBSERVED, module=e.trace.modules[call.module], variant="unknown" if bare else "",
+    )  # fmt: skip
 
 
 def _constant(e: Evidence, names: Sequence[str]) -> list[Finding]:

@@ -6,6 +6,7 @@ may pass with a later step (``causes.may_pass``): of a single step it is no faul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -16,13 +17,14 @@ from gradkit.core.trace import Call
 from gradkit.diagnosis.experiments import zero_gradients as asked
 from gradkit.diagnosis.experiments.zero_gradients import Flat
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
-from gradkit.source import attributes, frames, locations, setup, weights
+from gradkit.source import attributes, frames, locations, setup, weights, zeros
 from gradkit.witness.deeds import CREATED, WRITTEN, Deed
 
-DEADLOCK, HELD, INACTIVE, SILENCED, CLAMPED, ITSELF, WEIGHTLESS, MASKED, NO_VARIANCE = (
-    "deadlock", "held", "inactive", "silenced", "clamped", "itself", "weightless", "masked", "no_variance",
+DEADLOCK, HELD, INACTIVE, SILENCED, CLAMPED, EXTINCT, ITSELF, WEIGHTLESS, MASKED, NO_VARIANCE = (
+    "deadlock", "held", "inactive", "silenced", "clamped", "extinct", "itself", "weightless", "masked", "no_variance",
 )  # fmt: skip
 WAKES = "wakes"
+Stuck = dict[str, list[str]]
 _SLOPES = {"relu": INACTIVE, "relu_": INACTIVE, "threshold": INACTIVE, "relu6": INACTIVE}
 _BOUNDS = ("clamp", "clip", "hardtanh", "maximum", "minimum", "sigmoid", "tanh", "softmax")
 _TESTS = frozenset(
@@ -30,6 +32,10 @@ _TESTS = frozenset(
     "logical_not __and__ __or__ __invert__ bitwise_not bitwise_and bitwise_or equal".split()
 )
 _DIFFERENCES = frozenset("sub __sub__ __isub__ sub_ rsub __rsub__ std var diff".split())
+_COMPARISONS = frozenset(
+    "sub __sub__ __isub__ sub_ rsub __rsub__ mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy "
+    "binary_cross_entropy_with_logits cross_entropy nll_loss poisson_nll_loss gaussian_nll_loss kl_div".split()
+)
 _CONSTANTS = frozenset("fill_ zero_ copy_".split())
 _COPIES = frozenset("detach clone data contiguous float to".split())
 
@@ -39,7 +45,8 @@ def findings(e: Evidence) -> list[Finding]:
     found: dict[object, Finding] = {}
     stuck = _stuck(e)
     for flat in sorted(e.shown.zeros.flat, key=lambda one: one.call.index):
-        one = _finding(e, flat, stuck)
+        wanted = tuple(name for name in flat.parameters if name in e.wanted)
+        one = _finding(e, replace(flat, parameters=wanted), stuck) if wanted else None
         if one is None:
             continue
         place = one.location or (one.variant, one.call)
@@ -65,7 +72,7 @@ def of_this_step(e: Evidence) -> Iterator[Harmless]:
             yield Harmless("zero", one.location, f"zero_{one.variant}", one.call)
 
 
-def _finding(e: Evidence, flat: Flat, stuck: Sequence[str]) -> Finding | None:
+def _finding(e: Evidence, flat: Flat, stuck: Stuck) -> Finding | None:
     if flat.kind == asked.WEIGHT:
         return _weightless(e, flat)
     if flat.kind in (asked.INACTIVE, asked.CLAMPED):
@@ -108,13 +115,13 @@ def _without_labels(e: Evidence, flat: Flat) -> Finding:
 # -- a factor ---------------------------------------------------------------------------------------------------------
 
 
-def _of_a_factor(e: Evidence, flat: Flat, stuck: Sequence[str]) -> Finding | None:
+def _of_a_factor(e: Evidence, flat: Flat, stuck: Stuck) -> Finding | None:
     """What made the zero that something is multiplied by."""
     value = e.trace.values[flat.origin]
     if value.parameter:
         name = _name_of(e, value.parameter)
         if name in stuck and value.requires_grad:
-            return _held_by_each_other(e, flat, stuck)
+            return _held_by_each_other(e, flat, stuck[name])
         return None if value.requires_grad else _held(e, flat, name)
     if value.buffer or value.attribute:
         return _held(e, flat, value.buffer or value.attribute)
@@ -144,9 +151,8 @@ def _held(e: Evidence, flat: Flat, name: str) -> Finding:
 
 
 def _held_by_each_other(e: Evidence, flat: Flat, stuck: Sequence[str]) -> Finding:
-    """Factors that train, each of which waits for the other: the one that is used first is to be changed."""
-    uses = {name: next(iter(e.trace.using([e.trace.parameters[name]])), None) for name in stuck}
-    name = min(stuck, key=lambda one: use.index if (use := uses[one]) is not None else len(e.trace.calls))
+    """Factors that train, each of which waits for the other: the one that is applied first is to be changed."""
+    name = min(stuck, key=lambda one: _applied(e, one))
     others = [other for other in stuck if other != name]
     spot = _zeroed(e, name)
     beside = (_zeroed(e, other) for other in others)
@@ -157,17 +163,39 @@ def _held_by_each_other(e: Evidence, flat: Flat, stuck: Sequence[str]) -> Findin
     return replace(found, facts={"name": name, "other": others[0] if others else name})
 
 
+def _applied(e: Evidence, name: str) -> int:
+    """The index of the first call that computes with a parameter and something else: not that of its tanh or its t."""
+    own = {e.trace.parameters[name]}
+    for call in e.trace.ahead(own):
+        if own.issuperset(call.inputs):
+            own.update(call.outputs)
+        elif own.intersection(call.inputs):
+            return call.index
+    return len(e.trace.calls)
+
+
 def _used(call: Call) -> list[Note]:
     spot = locations.innermost(call.chain)
     return [Note("multiplied", spot)] if spot is not None else []
 
 
-def _stuck(e: Evidence) -> list[str]:
-    """The trained factors that are zero, and whose own gradient stays zero."""
-    still = {name for flat in e.shown.zeros.flat for name in flat.parameters}
-    values = (e.trace.values[flat.origin] for flat in e.shown.zeros.flat if flat.origin >= 0)
-    names = dict.fromkeys(_name_of(e, value.parameter) for value in values if value.parameter)
-    return [name for name in names if name in still]
+def _stuck(e: Evidence) -> Stuck:
+    """The trained factors that are zero and whose own gradient stays zero, each with those that it waits for."""
+    held = [(_origin(e, flat), flat.parameters) for flat in e.shown.zeros.flat]
+    still = {name for _, names in held for name in names}
+    groups = {origin: {origin} for origin, _ in held if origin in still}
+    for origin, names in held:
+        for name in names:
+            if origin in groups and name in groups:
+                joined = groups[origin] | groups[name]
+                groups.update(dict.fromkeys(joined, joined))
+    return {name: sorted(group) for name, group in groups.items()}
+
+
+def _origin(e: Evidence, flat: Flat) -> str:
+    """The parameter that was the first zero on the way, ``""`` if it was none."""
+    first = e.trace.values[flat.origin].parameter if flat.origin >= 0 else ""
+    return _name_of(e, first) if first else ""
 
 
 def _name_of(e: Evidence, first: str) -> str:
@@ -182,6 +210,7 @@ def _zeroed(e: Evidence, name: str) -> Location | None:
     deeds = e.seen.parameters.get(name, ())
     zeroed = [d for d in deeds if d.kind == WRITTEN and d.facts.get("zero") and d.chain]
     spot = _innermost(zeroed[-1]) if zeroed else None
+    spot = spot or zeros.filling_line(e.way_to(name))
     made = [d for d in deeds if d.kind == CREATED and d.chain] if spot is None else []
     spot = spot or (_innermost(made[0]) if made else None)
     owner = next((cls for cls, part in reversed(e.way_to(name)) if part == name.rpartition(".")[2]), None)
@@ -203,11 +232,24 @@ def _flat_slope(e: Evidence, variant: str, call: Call, flat: Flat) -> Finding | 
     found = _plain(variant, call, flat)
     deed = _set_before(e, call)
     if deed is None:
-        return found
+        return replace(found, variant=EXTINCT) if flat.far and _ends_it_all(e, call) else found
     return replace(
         found, location=_innermost(deed), notes=(*_flat_here(call), *called_by(deed.chain)), proof=LIKELY,
         variant=SILENCED,
     )  # fmt: skip
+
+
+def _ends_it_all(e: Evidence, call: Call) -> bool:
+    """Whether nothing that should train gets a gradient, though what comes out is compared with a target."""
+    if not all(e.reached.norms.get(name) == 0 for name in e.wanted):
+        return False
+    values, flowing = e.trace.values, set(call.outputs)
+    for after in e.trace.ahead(call.outputs):
+        others = [values[n] for n in after.inputs if n not in flowing and not values[n].requires_grad]
+        if after.name in _COMPARISONS and any(math.prod(one.shape) > 1 and not one.python for one in others):
+            return True
+        flowing.update(after.outputs)
+    return False
 
 
 def _is_zero(text: str) -> bool:

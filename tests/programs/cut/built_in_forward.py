@@ -23,21 +23,3 @@ def a_layer_built_in_forward() -> Built:
 
     model, x = Model(), batch()
     return model, lambda: model(x)
-
-
-@cut("built_in_forward")
-def a_parameter_built_in_a_function_that_forward_calls() -> Built:
-    def scaled(x: torch.Tensor) -> torch.Tensor:
-        gain = nn.Parameter(torch.ones(4))  # CUT
-        return x * gain
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.out = nn.Linear(4, 1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.out(scaled(x)).sum()
-
-    model, x = Model(), batch()
-    return model, lambda: model(x)

@@ -24,3 +24,21 @@ def a_head_that_grows_from_itself_in_every_step() -> Built:
 
     model, x = nn.Sequential(nn.Linear(4, 4), Head()), batch()
     return model, lambda: model(x).pow(2).sum()
+
+
+@cut("params_replaced")
+def a_parameter_built_in_a_function_that_forward_calls() -> Built:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        gain = nn.Parameter(torch.ones(4))  # CUT
+        return x * gain
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.out(scaled(x)).sum()
+
+    model, x = Model(), batch()
+    return model, lambda: model(x)

@@ -50,21 +50,6 @@ def two_layers_built_by_a_helper_of_forward() -> Built:
     return model, step
 
 
-@faulty("built_in_forward")
-def a_parameter_built_in_forward() -> Built:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            gate = nn.Parameter(torch.ones(4))  # CUT
-            return (self.body(x) * gate).sum()
-
-    model, x = Net(), batch()
-    return model, lambda: model(x)
-
-
 @sound
 def a_latent_made_and_optimised_in_the_step() -> Built:
     model, x = pair(), batch()

@@ -23,3 +23,18 @@ def a_parameter_made_anew_in_every_forward() -> Built:
 
     model, x = Net(), batch()
     return model, lambda: model(x)
+
+
+@faulty("params_replaced")
+def a_parameter_built_in_forward() -> Built:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            gate = nn.Parameter(torch.ones(4))  # CUT
+            return (self.body(x) * gate).sum()
+
+    model, x = Net(), batch()
+    return model, lambda: model(x)

@@ -323,7 +323,9 @@ class Judge:
 
     def _kept(self, before: Trial, after: Trial) -> Harm | None:
         more = max(after.kept, default=0) > max(before.kept, default=0)
-        return self._grown(before, after) or (Harm(KEEPS) if more else None)
+        if _grows(after) and not _grows(before):
+            return Harm(GROWS)
+        return Harm(KEEPS) if more else None
 
     def _grown(self, before: Trial, after: Trial) -> Harm | None:
         """Of a value that is carried over on purpose, the history of one step is kept, and let go of in the next."""

@@ -33,14 +33,14 @@ from gradkit.source.faults import on_behalf
 from gradkit.state import process
 from gradkit.state.preserve import Preserved
 from gradkit.tracing import context, listeners, no_loss, ranks, tagged_values
-from gradkit.tracing.autograd_errors import Freeing
-from gradkit.tracing.backward import Asked, OwnBackward, OwnBackwards, leaves_of
+from gradkit.tracing.backward import leaves_of
 from gradkit.tracing.call_log import CallLog
 from gradkit.tracing.context import Running, TracedModel
 from gradkit.tracing.grad_mode import Switches
 from gradkit.tracing.gradients import Gradients
 from gradkit.tracing.interventions import EndOfStep, Intervention, Moment, Together
 from gradkit.tracing.ledger import Ledger, leaves, tensors_in
+from gradkit.tracing.own_backwards import Asked, OwnBackward, OwnBackwards
 from gradkit.tracing.scalers import Scalers
 
 _sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
@@ -72,11 +72,11 @@ class Tracer(TorchFunctionMode):
         self.interventions = Together(interventions)
         self._changed_by = self.interventions if interventions else None
         self.preserved = preserved
-        asked = (self._unseen, self._outputs_at, self._is_past, self._called)
+        self._log = CallLog()
+        asked = (self._unseen, self._log.outputs_at, self._is_past, self._called)
         self.ledger = Ledger(*(weakly(one) for one in asked))
         self.switches = Switches(Tracer.run.__code__, self.ledger.inputs)
         self.switches.skip = self.interventions.skip
-        self._log = CallLog()
         self._calls = self._log.rows
         self._model = TracedModel(model, self.ledger)
         self.trained = self._model.trained
@@ -465,10 +465,6 @@ class Tracer(TorchFunctionMode):
         walked = (sequence for one in self.backwards.passes for sequence in one.sequences if sequence in made)
         return self.backwards.of(number, next(walked, -1))
 
-    def freeing(self) -> tuple[Freeing, ...]:
-        """Each backward of the step's own that freed its graph."""
-        return self.backwards.freeing(self.index_at)
-
     def _is_past(self, sequence: int) -> bool:
         return sequence < self.begin
 
@@ -476,9 +472,6 @@ class Tracer(TorchFunctionMode):
         """The variable that holds a tensor from before the step; the names of the first few are looked up."""
         self._named += 1
         return context.holder(tensor, self._frame, self.running.stop) if self._named <= _NAMED else ""
-
-    def _outputs_at(self, sequence: int) -> tuple[int, ...]:
-        return self._log.outputs_at(sequence)
 
     def trace(self, loss: Any) -> Trace:
         """The run as frozen data. ``loss``: what the step returned; if no tensor, its last inner backward counts."""

@@ -138,7 +138,7 @@ def _at_length(mishap: AutogradError | None, tracer: Tracer) -> AutogradError | 
     """The mishap with what the step had done with its graphs by then."""
     if mishap is None:
         return None
-    return replace(mishap, freeing=tracer.freeing(), trained=frozenset(tracer.trained))
+    return replace(mishap, freeing=tracer.backwards.freeing(tracer.index_at), trained=frozenset(tracer.trained))
 
 
 def _failed(error: Exception, tracer: Tracer, step: Step, preserved: Preserved) -> FirstRun:

@@ -110,7 +110,7 @@ _CAUSES = (
     Cause(
         "optimizer_mismatch",
         PARAMETERS,
-        variants=("trainer", "asked_copy", "held_copies"),
+        variants=("trainer", "asked_copy", "held_copies", "used_up"),
         arrives=True,
         check="optimizer",
     ),

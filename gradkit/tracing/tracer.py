@@ -73,8 +73,8 @@ class Tracer(TorchFunctionMode):
         self._changed_by = self.interventions if interventions else None
         self.preserved = preserved
         self._log = CallLog()
-        asked = (self._unseen, self._log.outputs_at, self._is_past, self._called)
-        self.ledger = Ledger(*(weakly(one) for one in asked))
+        past, name = weakly(self._is_past), weakly(self._called)
+        self.ledger = Ledger(weakly(self._unseen), self._log.outputs_at, past, name)
         self.switches = Switches(Tracer.run.__code__, self.ledger.inputs)
         self.switches.skip = self.interventions.skip
         self._calls = self._log.rows

@@ -337,7 +337,7 @@ TAUGHT = {
     "create_graph_missing": {"filled", "handed", "hook"},
     "trainable_unused": {"bypass"},
     "unused_input": {"again"},
-    "optimizer_mismatch": {"asked_copy", "held_copies"},
+    "optimizer_mismatch": {"asked_copy", "held_copies", "used_up"},
     "constant_loss": {"without"},
     "frozen_all": {"copied", "unspared"},
 }

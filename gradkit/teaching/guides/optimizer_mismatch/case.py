@@ -69,6 +69,13 @@ def build_held_copies():
     return model, torch.optim.SGD(copies, lr=0.1)
 
 
+def build_used_up():
+    model, _ = build_fixed()
+    parameters = (parameter for parameter in model.parameters() if parameter.requires_grad)
+    counted = sum(parameter.numel() for parameter in parameters)
+    return model, torch.optim.SGD([{"params": parameters}], lr=0.1 if counted else 0.0)
+
+
 def program(build):
     torch.manual_seed(0)
     model, optimizer = build()
@@ -98,6 +105,10 @@ def make_asked_copy():
 
 def make_held_copies():
     return program(build_held_copies)
+
+
+def make_used_up():
+    return program(build_used_up)
 
 
 # [see]
@@ -209,4 +220,10 @@ def experiment_a_loss_by_the_copy_moves_nothing():
 def experiment_an_optimizer_of_copies_moves_nothing():
     model, step = make_held_copies()
     assert strangers(model, step.optimizer) == EAR + KIND
+    assert moved(model, step) == []
+
+
+def experiment_a_generator_that_was_gone_through_leaves_an_empty_group():
+    model, step = make_used_up()
+    assert step.optimizer.param_groups[0]["params"] == []
     assert moved(model, step) == []

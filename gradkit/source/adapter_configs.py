@@ -7,7 +7,8 @@ folder: peft saves every adapter's config with it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gradkit.core.records import Location
@@ -19,6 +20,7 @@ GIVEN, SAVED, SWITCHED = "config", "saved", "switched"
 _POSITIONS = {"get_peft_model": 1, "PeftModel": 1, "inject_adapter_in_model": 0, "add_adapter": 1}
 _NAMES = ("peft_config", "adapter_config")
 _DEEPEST = 6
+_READ = re.compile(r"(Peft|Lora|LoRA|IA3|AdaLora|Prompt\w*|Prefix\w*|P?Tuning|LoHa|LoKr|OFT|BOFT|VeRA|Vera)\w*Config$")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,29 @@ def said_at(chain: Chain) -> Said | None:
     given = (came_from.argument(call, one, _POSITIONS.get(name, len(call.args))) for one in _NAMES)
     config = next((one for one in given if one is not None), None)
     return _of_config(chain, config) if config is not None and name in _POSITIONS else None
+
+
+def said_in(files: Iterable[str]) -> Said | None:
+    """The one line in the user's source that may say so, where nobody saw the adapter being made; None if several may.
+
+    A config that is read from a folder counts unless the same function sets ``inference_mode`` on anything.
+    """
+    found = [said for file in files for said in _said_in(file)]
+    return found[0] if len(found) == 1 else None
+
+
+def _said_in(file: str) -> Iterator[Said]:
+    statements = [(node, syntax.function_of(around)) for node, around in syntax.statements(file)]
+    mended = {where for node, where in statements if isinstance(node, ast.Attribute) and node.attr == FLAG}
+    for node, where in statements:
+        if not isinstance(node, ast.Call):
+            continue
+        flags = [one.value for one in node.keywords if one.arg == FLAG]
+        if any(isinstance(flag, ast.Constant) and flag.value is True for flag in flags):
+            yield Said(locations.place(file, node, where), GIVEN)
+        owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+        if syntax.call_name(node) == "from_pretrained" and _READ.search(owner) and where not in mended:
+            yield Said(locations.place(file, node, where), SAVED)
 
 
 def _of_config(chain: Chain, value: ast.expr) -> Said | None:

@@ -12,7 +12,7 @@ import torch
 import gradkit
 from gradkit.core.records import Finding
 from gradkit.report.report import Report
-from gradkit.source import changes
+from gradkit.source import adapter_configs, changes
 
 pytest.importorskip("peft")
 
@@ -144,3 +144,25 @@ def test_an_adapter_that_trains_in_spite_of_its_config_is_left_alone(how: str, t
 def test_no_is_trainable_is_offered_to_what_only_reads_a_config(tmp_path: Path) -> None:
     report, _ = diagnosed(FROZEN["in a folder that the config is read from"], tmp_path)
     assert changes.derive_change(report.findings[0]) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("model = get_peft_model(base, LoraConfig.from_pretrained(folder))", "saved"),
+        ("config = PeftConfig.from_pretrained(folder)\nmodel = get_peft_model(base, config)", "saved"),
+        ("config = LoraConfig(r=4, inference_mode=True)\nmodel = get_peft_model(base, config)", "config"),
+    ],
+)
+def test_unseen_the_one_line_that_says_so_is_searched_for(text: str, kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(text, encoding="utf-8")
+    said = adapter_configs.said_in([str(file)])
+    assert said is not None
+    assert (said.location.line, said.kind) == (1, kind)
+
+
+def test_a_config_that_is_mended_before_it_is_used_says_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("config = LoraConfig.from_pretrained(folder)\nconfig.inference_mode = False\n", encoding="utf-8")
+    assert adapter_configs.said_in([str(file)]) is None

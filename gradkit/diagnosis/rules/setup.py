@@ -129,12 +129,13 @@ def _for_inference(e: Evidence, adapter: Adapter, names: Sequence[str]) -> list[
     lines = setup.adapter_loading_lines(e.files)
     loaded, others = next(iter(lines), None), lines[1:]
     notes = tuple(Note("or_here", spot) for spot in others[:3])
-    by_flag = next((one.location for one in _freezers(e, unseen)), None) if loaded is None else None
-    spot, doubt = loaded or (by_flag and _choosing(e, by_flag)), SEVERAL if others else ""
+    said = adapter_configs.said_in(e.files) if loaded is None else None
+    by_flag = next((one.location for one in _freezers(e, unseen)), None) if loaded is None and said is None else None
+    spot = loaded or (said.location if said is not None else by_flag and _choosing(e, by_flag))
     found.append(
         Finding(
             ADAPTER, spot, notes, proof=_searched(spot), parameters=tuple(unseen), facts=facts,
-            doubt=doubt,
+            doubt=SEVERAL if others else "", variant=said.kind if said is not None else "",
         )
     )  # fmt: skip
     after = freezing.freezing_after(loaded) if loaded is not None else None

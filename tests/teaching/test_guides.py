@@ -336,7 +336,7 @@ def variants(cause: str) -> list[str]:
 TAUGHT = {
     "create_graph_missing": {"filled", "handed", "hook"},
     "trainable_unused": {"bypass"},
-    "unused_input": {"again"},
+    "unused_input": {"again", "plain", "lost", "late", "frozen"},
     "optimizer_mismatch": {"asked_copy", "held_copies", "used_up"},
     "constant_loss": {"without"},
     "frozen_all": {"copied", "unspared"},

@@ -334,7 +334,7 @@ def variants(cause: str) -> list[str]:
 
 
 TAUGHT = {
-    "create_graph_missing": {"filled", "handed", "hook"},
+    "create_graph_missing": {"filled", "handed", "hook", "caller", "default"},
     "trainable_unused": {"bypass"},
     "unused_input": {"again", "plain", "lost", "late", "frozen"},
     "optimizer_mismatch": {"asked_copy", "held_copies", "used_up"},

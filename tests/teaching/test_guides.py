@@ -336,6 +336,7 @@ def variants(cause: str) -> list[str]:
 TAUGHT = {
     "create_graph_missing": {"filled", "handed", "hook", "caller", "default"},
     "trainable_unused": {"bypass"},
+    "adapter_inactive": {"midway"},
     "adapter_inference_mode": {"config", "saved", "switched"},
     "unused_input": {"again", "plain", "lost", "late", "frozen"},
     "optimizer_mismatch": {"asked_copy", "held_copies", "used_up"},

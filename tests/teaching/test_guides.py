@@ -341,7 +341,7 @@ TAUGHT = {
     "unused_input": {"again", "plain", "lost", "late", "frozen"},
     "optimizer_mismatch": {"asked_copy", "held_copies", "used_up"},
     "constant_loss": {"without"},
-    "frozen_all": {"copied", "unspared"},
+    "frozen_all": {"copied", "unspared", "midway"},
 }
 
 

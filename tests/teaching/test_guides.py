@@ -341,6 +341,7 @@ TAUGHT = {
     "unused_input": {"again", "plain", "lost", "late", "frozen"},
     "optimizer_mismatch": {"asked_copy", "held_copies", "used_up"},
     "constant_loss": {"without"},
+    "custom_function": {"recomputed"},
     "double_backward": {"carried"},
     "frozen_all": {"copied", "unspared", "midway"},
 }

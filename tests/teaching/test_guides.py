@@ -344,6 +344,7 @@ TAUGHT = {
     "custom_function": {"recomputed"},
     "double_backward": {"carried"},
     "frozen_all": {"copied", "unspared", "midway"},
+    "params_replaced": {"unknown"},
     "zero_gradient": {"extinct"},
 }
 

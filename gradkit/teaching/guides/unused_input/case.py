@@ -280,3 +280,11 @@ def experiment_one_frozen_parameter_refuses_for_all():
     thawed = [parameter for parameter in model.parameters() if parameter.requires_grad]
     assert len(thawed) == 1 and torch.autograd.grad(model.net(points).sum(), thawed)[0].any()
     assert all(slope.any() for slope in gradients(*make_frozen(frozen=False)))
+
+
+def experiment_with_a_frozen_net_nothing_has_a_history():
+    for make_wrong in (make_plain, make_late):
+        model, step = make_wrong()
+        model.requires_grad_(False)
+        assert "element 0 of tensors does not require grad" in refused(step)
+    assert refused(lambda: FixedString.speed(model, torch.rand(9, 2).requires_grad_())) == ""

@@ -334,12 +334,18 @@ def variants(cause: str) -> list[str]:
 
 
 TAUGHT = {
-    "create_graph_missing": {"filled", "handed", "hook"},
+    "create_graph_missing": {"filled", "handed", "hook", "caller", "default"},
     "trainable_unused": {"bypass"},
-    "unused_input": {"again"},
+    "adapter_inactive": {"midway"},
+    "adapter_inference_mode": {"config", "saved", "switched"},
+    "unused_input": {"again", "plain", "lost", "late", "frozen"},
     "optimizer_mismatch": {"asked_copy", "held_copies", "used_up"},
     "constant_loss": {"without"},
-    "frozen_all": {"copied", "unspared"},
+    "custom_function": {"recomputed"},
+    "double_backward": {"carried"},
+    "frozen_all": {"copied", "unspared", "midway"},
+    "params_replaced": {"unknown"},
+    "zero_gradient": {"extinct"},
 }
 
 

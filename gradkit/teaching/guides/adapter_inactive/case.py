@@ -58,13 +58,38 @@ def add_beside_a_trainable_one(folder):
     return model
 
 
-def program(load):
+def usual_sales(model, days):
+    with torch.no_grad():
+        return model(days)
+
+
+def usual_afterwards(model, days, sold):
+    model.set_adapter("holiday")
+    guess = model(days)
+    model.set_adapter("weekday")
+    usual = usual_sales(model, days)
+    return (guess - sold).pow(2).mean() + 0.1 * (guess - usual).pow(2).mean()
+
+
+def usual_first(model, days, sold):
+    model.set_adapter("weekday")
+    usual = usual_sales(model, days)
+    model.set_adapter("holiday")
+    guess = model(days)
+    return (guess - sold).pow(2).mean() + 0.1 * (guess - usual).pow(2).mean()
+
+
+def sales_loss(model, days, sold):
+    return (model(days) - sold).pow(2).mean()
+
+
+def program(load, loss=sales_loss):
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         save(folder)
         model = load(folder)
     days, sold = torch.randn(8, 6), torch.rand(8)
-    return model, lambda: (model(days) - sold).pow(2).mean()
+    return model, lambda: loss(model, days, sold)
 
 
 def make():
@@ -76,6 +101,10 @@ FAILS = "raises: element 0 of tensors does not require grad"
 
 def make_fixed():
     return program(load_fixed)
+
+
+def make_midway():
+    return program(load_fixed, usual_afterwards)
 
 
 def shows(model):
@@ -161,3 +190,12 @@ def experiment_active_and_trainable_but_disabled():
     assert not step().requires_grad
     model.base_model.enable_adapter_layers()
     assert step().requires_grad
+
+
+def experiment_switching_before_backward_takes_the_gradient_away():
+    for loss, learns in [(usual_afterwards, False), (usual_first, True)]:
+        model, step = program(load_fixed, loss)
+        value = step()
+        value.backward()
+        grads = [p.grad for name, p in model.named_parameters() if ".holiday." in name]
+        assert value.requires_grad and all((grad is not None) == learns for grad in grads)

@@ -49,6 +49,44 @@ def tuesday_fixed(folder):
     return model
 
 
+def router(**options):
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=2, target_modules=["mix"], init_lora_weights=False, **options)
+    return get_peft_model(Router(), config)
+
+
+def config_for_serving(_):
+    return router(inference_mode=True)
+
+
+def config_of_monday(folder):
+    from peft import PeftConfig, get_peft_model
+
+    config = PeftConfig.from_pretrained(folder)
+    return get_peft_model(Router(), config)
+
+
+def config_taken_back(folder):
+    from peft import PeftConfig, get_peft_model
+
+    config = PeftConfig.from_pretrained(folder)
+    config.inference_mode = False
+    return get_peft_model(Router(), config)
+
+
+def switched_for_serving(folder):
+    model = tuesday_fixed(folder)
+    model.set_adapter("default", inference_mode=True)
+    return model
+
+
+def switched_back(folder):
+    model = switched_for_serving(folder)
+    model.set_adapter("default")
+    return model
+
+
 def program(resume):
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -67,6 +105,18 @@ FAILS = "raises: element 0 of tensors does not require grad"
 
 def make_fixed():
     return program(tuesday_fixed)
+
+
+def make_config():
+    return program(config_for_serving)
+
+
+def make_saved():
+    return program(config_of_monday)
+
+
+def make_switched():
+    return program(switched_for_serving)
 
 
 def shows(model):
@@ -137,3 +187,26 @@ def experiment_other_backward_errors_stay():
         assert "backward through the graph a second time" in str(error)
     else:
         raise AssertionError("the second backward ran")
+
+
+def learns(resume):
+    model, step = program(resume)
+    model.train()
+    return step().requires_grad
+
+
+def experiment_a_config_that_says_inference_makes_a_frozen_adapter():
+    assert not learns(config_for_serving) and learns(lambda _: router())
+
+
+def experiment_a_config_that_was_saved_says_inference_by_itself():
+    assert not learns(config_of_monday) and learns(config_taken_back)
+    name = "base_model.model.mix.lora_A.default.weight"
+    with tempfile.TemporaryDirectory() as folder:
+        saved, loaded, made = monday(folder), tuesday(folder), config_taken_back(folder)
+    assert torch.equal(loaded.state_dict()[name], saved.state_dict()[name])
+    assert not torch.equal(made.state_dict()[name], saved.state_dict()[name])
+
+
+def experiment_an_adapter_may_be_frozen_where_it_is_switched_to():
+    assert not learns(switched_for_serving) and learns(switched_back)

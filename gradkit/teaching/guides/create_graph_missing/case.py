@@ -78,6 +78,41 @@ class LateGainCompass(GainCompass):
         return energy.pow(2).mean() + F.mse_loss(-self.gain * kept[0], measured)
 
 
+def slope_at(energy, needle, graph=False):
+    slope, = torch.autograd.grad(energy.sum(), needle, create_graph=graph)
+    return slope
+
+
+class LeavingOutCompass(Compass):
+    def turn(self, needle):
+        return -slope_at(self.energy(needle), needle)
+
+
+class GivingCompass(Compass):
+    def turn(self, needle):
+        return -slope_at(self.energy(needle), needle, graph=True)
+
+
+def steepness(energy, needle, training=False):
+    slope, = torch.autograd.grad(energy.sum(), needle, create_graph=training)
+    return slope
+
+
+class DefaultCompass(Compass):
+    def turn(self, needle):
+        return -steepness(self.energy(needle), needle)
+
+
+def steepness_on(energy, needle, training=True):
+    slope, = torch.autograd.grad(energy.sum(), needle, create_graph=training)
+    return slope
+
+
+class DefaultOnCompass(Compass):
+    def turn(self, needle):
+        return -steepness_on(self.energy(needle), needle)
+
+
 def data():
     return torch.randn(9, 3).requires_grad_(), torch.randn(9, 3)
 
@@ -111,6 +146,14 @@ def make_hook(kind=GainCompass):
     torch.manual_seed(0)
     model, (needle, measured) = kind(), data()
     return model, lambda: model.loss(needle, measured)
+
+
+def make_caller():
+    return program(LeavingOutCompass)
+
+
+def make_default():
+    return program(DefaultCompass)
 
 
 def look_at(slope):
@@ -255,3 +298,16 @@ def experiment_what_a_hook_computes_is_not_recorded():
     model, step = make_hook(LateGainCompass)
     step().backward()
     assert model.gain.grad != 0
+
+
+def experiment_a_call_that_leaves_the_flag_out_gets_no_history():
+    model, step = make_caller()
+    assert model.turn(data()[0]).grad_fn is None
+    assert NO_GRAD_FN in refused(lambda: step().backward())
+    assert starved(*program(GivingCompass)) == [] and same_as_measured(*program(GivingCompass))
+
+
+def experiment_a_default_of_false_holds_for_every_call():
+    model, step = make_default()
+    assert model.train().training and NO_GRAD_FN in refused(lambda: step().backward())
+    assert starved(*program(DefaultOnCompass)) == []

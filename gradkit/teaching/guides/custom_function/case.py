@@ -60,6 +60,14 @@ class UnrecordedValve(AgainValve):
         return torch.autograd.grad(torch.tanh(drive * sound + bias), (sound, drive, bias), grad)
 
 
+class HidingValve(AgainValve):
+    @staticmethod
+    def backward(ctx, grad):
+        given = [tensor.detach().requires_grad_() for tensor in ctx.saved_tensors]
+        bent = torch.tanh(given[1] * given[0] + given[2])
+        return torch.autograd.grad(bent.requires_grad_(), given, grad, allow_unused=True)
+
+
 class RecordingValve(Valve):
     @staticmethod
     def forward(ctx, sound, knobs):
@@ -133,6 +141,10 @@ FAILS = "partial"
 
 def make_fixed():
     return program(FixedAmplifier, FixedValve)
+
+
+def make_recomputed():
+    return program(FixedAmplifier, HidingValve)
 
 
 # [see]
@@ -253,3 +265,9 @@ def experiment_an_attribute_of_ctx_loses_no_gradient():
         with torch.no_grad():
             model.drive.mul_(2)
         assert message in refused(lambda: loss) if message else loss.backward() is None
+
+
+def experiment_a_recomputation_that_is_silenced_teaches_nothing():
+    model, step = make_recomputed()
+    assert starved(model, step) == [name for name, _ in model.named_parameters()]
+    assert starved(*program(FixedAmplifier, AgainValve)) == []

@@ -58,6 +58,41 @@ def make_fixed():
     return program(FixedGlacier)
 
 
+def week_by_week(model, month, water):
+    snow = torch.zeros(3, 8)
+    for weather in month:
+        new = model.cell(weather, snow)
+        loss = F.mse_loss(model.melt(new), water)
+        loss.backward()
+        snow = new
+    return loss.detach()
+
+
+def week_by_week_cut(model, month, water):
+    snow = torch.zeros(3, 8)
+    for weather in month:
+        new = model.cell(weather, snow)
+        loss = F.mse_loss(model.melt(new), water)
+        loss.backward()
+        snow = new.detach()
+    return loss.detach()
+
+
+def whole_month(model, month, water):
+    snow, losses = torch.zeros(3, 8), []
+    for weather in month:
+        snow = model.cell(weather, snow)
+        losses.append(F.mse_loss(model.melt(snow), water))
+    sum(losses).backward()
+    return losses[-1].detach()
+
+
+def make_carried(weeks=week_by_week):
+    torch.manual_seed(0)
+    model, month, water = Glacier(), torch.randn(4, 3, 5), torch.rand(3, 1)
+    return model, lambda: weeks(model, month, water)
+
+
 # [see]
 def kept_with_history(model):
     return [f"{path}.{name}".lstrip(".") for path, module in model.named_modules()
@@ -200,3 +235,13 @@ def experiment_a_graph_that_saves_nothing_does_not_raise():
     total.backward()
     total.backward()
     assert parts.grad.tolist() == [4.0, 4.0, 4.0]
+
+
+def experiment_a_backward_in_every_pass_needs_a_memory_without_history():
+    assert TWICE in refused(make_carried()[1])
+    taught = []
+    for weeks in (week_by_week_cut, whole_month):
+        model, step = make_carried(weeks)
+        step()
+        taught.append(gradient(model))
+    assert all(slope.any() for slope in taught) and not torch.allclose(*taught)

@@ -85,6 +85,29 @@ def make_unspared():
     return model, step
 
 
+def twice_heard(model, clips, noise, species, thaw=False):
+    model.listener.requires_grad_(True)
+    clean = F.cross_entropy(model(clips), species)
+    model.listener.requires_grad_(False)
+    noisy = F.cross_entropy(model(clips + noise), species)
+    if thaw:
+        model.listener.requires_grad_(True)
+    return clean + noisy
+
+
+def heard_and_kept(model, clips, noise, species):
+    with torch.no_grad():
+        heard = model.listener(clips + noise)
+    return F.cross_entropy(model(clips), species) + F.cross_entropy(model.head(heard), species)
+
+
+def make_midway(loss=twice_heard, **options):
+    torch.manual_seed(0)
+    model, clips, species = BirdSong(), torch.randn(8, 1, 64), torch.randint(0, 40, (8,))
+    noise = 0.1 * torch.randn(8, 1, 64)
+    return model, lambda: loss(model, clips, noise, species, **options)
+
+
 # [see]
 def trainable(model):
     return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -162,3 +185,15 @@ def experiment_names_begin_with_the_module_that_holds_all():
     model, _ = make_unspared()
     assert trainable(model) == []
     assert [name for name, _ in model.named_parameters() if name.startswith("song.kinds")] == KINDS
+
+
+def gradients(model, step):
+    step().backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def experiment_backward_fills_only_what_is_trainable_by_then():
+    starved = [name for name, grad in gradients(*make_midway()).items() if grad is None]
+    assert starved == ["listener.0.weight", "listener.0.bias"]
+    thawed, kept = gradients(*make_midway(thaw=True)), gradients(*make_midway(heard_and_kept))
+    assert all(torch.allclose(grad, kept[name]) and grad.any() for name, grad in thawed.items())

@@ -45,6 +45,25 @@ class PlainFerry(FixedFerry):
         return self.guests(last[0]).squeeze(-1)
 
 
+def scaled_loss(guess, guests):
+    scale = nn.Parameter(torch.ones(()))
+    return (scale * guess - guests).pow(2).mean()
+
+
+class ScaledFerry(FixedFerry):
+    def forward(self, days, guests):
+        return scaled_loss(super().forward(days), guests)
+
+
+class HeldFerry(FixedFerry):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, days, guests):
+        return (self.scale * super().forward(days) - guests).pow(2).mean()
+
+
 def program(kind):
     torch.manual_seed(0)
     model, days, guests = kind(), torch.randn(7, 5, 3), torch.rand(7)
@@ -65,6 +84,18 @@ FAILS = "silent"
 
 def make_fixed():
     return program(FixedFerry)
+
+
+def make_unknown(kind=ScaledFerry):
+    torch.manual_seed(0)
+    model, days, guests = kind(), torch.randn(7, 5, 3), torch.rand(7)
+
+    def step():
+        return model(days, guests)
+
+    step.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step.should_train = None
+    return model, step
 
 
 # [see]
@@ -144,3 +175,26 @@ def experiment_resetting_in_place_gives_a_gradient_and_forgets_what_was_learned(
 def experiment_a_constant_start_needs_no_parameter():
     model, step = program(PlainFerry)
     assert moved(model, step) == [name for name, _ in model.named_parameters()]
+
+
+def leaves(loss):
+    seen, todo = set(), [loss.grad_fn]
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            todo += [parent for parent, _ in node.next_functions]
+    return [node.variable for node in seen if hasattr(node, "variable")]
+
+
+def experiment_a_parameter_of_a_loss_function_begins_anew_in_each_step():
+    model, step = make_unknown()
+    assert replaced(model, step) == []
+    mine = {id(parameter) for parameter in model.parameters()}
+    for _ in range(3):
+        loss = step()
+        loss.backward()
+        [scale] = [leaf for leaf in leaves(loss) if id(leaf) not in mine]
+        step.optimizer.step()
+        assert scale.grad != 0 and scale == 1
+    assert "scale" in moved(*make_unknown(HeldFerry))

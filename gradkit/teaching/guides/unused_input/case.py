@@ -56,6 +56,33 @@ class TwiceString(String):
         return speed
 
 
+class DetachingString(FixedString):
+    def speed(self, points):
+        return super().speed(points.detach() / points.detach().amax(dim=0))
+
+
+class LateString(String):
+    def speed(self, points):
+        bend = self.net(points)
+        points.requires_grad_()
+        slopes, = torch.autograd.grad(bend.sum(), points, create_graph=True)
+        return slopes[:, 1:]
+
+
+class EarlyString(LateString):
+    def speed(self, points):
+        return super().speed(points.requires_grad_())
+
+
+def tuned(model, points, measured):
+    loss = F.mse_loss(model.net(points), measured)
+    weights = list(model.net.parameters())
+    slopes = torch.autograd.grad(loss, weights, create_graph=True)
+    fast = [weight - 0.1 * slope for weight, slope in zip(weights, slopes)]
+    names = [name for name, _ in model.net.named_parameters()]
+    return F.mse_loss(torch.func.functional_call(model.net, dict(zip(names, fast)), points), measured)
+
+
 def program(kind):
     torch.manual_seed(0)
     model, points, measured = kind(), torch.rand(9, 2).requires_grad_(), torch.randn(9, 1)
@@ -75,6 +102,36 @@ def make_fixed():
 
 def make_again():
     return program(TwiceString)
+
+
+def drawn(kind):
+    torch.manual_seed(0)
+    model, measured = kind(), torch.randn(9, 1)
+
+    def step():
+        points = torch.rand(9, 2)
+        return F.mse_loss(model.speed(points), measured)
+
+    return model, step
+
+
+def make_plain():
+    return drawn(FixedString)
+
+
+def make_lost():
+    return program(DetachingString)
+
+
+def make_late():
+    return drawn(LateString)
+
+
+def make_frozen(frozen=True):
+    torch.manual_seed(0)
+    model, points, measured = String(), some_points(), torch.randn(9, 1)
+    model.net[0].requires_grad_(not frozen)
+    return model, lambda: tuned(model, points, measured)
 
 
 # [see]
@@ -98,6 +155,7 @@ def same_as_measured(model, points, step=1e-3):
 
 
 UNUSED = "appears to not have been used in the graph"
+PLAIN = "One of the differentiated Tensors does not require grad"
 
 
 def some_points():
@@ -192,3 +250,41 @@ def experiment_what_is_computed_once_more_is_another_tensor():
     assert torch.equal(model.time(points), model.time(points))
     assert UNUSED in refused(step)
     assert gradients(*program(JoiningString))[0].any()
+
+
+def experiment_points_that_were_never_told_have_no_gradient():
+    model, step = make_plain()
+    assert PLAIN in refused(step)
+    assert refused(lambda: model.speed(torch.rand(9, 2).requires_grad_())) == ""
+
+
+def experiment_what_was_told_loses_it_by_detach():
+    model, step = make_lost()
+    assert PLAIN in refused(step)
+    scaled = some_points().detach() / 2
+    assert not scaled.requires_grad
+    assert refused(lambda: FixedString.speed(model, scaled.requires_grad_())) == ""
+
+
+def experiment_told_after_the_net_has_run_is_too_late():
+    _, step = make_late()
+    assert UNUSED in refused(step)
+    model, step = drawn(EarlyString)
+    assert all(slope.any() for slope in gradients(model, step))
+
+
+def experiment_one_frozen_parameter_refuses_for_all():
+    model, step = make_frozen()
+    assert PLAIN in refused(step)
+    points = some_points()
+    thawed = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    assert len(thawed) == 1 and torch.autograd.grad(model.net(points).sum(), thawed)[0].any()
+    assert all(slope.any() for slope in gradients(*make_frozen(frozen=False)))
+
+
+def experiment_with_a_frozen_net_nothing_has_a_history():
+    for make_wrong in (make_plain, make_late):
+        model, step = make_wrong()
+        model.requires_grad_(False)
+        assert "element 0 of tensors does not require grad" in refused(step)
+    assert refused(lambda: FixedString.speed(model, torch.rand(9, 2).requires_grad_())) == ""

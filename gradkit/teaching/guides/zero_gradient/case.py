@@ -33,6 +33,31 @@ class SmoothLights(Lights):
         return torch.sigmoid(self.eye(scene))
 
 
+class DarkLights(SmoothLights):
+    def glow(self, current):
+        return torch.relu(current)
+
+    def forward(self, scene):
+        return self.glow(super().forward(scene) - 5)
+
+
+class SoftLights(DarkLights):
+    def glow(self, current):
+        return F.softplus(current)
+
+
+class LeakyLights(DarkLights):
+    def glow(self, current):
+        return F.leaky_relu(current)
+
+
+class LitLights(DarkLights):
+    def __init__(self):
+        super().__init__()
+        with torch.no_grad():
+            self.stage.bias += 5
+
+
 def program(kind):
     torch.manual_seed(0)
     model, scene, mood = kind(), torch.randn(12, 6), torch.rand(12, 3)
@@ -48,6 +73,10 @@ FAILS = "partial"
 
 def make_fixed():
     return program(FixedLights)
+
+
+def make_extinct():
+    return program(DarkLights)
 
 
 # [see]
@@ -195,3 +224,14 @@ def experiment_two_zeros_hold_each_other():
         (up(down(x)) - x).pow(2).mean().backward()
         optimizer.step()
     assert not down.weight.any() and not up.weight.any()
+
+
+def experiment_a_last_relu_below_zero_for_every_example_never_wakes():
+    model, step = make_extinct()
+    optimizer, first = torch.optim.SGD(model.parameters(), lr=0.1), step().item()
+    for _ in range(20):
+        assert no_signal(model, step) == [*EYE, "stage.weight", "stage.bias"]
+        optimizer.step()
+    assert step().item() == first
+    for kind in (SoftLights, LeakyLights, LitLights):
+        assert no_signal(*program(kind)) == []

@@ -63,7 +63,7 @@ def test_most_clips_show_the_same_action_and_some_in_both_loaders_have_no_label(
         assert 0 < sum(not clip["action_mask"] for clip in clips) < len(clips)
 
 
-@pytest.mark.parametrize("fix", ["guard", "times_zero", "skip", "every_rank"])
+@pytest.mark.parametrize("fix", ["guard", "times_zero", "skip", "every_rank", "agreed"])
 def test_with_any_fix_it_trains_to_the_end(fix: str, capsys: pytest.CaptureFixture[str]) -> None:
     program.main([*CPU, "--fix", fix])
     text = capsys.readouterr().out
@@ -188,7 +188,7 @@ def test_the_examples_of_the_panel_are_these_programs(name: str) -> None:
 
 @pytest.mark.parametrize("optimizer", price.OPTIMIZERS)
 def test_a_step_that_is_left_out_moves_no_weight(optimizer: str) -> None:
-    for fix in ("guard", "skip"):
+    for fix in ("guard", "skip", "agreed"):
         for batch in (programs.clips(labelled=False), price.nobody_there()):
             assert price.moved(optimizer, fix, batch) == 0
 
@@ -285,3 +285,32 @@ def test_two_processes_stay_equal_only_if_both_take_every_step() -> None:
     assert all("weights nan" in text for pair in zero for text in pair)
     alone, halved = (float(re.findall(r"gradient ([\d.]+)", text)[0]) for text in (skip[0][0], every[0][0]))
     assert halved == pytest.approx(alone / 2, rel=0.01)
+
+
+@pytest.mark.slow
+def test_without_a_label_on_either_process_a_step_costs_what_it_costs_alone_unless_both_agree_to_skip() -> None:
+    first, second = ranks.prices("every_rank", "agreed")
+    empty = programs.clips(labelled=False)
+    assert first == second
+    assert first["every_rank"] == pytest.approx([price.moved(one, "every_rank", empty) for one in price.OPTIMIZERS])
+    assert first["agreed"] == [0] * len(price.OPTIMIZERS)
+
+
+def agreed_on(rank: int, folder: str) -> None:
+    """The second process has no label: both take the step, and write down where it has brought a weight."""
+    ranks.meet(rank, f"{folder}/meet")
+    model, take = price.warmed_up("SGD", "agreed", ranks.DistributedDataParallel)
+    before = price.weights(model)
+    loss = take(programs.clips(labelled=rank == 0))
+    moved = (price.weights(model) - before).abs().max().item()
+    Path(folder, f"moved.{rank}").write_text(f"{loss is not None} {moved}")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_both_processes_take_a_step_in_which_one_of_them_has_a_label(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(agreed_on, (str(tmp_path),), nprocs=2)
+    said = [Path(tmp_path, f"moved.{rank}").read_text().split() for rank in range(2)]
+    assert [taken for taken, _ in said] == ["True", "True"]
+    assert said[0][1] == said[1][1]
+    assert float(said[0][1]) > 1e-4

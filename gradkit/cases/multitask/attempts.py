@@ -6,6 +6,7 @@ Each is a loss function or a step of ``train_multitask`` with one thing changed.
 import logging
 
 import torch
+import torch.distributed as dist
 
 from gradkit.cases.multitask import train_multitask
 from gradkit.cases.multitask.train_multitask import focal_loss, masked_keypoint_loss
@@ -78,10 +79,23 @@ def every_rank(args, model, batch):
     return (0 if loss is None else loss) + 0.0 * sum(p.sum() for p in model.parameters())
 
 
+def agreed_step(args, model, batch, optimizer, scaler, loss_fn=every_rank):
+    """All processes take the step if any of them has something to learn from; else all leave it out. Then None."""
+    found = batch["action_mask"].sum()
+    if args.model_type == "multitask":
+        found = found + batch["keypoint_mask"].sum()
+    if dist.is_initialized():
+        dist.all_reduce(found)
+    if found == 0:
+        return None
+    return train_multitask.train_step(args, model, batch, optimizer, scaler, loss_fn)
+
+
 FIXES = {
     "none": (train_multitask.compute_loss, train_multitask.train_step),
     "guard": (train_multitask.compute_loss, guarded_step),
     "times_zero": (times_zero, guarded_step),
     "skip": (skip, skipping_step),
     "every_rank": (every_rank, train_multitask.train_step),
+    "agreed": (every_rank, agreed_step),
 }

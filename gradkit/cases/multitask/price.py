@@ -22,10 +22,11 @@ def weights(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def warmed_up(optimizer, fix):
+def warmed_up(optimizer, fix, wrap=lambda model: model):
     """After three real steps: the model, and a function that takes one more step on a batch."""
     args = parse(["--device", "cpu", "--no-amp"])
     model, _, scaler, _, _ = build(args)
+    model = wrap(model)
     chosen, (loss_fn, step) = OPTIMIZERS[optimizer](model.parameters()), FIXES[fix]
 
     def take(batch):
@@ -36,9 +37,9 @@ def warmed_up(optimizer, fix):
     return model, take
 
 
-def moved(optimizer, fix, batch):
+def moved(optimizer, fix, batch, wrap=lambda model: model):
     """How far the farthest weight moves in a step on this batch; nan if a weight becomes nan."""
-    model, take = warmed_up(optimizer, fix)
+    model, take = warmed_up(optimizer, fix, wrap)
     before = weights(model)
     take(batch)
     return (weights(model) - before).abs().max().item()
@@ -53,9 +54,13 @@ def nobody_there():
 
 def table(batch):
     fixes = ["times_zero", "skip", "every_rank"]
-    print(" " * 18, *(f"{fix:>11}" for fix in fixes))
-    for optimizer in OPTIMIZERS:
-        print(f"{optimizer:18}", *(f"{moved(optimizer, fix, batch):11.1e}" for fix in fixes))
+    write({fix: [moved(optimizer, fix, batch) for optimizer in OPTIMIZERS] for fix in fixes})
+
+
+def write(columns):
+    print(" " * 18, *(f"{fix:>11}" for fix in columns))
+    for optimizer, moves in zip(OPTIMIZERS, zip(*columns.values())):
+        print(f"{optimizer:18}", *(f"{move:11.1e}" for move in moves))
 
 
 def main():

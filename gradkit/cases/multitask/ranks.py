@@ -3,11 +3,13 @@
     python -m gradkit.cases.multitask.ranks                   skip, times_zero, every_rank
     python -m gradkit.cases.multitask.ranks --fix none         as it was: one process raises, the other waits
     python -m gradkit.cases.multitask.ranks --bad_clip         the same three, with a nan in the clip
+    python -m gradkit.cases.multitask.ranks --price            what a step costs in which neither has a label
 
 In a step with DistributedDataParallel the processes wait for each other inside backward, and average their gradients.
 """
 
 import argparse
+import json
 import os
 import tempfile
 from datetime import timedelta
@@ -18,7 +20,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from gradkit.cases.multitask.attempts import FIXES
-from gradkit.cases.multitask.price import nobody_there
+from gradkit.cases.multitask.price import OPTIMIZERS, moved, nobody_there, write
 from gradkit.cases.multitask.programs import clips
 from gradkit.cases.multitask.train_multitask import build, parse
 
@@ -27,14 +29,17 @@ PATIENCE = timedelta(seconds=10)  # how long a process waits for the others; the
 
 def one_rank(rank, folder, runs):
     """What each process does: each of the runs, one after the other, two steps each."""
-    torch.set_num_threads(1)
     for number, (fix, bad_clip) in enumerate(runs):
-        meet = f"file://{folder}/meet{number}"
-        dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=2, timeout=PATIENCE)
+        meet(rank, f"{folder}/meet{number}")
         said = two_steps(rank, fix, bad_clip)
         dist.destroy_process_group()
         with open(os.path.join(folder, f"said{number}.{rank}"), "w") as file:
             file.write("\n".join(said))
+
+
+def meet(rank, file):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2, timeout=PATIENCE)
 
 
 def two_steps(rank, fix, bad_clip):
@@ -73,12 +78,37 @@ def show(*runs):
                 print(f"  process {rank}, step {number}: {text}")
 
 
+def one_rank_of_the_price(rank, folder, fixes):
+    """Three real steps with each optimizer and fix, then one in which neither process has a label."""
+    meet(rank, f"{folder}/meet")
+    empty = clips(labelled=False)
+    moves = {fix: [moved(chosen, fix, empty, DistributedDataParallel) for chosen in OPTIMIZERS] for fix in fixes}
+    Path(folder, f"moves.{rank}").write_text(json.dumps(moves))
+    dist.destroy_process_group()
+
+
+def prices(*fixes):
+    """For each fix, how far the farthest weight of each process moves, one number for each optimizer."""
+    with tempfile.TemporaryDirectory(prefix="ranks_") as folder:
+        torch.multiprocessing.spawn(one_rank_of_the_price, (folder, fixes), nprocs=2)
+        return [json.loads(Path(folder, f"moves.{rank}").read_text()) for rank in range(2)]
+
+
+def table(*fixes):
+    """The first process's; the other's are the same."""
+    write(prices(*fixes)[0])
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fix", choices=FIXES, nargs="+", default=["skip", "times_zero", "every_rank"])
     parser.add_argument("--bad_clip", action="store_true", help="the clip without a label holds a nan")
+    parser.add_argument("--price", action="store_true", help="what a step costs in which neither has a label")
     args = parser.parse_args(arguments)
-    show(*((fix, args.bad_clip) for fix in args.fix))
+    if args.price:
+        table("every_rank", "agreed")
+    else:
+        show(*((fix, args.bad_clip) for fix in args.fix))
 
 
 if __name__ == "__main__":

@@ -136,12 +136,12 @@ gradkit.diagnose(from_builtin("multitask_times_zero"))
 # %% [markdown] lang="en"
 # ## What it costs
 #
-# For an optimizer, a gradient of zero is not the same as no gradient. Three real steps, then one on two clips without a label. `skip` leaves that step out, `every_rank` comes later. How far does the farthest weight move?
+# For an optimizer, a gradient of zero is not the same as no gradient. Three real steps, then one on two clips without a label. `skip` leaves that step out, `every_rank` comes later, for many processes. How far does the farthest weight move?
 
-# %% [markdown] lang="zh" of="173bfd17"
+# %% [markdown] lang="zh" of="cdf62c57"
 # ## 代价
 #
-# 对优化器来说，梯度为零和没有梯度是两回事。先正常训练三步，再用两个没有标签的片段走一步。`skip` 会跳过这一步，`every_rank` 后面再讲。移动最多的那个权重，移动了多少？
+# 对优化器来说，梯度为零和没有梯度是两回事。先正常训练三步，再用两个没有标签的片段走一步。`skip` 会跳过这一步，`every_rank` 用于多个进程，后面再讲。移动最多的那个权重，移动了多少？
 
 # %%
 price.table(programs.clips(labelled=False))
@@ -271,15 +271,37 @@ ranks.show(("skip", False), ("every_rank", False), ("times_zero", True), ("every
 # %% [markdown] lang="en"
 # `every_rank` adds `0.0 * sum(p.sum() for p in model.parameters())` to the loss of every batch. All processes take part, the weights stay equal, and a nan in the clip stays out; with `0.0 * logits.sum()` one bad clip ruins the model on *all* of them. Note the gradient of the first step: it is half of what the labelled process had by itself (see `skip`), because the mean is taken over both.
 #
-# The price of a zero gradient is paid here only if *no* process has anything: let them agree on that (`all_reduce` of the count), and skip together.
+# If a process skips by itself in a program of yours, `torchrun --nproc-per-node 2 -m gradkit run train.py` says which one ended early, after how many steps, and at which line the others were left; the guide `ddp_unused` tries it on a small program.
 
-# %% [markdown] lang="zh" of="ad6e373b"
+# %% [markdown] lang="zh" of="5500d02a"
 # `every_rank` 在每个批次的损失上加 `0.0 * sum(p.sum() for p in model.parameters())`。所有进程都参加，权重保持一致，片段里的 nan 也进不来；换成 `0.0 * logits.sum()`，一个坏片段就会毁掉*所有*进程上的模型。注意第一步的梯度：只有有标签的进程单独计算时的一半（对照 `skip`），因为平均是对两个进程取的。
 #
-# 这时只有在*所有*进程都没有标签的情况下，才会付出零梯度的代价：让它们先商量好（对数量做 `all_reduce`），再一起跳过。
+# 如果你的程序里有进程独自跳过，`torchrun --nproc-per-node 2 -m gradkit run train.py` 会指出是哪一个提前结束、走了几步，其余进程又停在哪一行；指南 `ddp_unused` 用一个小程序试了一遍。
 
 # %%
 source(attempts.every_rank)
+
+# %% [markdown] lang="en"
+# ## What it costs when nobody has a label
+#
+# As long as one process has a label, the step is a real one, and the zeros of the others only make its gradient smaller. But in a step in which *no* process has a label, every gradient is zero, and the price that you measured above falls due, on several processes as on one. `agreed` asks all of them first, by an `all_reduce` of the number of labels, and they take the step together or leave it out together. Again three real steps, then one without labels, now on two processes:
+
+# %% [markdown] lang="zh" of="8e08996c"
+# ## 谁都没有标签时的代价
+#
+# 只要有一个进程有标签，这一步就是真正的一步，其余进程的零只会让梯度变小。可是如果某一步里*所有*进程都没有标签，每个梯度就都是零，前面量出的代价就要照付，多个进程和一个进程一样。`agreed` 先用 `all_reduce` 把标签的数量加起来，问过所有进程，然后要么一起走这一步，要么一起跳过。同样先正常训练三步，再走没有标签的一步，这一次是两个进程：
+
+# %%
+ranks.table("every_rank", "agreed")
+
+# %%
+source(attempts.agreed_step)
+
+# %% [markdown] lang="en"
+# The first column is that of the table above, number by number. Is it worth asking? It is one number more to send in every step, and one more place where all wait for each other. With plain SGD there is nothing to save. With momentum, Adam or weight decay it depends on how often *all* processes come up empty at once; where clips are dealt out at random, that gets rarer with every process.
+
+# %% [markdown] lang="zh" of="f38dbf64"
+# 第一列与前面那张表逐个相同。值得先问一声吗？这要在每一步多传一个数，多一处互相等待。用普通的 SGD，没有什么可省的。用动量、Adam 或权重衰减，则要看*所有*进程同时没有标签的情况有多常见；如果片段是随机分配的，进程越多，就越少见。
 
 # %% [markdown] lang="en"
 # ## What to take away
@@ -287,18 +309,18 @@ source(attempts.every_rank)
 # - A constant in the place of a loss has no history: the report was right about the line.
 # - A sum may start with a constant. Only a loss that is *nothing but* a constant raises.
 # - Zero gradients are not "no step": momentum, Adam and weight decay move the weights, and zero times nan is nan.
-# - Skip the step when the batch holds nothing. Where all processes must take part, hang the zero on the weights, not on the output.
+# - Skip the step when the batch holds nothing. Where all processes must take part, hang the zero on the weights, not on the output; if none of them has anything, let all skip together.
 # - In validation leave such batches out of the mean.
 #
 # Try it: `--batch_size 1`, or another `--seed`. In which epoch does it crash now?
 
-# %% [markdown] lang="zh" of="1e30ae85"
+# %% [markdown] lang="zh" of="2a4d788b"
 # ## 小结
 #
 # - 用常量顶替损失，就没有历史：报告对这一行的判断是对的。
 # - 累加可以从常量开始。只有损失*完全*是常量时才会报错。
 # - 梯度为零不等于“没有这一步”：动量、Adam 和权重衰减都会移动权重，零乘以 nan 还是 nan。
-# - 批次里没有可学的东西，就跳过这一步。如果每个进程都必须参加，就让零挂在权重上，而不是挂在输出上。
+# - 批次里没有可学的东西，就跳过这一步。如果每个进程都必须参加，就让零挂在权重上，而不是挂在输出上；如果所有进程都没有可学的东西，就一起跳过。
 # - 验证时，这样的批次不要计入平均。
 #
 # 试一试：用 `--batch_size 1`，或者换一个 `--seed`。这一次在第几轮崩溃？

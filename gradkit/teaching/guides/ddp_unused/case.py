@@ -1,5 +1,11 @@
 """Horses: a net on several machines tells the gait by the hoofbeats; the head for three gaits is still there, idle."""
 
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from unittest import mock
 
 import torch
@@ -7,6 +13,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel, distributed
+
+import gradkit
 
 
 class Herd(nn.Module):
@@ -102,6 +110,96 @@ def several_steps(model, step):
 # [end]
 
 
+TRAIN = """\
+# [ranks]
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Meadow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ear = nn.Linear(6, 8)
+        self.eye = nn.Linear(5, 8)
+        self.four_gaits = nn.Linear(8, 4)
+
+    def forward(self, batch):
+        sense = self.ear(batch["hoofbeats"])
+        if "picture" in batch:
+            sense = sense + self.eye(batch["picture"])
+        return self.four_gaits(torch.tanh(sense))
+
+
+def load(number):
+    batch = {"hoofbeats": torch.randn(9, 6), "gait": torch.randint(0, 4, (9,))}
+    if rank == 0 or number < 2:
+        batch["picture"] = torch.randn(9, 5)
+    return batch
+
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(rank)
+model = DistributedDataParallel(Meadow())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number in range(4):
+    batch = load(number)
+    loss = F.cross_entropy(model(batch), batch["gait"])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+dist.destroy_process_group()
+# [end]
+"""
+
+USED = """\
+            sense = sense + self.eye(batch["picture"])
+"""
+
+TOGETHER = """\
+# [together]
+        else:
+            sense = sense + 0 * sum(p.sum() for p in self.eye.parameters())
+# [end]
+"""
+
+LOADED = """\
+    batch = load(number)
+"""
+
+SKIPS = """\
+    if "picture" not in batch:
+        continue
+"""
+
+AVERAGED = """\
+    loss.backward()
+"""
+
+ALONE = """\
+    alone = torch.autograd.grad(loss, model.module.eye.weight, retain_graph=True)[0]
+"""
+
+SHARE = """\
+    if rank == 0:
+        print(f"eye: {model.module.eye.weight.grad.norm() / alone.norm():.2f} of rank 0's own gradient")
+"""
+
+
+def two_ranks(program, language="en"):
+    """What this prints: torchrun --nproc-per-node 2 -m gradkit run train.py"""
+    command = f"torch.distributed.run --standalone --nproc-per-node 2 -m gradkit run --language {language} train.py"
+    around = {**os.environ, "PYTHONPATH": str(Path(gradkit.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    lines = [line for line in program.splitlines() if not line.startswith("# [")]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "train.py").write_text("\n".join(lines))
+        ran = subprocess.run([sys.executable, "-m", *command.split()], cwd=folder, env=around, capture_output=True, timeout=150)
+    return (ran.stdout + ran.stderr).decode()
+
+
 UNFINISHED = "Expected to have finished reduction in the prior iteration before starting a new one"
 IDLE = ["three_gaits.weight", "three_gaits.bias"]
 
@@ -133,6 +231,35 @@ def experiment_the_message_counts_trainable_parameters():
     line = next(line for line in refused(step).splitlines() if "did not receive grad for rank 0" in line)
     trainable = [name for name, parameter in model.module.named_parameters() if parameter.requires_grad]
     assert [trainable[int(number)] for number in line.split(":")[1].split()] == IDLE
+
+
+REPORT = [
+    "gradkit: rank 1 of 2 raised an error; the others go on waiting for it.",
+    "rank 1: train.py:36 raised RuntimeError: Expected to have finished reduction",
+    "rank 0: waits at train.py:38, loss.backward()",
+    "the batch of rank 1 lacks batch['picture']",
+    "picture is not given here, so the branch that uses them does not run",
+    "= starved: module.eye.weight, module.eye.bias",
+]
+
+
+def experiment_one_report_tells_what_rank_1_lacks_and_where_rank_0_waits():
+    said = two_ranks(TRAIN)
+    print(said.partition("[rank")[0])
+    assert [line for line in REPORT if line not in said] == []
+    assert "loss + 0 * part.sum(), on the ranks that lack it" in said
+
+
+def experiment_zero_times_the_branch_holds_on_both_ranks_and_a_rank_that_skips_alone_leaves():
+    cured = TRAIN.replace(USED, USED + TOGETHER).replace(AVERAGED, ALONE + AVERAGED + SHARE)
+    skipping = TRAIN.replace(LOADED, LOADED + SKIPS)
+    with ThreadPoolExecutor() as pool:
+        together, apart = pool.map(two_ranks, [cured, skipping])
+    print(together)
+    print(apart.partition("[rank")[0])
+    assert "gradkit: 4 optimizer steps, nothing to say" in together
+    assert together.count("eye: 0.50 of rank 0's own gradient") == 2
+    assert "rank 1 ended after 2 steps, and rank 0 goes on" in apart
 
 
 def experiment_without_the_wrapping_the_idle_ones_are_listed():

@@ -5,152 +5,87 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-REPO = Path(__file__).parents[2]
+from tests.programs.ranks import LOOP, line, run
+
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="torchrun with gloo")
-
-MODEL = """\
-import os
-from datetime import timedelta
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
-
-class Describer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.eye = nn.Linear(6, 8)
-        self.ear = nn.Linear(5, 8)
-        self.tell = nn.Linear(8, 3)
-    def forward(self, scene):
-        seen = self.ear(scene["sound"])
-        if "image" in scene:
-            seen = seen + self.eye(scene["image"])
-        return self.tell(seen)
-
-def scene_of(rank, number):
-    g = torch.Generator().manual_seed(10 * number + rank)
-    return {"sound": torch.randn(4, 5, generator=g), "image": torch.randn(4, 6, generator=g),
-            "kind": torch.randint(0, 3, (4,), generator=g)}
-
-dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-torch.manual_seed(0)
-rank, net = dist.get_rank(), Describer()
-"""
-
-LOOP = """\
-model = DistributedDataParallel(net)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for number in range(6):
-    scene = scene_of(rank, number)
-    late = rank == 1 and number >= 2
-    {batch}
-    guess = model(scene)
-    {forward}
-    loss = cross_entropy(guess, scene["kind"])
-    optimizer.zero_grad()
-    {before}
-    loss.backward()
-    optimizer.step()
-dist.destroy_process_group()
-"""
-
-
-def _run(folder: Path, loop: str, *, count: int = 2, options: tuple[str, ...] = (), **parts: str) -> tuple[int, str]:
-    """The exit status of torchrun and its stderr, of a program in which ``parts`` stand."""
-    filled = {one: parts.get(one, "pass") for one in ("batch", "forward", "before")}
-    (folder / "train.py").write_text(MODEL + loop.format(**filled), encoding="utf-8")
-    around = {**os.environ, "PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1"}
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-    command = [*launch, "-m", "gradkit", "run", *options, "train.py"]
-    ended = subprocess.run(command, env=around, cwd=folder, capture_output=True, text=True, timeout=150, check=False)
-    return ended.returncode, re.sub(r"^\[rank\d\]: ?", "", ended.stderr, flags=re.MULTILINE)
-
-
-def _line(folder: Path, text: str) -> int:
-    lines = (folder / "train.py").read_text(encoding="utf-8").splitlines()
-    return next(at for at, line in enumerate(lines, 1) if text in line)
 
 
 def test_sound_ranks_say_nothing_but_that(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, LOOP)
+    status, said = run(tmp_path, LOOP)
     assert status == 0
     assert "6 optimizer steps, nothing to say" in said
     assert said.count("gradkit") == 1
 
 
 def test_the_rank_whose_batch_has_no_image_is_named_with_what_it_lacks(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, LOOP, batch='late and scene.pop("image")')
+    status, said = run(tmp_path, LOOP, batch='late and scene.pop("image")')
     assert status == 1
     assert said.count("gradkit: rank 1 of 2") == 1
-    assert f"train.py:{_line(tmp_path, 'guess = model(scene)')}" in said
+    assert f"train.py:{line(tmp_path, 'guess = model(scene)')}" in said
     assert "image is not given here" in said
     assert "zero, loss + 0 * part.sum()" in said
 
 
 def test_the_line_that_detaches_on_one_rank_is_named_and_proven(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, LOOP, forward="guess = guess.detach() if late else guess")
+    status, said = run(tmp_path, LOOP, forward="guess = guess.detach() if late else guess")
     assert status == 1
     assert "gradkit: rank 1 of 2 raised an error" in said
-    assert f"--> train.py:{_line(tmp_path, 'guess.detach()')}" in said
+    assert f"--> train.py:{line(tmp_path, 'guess.detach()')}" in said
     assert "proven: with this undone" in said
     assert re.search(r"rank 0: waits at train.py:\d+, loss.backward\(\)", said)
 
 
 def test_of_four_ranks_the_one_that_fails_is_named_beside_three_that_wait(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, LOOP, count=4, batch='assert not late, "this shard is broken"')
+    status, said = run(tmp_path, LOOP, count=4, batch='assert not late, "this shard is broken"')
     assert status == 1
     assert said.count("gradkit: rank 1 of 4 raised an error") == 1
-    assert f"train.py:{_line(tmp_path, 'this shard is broken')} raised AssertionError: this shard is broken" in said
+    assert f"train.py:{line(tmp_path, 'this shard is broken')} raised AssertionError: this shard is broken" in said
     assert re.search(r"rank 0, 2-3: waits at train.py:\d+, loss.backward\(\)", said)
 
 
 def test_a_nan_that_one_rank_spreads_to_all_is_found_where_it_is_made(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, LOOP, forward="guess = guess / 0 * 0 if late else guess")
+    status, said = run(tmp_path, LOOP, forward="guess = guess / 0 * 0 if late else guess")
     assert status == 0
     assert "gradkit: rank 1 of 2 has a fault that the others do not have" in said
-    assert f"--> train.py:{_line(tmp_path, 'guess / 0 * 0')}" in said
+    assert f"--> train.py:{line(tmp_path, 'guess / 0 * 0')}" in said
     assert "nothing to say" not in said
 
 
-def test_a_part_that_is_frozen_on_one_rank_only_is_named_with_its_line(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, "rank == 1 and net.eye.requires_grad_(False)\n" + LOOP)
+def test_a_part_that_is_frozen_on_one_rank_only_is_named_with_itsline(tmp_path: Path) -> None:
+    status, said = run(tmp_path, "rank == 1 and net.eye.requires_grad_(False)\n" + LOOP)
     assert status == 1
     assert "gradkit: rank 1 of 2 trains other parameters than the others" in said
     assert "eye.bias, eye.weight" in said
-    assert f"froze them at train.py:{_line(tmp_path, 'net.eye.requires_grad_(False)')}" in said
+    assert f"froze them at train.py:{line(tmp_path, 'net.eye.requires_grad_(False)')}" in said
 
 
 def test_a_rank_that_is_killed_is_missed_by_the_others(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, LOOP, batch="late and os.kill(os.getpid(), 9)")
+    status, said = run(tmp_path, LOOP, batch="late and os.kill(os.getpid(), 9)")
     assert status == 1
     assert "gradkit: rank 1 of 2 does not answer" in said
     assert "Signal 9 (SIGKILL) received" in said
 
 
 def test_a_collective_that_one_rank_makes_alone_is_named_with_the_condition(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, LOOP, before="if late:\n        dist.all_reduce(loss.detach().clone())")
+    status, said = run(tmp_path, LOOP, before="if late:\n        dist.all_reduce(loss.detach().clone())")
     assert status == 1
     assert "gradkit: rank 1 of 2" in said
-    assert f"train.py:{_line(tmp_path, 'dist.all_reduce')}" in said
-    assert f"by the condition at train.py:{_line(tmp_path, 'if late:')}" in said
+    assert f"train.py:{line(tmp_path, 'dist.all_reduce')}" in said
+    assert f"by the condition at train.py:{line(tmp_path, 'if late:')}" in said
 
 
 def test_the_report_speaks_the_language_that_was_asked_for(tmp_path: Path) -> None:
-    _, said = _run(tmp_path, LOOP, options=("--language", "zh"), batch='assert not late, "broken"')
+    _, said = run(tmp_path, LOOP, options=("--language", "zh"), batch='assert not late, "broken"')
     assert "2 个 rank 中的 rank 1 抛出了错误" in said
 
 
 def test_batches_that_differ_are_no_fault_where_the_wrapper_looks_for_unused_parameters(tmp_path: Path) -> None:
     loop = LOOP.replace("DistributedDataParallel(net)", "DistributedDataParallel(net, find_unused_parameters=True)")
-    status, said = _run(tmp_path, loop, batch='late and scene.pop("image")')
+    status, said = run(tmp_path, loop, batch='late and scene.pop("image")')
     assert status == 0
     assert said.count("gradkit") == 1
     assert "nothing to say" in said
@@ -159,11 +94,11 @@ def test_batches_that_differ_are_no_fault_where_the_wrapper_looks_for_unused_par
 def test_a_loss_that_one_rank_scales_is_told_with_its_line_while_training_goes_on(tmp_path: Path) -> None:
     scales = "    if rank == 1:\n        loss = loss * 0.5\n    optimizer.zero_grad()"
     files = ("--json", "out.json", "--report", "out.html")
-    status, said = _run(tmp_path, LOOP.replace("    optimizer.zero_grad()", scales), options=files)
+    status, said = run(tmp_path, LOOP.replace("    optimizer.zero_grad()", scales), options=files)
     assert status == 0
     assert said.count("gradkit: rank 1 of 2 scales its loss differently from the others") == 1
-    assert f"rank 1 makes the difference at train.py:{_line(tmp_path, 'loss * 0.5')}" in said
-    assert f"the condition at train.py:{_line(tmp_path, 'if rank == 1')}" in said
+    assert f"rank 1 makes the difference at train.py:{line(tmp_path, 'loss * 0.5')}" in said
+    assert f"the condition at train.py:{line(tmp_path, 'if rank == 1')}" in said
     assert "nothing to say" not in said
     found = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
     assert (found["healthy"], found["ranks"]["reason"], found["ranks"]["differ"]) == (False, "scaled", [1])
@@ -172,13 +107,13 @@ def test_a_loss_that_one_rank_scales_is_told_with_its_line_while_training_goes_o
 
 def test_a_loss_that_each_rank_weighs_by_its_share_of_the_samples_is_sound(tmp_path: Path) -> None:
     share = "shares = torch.tensor([0.8, 1.2])\n    loss = loss * shares[rank].item()"
-    status, said = _run(tmp_path, LOOP.replace("    optimizer.zero_grad()", f"    {share}\n    optimizer.zero_grad()"))
+    status, said = run(tmp_path, LOOP.replace("    optimizer.zero_grad()", f"    {share}\n    optimizer.zero_grad()"))
     assert status == 0
     assert "nothing to say" in said
 
 
 def test_a_rank_that_has_fewer_batches_is_told_with_its_steps(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, LOOP.replace("range(6)", "range(6 - 2 * rank)"))
+    status, said = run(tmp_path, LOOP.replace("range(6)", "range(6 - 2 * rank)"))
     assert status == 1
     assert "gradkit: rank 1 of 2 has come to the end of its program" in said
     assert "rank 1 ended after 4 steps" in said
@@ -197,6 +132,6 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 
 
 def test_a_signal_that_ends_a_copy_of_a_rank_does_not_end_the_rank(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, FORKS + LOOP)
+    status, said = run(tmp_path, FORKS + LOOP)
     assert status == 0
     assert "6 optimizer steps, nothing to say" in said

@@ -1,0 +1,85 @@
+"""A program for several processes, in which one rank may go wrong: written, started, and its lines found again."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).parents[2]
+
+MODEL = """\
+import os
+from datetime import timedelta
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+class Describer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.eye = nn.Linear(6, 8)
+        self.ear = nn.Linear(5, 8)
+        self.tell = nn.Linear(8, 3)
+    def forward(self, scene):
+        seen = self.ear(scene["sound"])
+        if "image" in scene:
+            seen = seen + self.eye(scene["image"])
+        return self.tell(seen)
+
+def scene_of(rank, number):
+    g = torch.Generator().manual_seed(10 * number + rank)
+    made = {"sound": torch.randn(4, 5, generator=g), "image": torch.randn(4, 6, generator=g),
+            "kind": torch.randint(0, 3, (4,), generator=g)}
+    return {key: value.to(device) for key, value in made.items()}
+
+backend = "BACKEND"
+device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if backend == "nccl" else torch.device("cpu")
+if backend == "nccl":
+    torch.cuda.set_device(device)
+dist.init_process_group(backend, timeout=timedelta(seconds=60))
+torch.manual_seed(0)
+rank, net = dist.get_rank(), Describer().to(device)
+"""
+
+LOOP = """\
+model = DistributedDataParallel(net)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number in range(6):
+    scene = scene_of(rank, number)
+    late = rank == 1 and number >= 2
+    {batch}
+    guess = model(scene)
+    {forward}
+    loss = cross_entropy(guess, scene["kind"])
+    optimizer.zero_grad()
+    {before}
+    loss.backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def run(
+    folder: Path, loop: str, *, count: int = 2, options: tuple[str, ...] = (), backend: str = "gloo", **parts: str
+) -> tuple[int, str]:
+    """The exit status of torchrun and its stderr, of ``gradkit run`` on a program in which ``parts`` stand."""
+    filled = {one: parts.get(one, "pass") for one in ("batch", "forward", "before")}
+    text = MODEL.replace("BACKEND", backend) + loop.format(**filled)
+    (folder / "train.py").write_text(text, encoding="utf-8")
+    path = os.pathsep.join([str(REPO), *filter(None, [os.environ.get("PYTHONPATH")])])
+    around = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    command = [*launch, "-m", "gradkit", "run", *options, "train.py"]
+    ended = subprocess.run(command, env=around, cwd=folder, capture_output=True, text=True, timeout=150, check=False)
+    return ended.returncode, re.sub(r"^\[rank\d\]: ?", "", ended.stderr, flags=re.MULTILINE)
+
+
+def line(folder: Path, text: str) -> int:
+    """The number of the first line of the program with a text."""
+    lines = (folder / "train.py").read_text(encoding="utf-8").splitlines()
+    return next(at for at, one in enumerate(lines, 1) if text in one)

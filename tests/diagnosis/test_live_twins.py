@@ -84,7 +84,24 @@ def what_an_evaluation_returns() -> Built:
     return model, step
 
 
+def one_of_two_views_under_no_grad() -> Built:
+    model, x = pair(), batch()
+    other = x + 1
+
+    def step() -> torch.Tensor:
+        code = model["inner"](x)
+        seen = model["outer"](code)
+        with torch.no_grad():
+            one, two = model["inner"](x), model["inner"](other)
+        del seen
+        guess = model["outer"](one)  # here
+        return F.mse_loss(guess, two.mean(1, keepdim=True))
+
+    return model, step
+
+
 TAKEN = [
+    one_of_two_views_under_no_grad,
     a_metric_in_place_of_the_features,
     a_term_in_place_of_the_one_that_trains,
     a_dictionary_that_holds_the_wrong_loss,

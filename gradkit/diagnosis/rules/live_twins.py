@@ -1,9 +1,9 @@
 """A stop that is right, and a loss that takes what it stopped in place of the same value with its history.
 
-``feats = enc(x)``, then ``feats_eval = enc(x)`` under ``no_grad`` for a metric, and the loss is computed from the second:
-the block is as it should be. Such a value has a live twin: what was computed in the same way, is kept in a variable and
-never reaches the loss. Where one line alone takes the wrong one of the two, that line is named; where it could have been
-meant otherwise, the cut is no more than likely, and the twin is told.
+``feats = enc(x)``, then ``feats_eval = enc(x)`` under ``no_grad`` for a metric, and the loss is computed from the
+second: the block is as it should be. Such a value has a live twin: what was computed in the same way, is kept in a
+variable and never reaches the loss. Where one line alone takes the wrong one of the two, that line is named; where it
+could have been meant otherwise, the cut is no more than likely, and the twin is told.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gradkit.core.records import LIKELY, READ, TWIN, Finding, Note
 from gradkit.core.trace import BLOCK, DECORATOR, INFERENCE, Call, Chain, Point, Trace
 from gradkit.diagnosis.facts.cuts import DETACH, Cut
 from gradkit.diagnosis.rules.evidence import Evidence
-from gradkit.source import dataflow, locations
+from gradkit.source import dataflow, locations, syntax
 
 _STOPS = frozenset(("detach", "data", "clone", "contiguous"))
 _SWITCHES = (BLOCK, DECORATOR, INFERENCE)
@@ -57,23 +57,18 @@ def told(e: Evidence, cut: Cut, finding: Finding) -> Finding:
     dead = _without_use(e, cut)
     if not dead:
         return finding
-    for alike in (_Alike(e.trace, by_data=True), _Alike(e.trace, by_data=False)):
-        pairs = list(_pairs(e, cut, dead, alike))
-        idle = all(_is_idle(e.trace, number) for _, number in pairs)
-        if pairs and alike.by_data:
-            return (_moved(e, cut, [one for one, _ in pairs], finding) if idle else None) or _in_doubt(
-                pairs[0][0], finding
-            )
-        if pairs and idle:
-            return _in_doubt(pairs[0][0], finding)
-    return finding
+    pairs = list(_pairs(e, cut, dead, _Alike(e.trace, by_data=True)))
+    if pairs:
+        moved = _moved(e, cut, [one for one, _ in pairs], finding) if _are_idle(e.trace, pairs) else None
+        return moved or _in_doubt(pairs[0][0], finding)
+    pairs = list(_pairs(e, cut, dead, _Alike(e.trace, by_data=False)))
+    return _in_doubt(pairs[0][0], finding) if pairs and _are_idle(e.trace, pairs) else finding
 
 
 def _in_doubt(found: _Twins, finding: Finding) -> Finding:
     """The cut may be right, and the loss may take the wrong one of two: it is no more than likely."""
-    if finding.doubt:
-        return replace(finding, notes=(*finding.notes, _live(found, finding)))
-    return replace(finding, proof=LIKELY, doubt=TWIN, notes=(*finding.notes, _live(found, finding)))
+    notes = (*finding.notes, _live(found, finding))
+    return replace(finding, proof=LIKELY, doubt=finding.doubt or TWIN, notes=notes)
 
 
 def _live(found: _Twins, finding: Finding) -> Note:
@@ -118,7 +113,7 @@ class _Alike:
         self._trace = trace
         self._known: dict[_Way, int] = {}
         self._of: dict[int, int] = {}
-        self._learns = trace.sources(()) if by_data else self._behind_parameters()
+        self._learns: set[int] = set() if by_data else self._behind_parameters()
         for call in trace.calls:
             for place, number in enumerate(call.outputs):
                 if number not in self._of:
@@ -179,8 +174,7 @@ def _twins(e: Evidence, cut: Cut, call: Call, live: Call) -> _Twins | None:
         return None
     mine, its = call.chain[len(call.chain) - depth - 1], live.chain[len(live.chain) - depth - 1]
     outer = call.chain[len(call.chain) - depth :]
-    stopped, kept = _statement(mine), _statement(its)
-    names, others = _bound(stopped), _bound(kept)
+    (stopped, names, _), (kept, others, _) = _assigned(mine), _assigned(its)
     if stopped is None or kept is None or not names or not others or set(names) & set(others):
         return None
     inside = [e.trace.calls[index] for index in cut.calls if _stands_in(e.trace.calls[index].chain, mine, outer)]
@@ -201,29 +195,36 @@ def _parting(one: Chain, other: Chain) -> int | None:
 
 
 def _stands_in(chain: Chain, point: Point, outer: Chain) -> bool:
-    """Whether a call was led to by the statement that was running at a point."""
+    """Whether a call was led to by the statement that was running at a point, and for the same variable."""
     at = len(chain) - len(outer) - 1
     if at < 0 or chain[at + 1 :] != outer or chain[at][0] is not point[0]:
         return False
-    return _statement(chain[at]) is _statement(point)
+    (statement, _, value), (other, _, its) = _assigned(chain[at]), _assigned(point)
+    return statement is other and value is its
 
 
 def _statement(point: Point) -> ast.stmt | None:
     return dataflow.statement_at(point[0], locations.line_of(point))
 
 
-def _bound(statement: ast.stmt | None) -> tuple[str, ...]:
-    """The variables that a statement gives a value."""
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    nodes = (node for target in targets for node in (target.elts if isinstance(target, ast.Tuple) else [target]))
-    return tuple(node.id for node in nodes if isinstance(node, ast.Name))
+def _assigned(point: Point) -> tuple[ast.stmt | None, tuple[str, ...], ast.expr | None]:
+    """The statement that was running at a point, the variables that it gave the value, and the value.
+
+    Of ``a, b = f(x), f(y)``, it is one of the two.
+    """
+    statement, node = _statement(point), locations.node_at(point)
+    for target, value in syntax.pairs(statement) if isinstance(statement, ast.Assign) else ():
+        if node is None or any(syntax.same(node, part) for part in ast.walk(value)):
+            names = target.elts if isinstance(target, ast.Tuple) else [target]
+            return statement, tuple(name.id for name in names if isinstance(name, ast.Name)), value
+    return statement, (), None
 
 
-def _is_idle(trace: Trace, number: int) -> bool:
-    """Whether nothing is read off a value: neither a number for a log nor a choice."""
+def _are_idle(trace: Trace, pairs: Sequence[tuple[_Twins, int]]) -> bool:
+    """Whether nothing is read off the live ones: neither a number for a log nor a choice."""
     return all(
         call.name not in ESCAPES and all(trace.values[n].floating and not trace.values[n].python for n in call.outputs)
-        for call in trace.ahead([number])
+        for call in trace.ahead(number for _, number in pairs)
     )
 
 

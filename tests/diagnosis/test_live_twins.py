@@ -229,8 +229,41 @@ def another_batch_that_is_logged() -> Built:
     return model, step
 
 
+def a_copy_for_another_network() -> Built:
+    model, x, seen = pair(), batch(), []
+
+    def step() -> torch.Tensor:
+        fake = model["inner"](x)
+        seen.append(model["outer"](fake.detach()).mean())
+        with torch.no_grad():
+            again = model["inner"](x)
+        return model["outer"](again).sum()
+
+    return model, step
+
+
+def two_passes_held_against_each_other() -> Built:
+    model, x, seen = pair(), batch(), []
+
+    def step() -> torch.Tensor:
+        one = model["inner"](x)
+        with torch.no_grad():
+            two = model["inner"](x)
+        seen.append(F.mse_loss(one, two))
+        return model["outer"](two).sum()
+
+    return model, step
+
+
 @pytest.mark.parametrize(
-    "build", [a_call_that_is_kept_nowhere, a_detach_and_nothing_else, another_batch_that_is_logged]
+    "build",
+    [
+        a_call_that_is_kept_nowhere,
+        a_detach_and_nothing_else,
+        another_batch_that_is_logged,
+        a_copy_for_another_network,
+        two_passes_held_against_each_other,
+    ],
 )
 def test_a_stop_without_a_live_twin_stays_proven(build: Callable[[], Built]) -> None:
     found = report_of(build()).findings[0]

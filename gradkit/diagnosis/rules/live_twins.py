@@ -163,7 +163,7 @@ def _pairs(e: Evidence, cut: Cut, dead: Sequence[int], alike: _Alike) -> Iterato
     for call in (e.trace.calls[index] for index in cut.calls):
         for other in dict.fromkeys(n for output in call.outputs for n in lives.get(alike.of(output), ())):
             found = _twins(e, cut, call, e.trace.calls[e.trace.values[other].maker])
-            if found is not None:
+            if found is not None and not _is_meant(e.trace, other, found.numbers):
                 yield found, other
 
 
@@ -226,6 +226,23 @@ def _are_idle(trace: Trace, pairs: Sequence[tuple[_Twins, int]]) -> bool:
         call.name not in ESCAPES and all(trace.values[n].floating and not trace.values[n].python for n in call.outputs)
         for call in trace.ahead(number for _, number in pairs)
     )
+
+
+def _is_meant(trace: Trace, live: int, stopped: Collection[int]) -> bool:
+    """Whether a value is there for something else than the loss: stopped on its way to what trains, or compared.
+
+    A generator's output goes to the discriminator without its history; two passes are held against each other.
+    """
+    flow, beside = {live}, {*stopped}.union(*(call.outputs for call in trace.ahead(stopped)))
+    for call in trace.ahead([live]):
+        mine = flow.intersection(call.inputs)
+        woken = any(not trace.values[n].requires_grad for n in mine)
+        if woken and any(trace.values[n].requires_grad for n in call.outputs):
+            return True
+        if beside.intersection(call.inputs) and not any(c.name in ESCAPES for c in trace.ahead(call.outputs)):
+            return True
+        flow.update(call.outputs)
+    return False
 
 
 # -- which line takes the wrong one -----------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ _CAUSES = (
     Cause("built_in_forward", PARAMETERS, sites=("parameter",)),
     Cause("grad_on_non_leaf", PARAMETERS, sites=("requires_grad",)),
     Cause("constant_loss", UNUSED, sites=("rewrap",), variants=("nothing", "term", "without")),
-    Cause("trainable_unused", UNUSED, variants=("dropped", "argument", "slot", "bypass"), may_pass=True),
+    Cause("trainable_unused", UNUSED, variants=("dropped", "argument", "slot", "bypass", "stopped"), may_pass=True),
     Cause("ddp_unused", UNUSED, may_pass=True),
     Cause("unused_input", UNUSED, variants=_ASKED, may_pass=True),
     Cause("non_scalar", BACKWARD),

@@ -6,8 +6,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 PROVEN, LIKELY, OBSERVED = "proven", "likely", "observed"
-STORED, RAISED, SEVERAL, NOT_RUN, NOT_REVIVED, READ = (
-    "stored", "raised", "several", "not_run", "not_revived", "read",
+STORED, RAISED, SEVERAL, NOT_RUN, NOT_REVIVED, READ, TWIN = (
+    "stored", "raised", "several", "not_run", "not_revived", "read", "twin",
 )  # fmt: skip
 
 
@@ -147,7 +147,8 @@ class Finding:
         library: the library's function in which it happened, ``""`` if it was in the user's own code.
         doubt: why it is no more than likely: ``"stored"`` (the value went where no rerun can undo it), ``"raised"``
             (the rerun did), ``"several"`` (lines could have done it), ``"not_run"`` (again), ``"not_revived"`` (not all
-            parameters were), ``"read"`` (off run and source; a rerun has nothing to undo); ``""`` if that is not known.
+            parameters were), ``"read"`` (off run and source; a rerun has nothing to undo), ``"twin"`` (the same
+            is at hand with its history, and may be what the loss was to take); ``""`` if that is not known.
         rule: the rule that made it, ``"cut_lines.findings"``; for those who look into gradkit, not reported.
         tried: what came of trying the change that its cause and line suggest; None if they suggest none.
         cuts: the keys of the cuts that it is about, until the experiments with it are made; not reported.

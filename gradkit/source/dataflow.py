@@ -124,6 +124,16 @@ def _at(body: list[ast.stmt], line: int) -> ast.stmt | None:
     return min(holding, key=lambda node: (node.end_lineno or 0) - node.lineno, default=None)
 
 
+def reads(code: CodeType, names: Collection[str]) -> list[tuple[ast.stmt, ast.Name]]:
+    """Where a function reads any of these variables: the statement, and the name in it."""
+    return [
+        (statement, node)
+        for statement in statements(code)
+        for node in _own(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names
+    ]
+
+
 def _own(statement: ast.stmt) -> list[ast.AST]:
     """The parts of a statement that are its own, without the statements inside of it."""
     parts = [child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt)]

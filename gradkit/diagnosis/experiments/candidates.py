@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 
 from gradkit.core import causes
-from gradkit.core.records import Change, Finding, Location
+from gradkit.core.records import TWIN, Change, Finding, Location
 from gradkit.core.trace import Call, Point
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.source import changes, dataflow, imported, locations
@@ -27,6 +27,8 @@ def suggested(finding: Finding, known: Known) -> tuple[Candidate, ...]:
     """The changes that may cure a finding, the one that leaves most as it is first; ``()`` where a person decides."""
     spot = finding.location
     change = causes.cause(finding.cause).change
+    if finding.doubt == TWIN:
+        return ()  # whether the cut is right or what takes its value, a person decides
     if change == KEPT and finding.variant == ONCE:
         return ()  # where in the step it is to be computed, a person decides
     if change == KEPT and spot is not None and imported.stands_as_imported(spot):

@@ -40,7 +40,7 @@ from gradkit.core.trace import (
 from gradkit.diagnosis.experiments import undo_cuts
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.facts.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, UNDECLARED, Cut
-from gradkit.diagnosis.rules import create_graph, library
+from gradkit.diagnosis.rules import create_graph, library, live_twins
 from gradkit.diagnosis.rules.evidence import Beside, Evidence, called_by, line_of
 from gradkit.source import locations, setup
 
@@ -285,7 +285,7 @@ def _findings(cut: Cut, entered: Call | None, e: Evidence) -> list[Finding]:
     whole = _finding(cut, entered, e)
     written = writes_out_of(e, cut.region, cut.calls) if cut.region >= 0 else []
     if not all(call.chain for call in written) or not written:
-        return [whole]
+        return [live_twins.told(e, cut, whole)]
     around = Note("unrecorded", whole.location) if whole.location is not None else None
     return [
         replace(

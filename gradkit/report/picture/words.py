@@ -109,9 +109,10 @@ class Phrases:
 
     def heading(self, finding: Finding, in_flow: bool, places: int = 1) -> str:
         """The headline of a plate: a cut in the flow (in how many places), or what is wrong where nothing was cut."""
-        key = f"plate.{finding.cause}"
+        key, of_variant = (f"plate.{finding.cause}{part}" for part in ("", f"_{finding.variant}"))
         own = key if i18n.has(f"picture.{key}") else "plate.other"
-        return self.say("plate.cut" if in_flow else own, cause=cleaned(finding.cause)) + (
+        key = of_variant if i18n.has(f"picture.{of_variant}") else "plate.cut" if in_flow else own
+        return self.say(key, cause=cleaned(finding.cause)) + (
             f"  ·  {self.say('places', n=places)}" if places > 1 else ""
         )
 

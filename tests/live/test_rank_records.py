@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,8 @@ from gradkit.core.i18n import speaking
 from gradkit.live.flight import Collective
 from gradkit.live.rank_records import RankRecord, compared, ranks_in_words
 from gradkit.live.rank_sentry import is_told
+
+REPO = Path(__file__).parents[2]
 
 WAITS = RankRecord(
     0, 4, "stuck", "train.py:40", "loss.backward()", waits=True, steps=7, collectives=20,
@@ -142,3 +146,10 @@ def test_stages_of_a_pipeline_hold_other_parameters_by_right() -> None:
     assert (found.odd, found.reason) == ((2,), "error")
     assert "stages of a pipeline" in found.text()
     assert "do not require grad" not in found.text()
+
+
+def test_the_record_of_two_gpus_has_every_program_with_its_rank_and_line() -> None:
+    record = json.loads((REPO / "benchmarks" / "records" / "ranks_cuda.json").read_text(encoding="utf-8"))
+    assert set(record["programs"]) == {"image", "label", "nan", "detach", "frozen", "collective"}
+    assert all(one["rank"] and one["line"] and one["status"] for one in record["programs"].values())
+    assert record["cost"]["watched_over_plain"] < 1.01

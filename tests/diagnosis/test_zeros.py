@@ -233,6 +233,68 @@ def test_of_two_factors_that_hold_each_other_at_zero_the_one_applied_first_is_na
     assert told(diagnosed(build)) == [("zero_gradient", "deadlock", line)]
 
 
+def nothing(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.zeros(*shape))
+
+
+def little(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.randn(*shape) * 1e-3)
+
+
+def filled(*shape: int) -> nn.Parameter:
+    made = nn.Parameter(torch.empty(*shape))
+    nn.init.zeros_(made)
+    return made
+
+
+class Handed(nn.Module):
+    def __init__(self, make: Callable[..., nn.Parameter]) -> None:
+        super().__init__()
+        self.base, self.make = nn.Linear(4, 3), make
+        self.down = make(4, 2)
+        self.up = self.make(2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.base(x) + x @ self.down @ self.up
+        return out
+
+
+class Filled(Handed):
+    def __init__(self) -> None:
+        super().__init__(little)
+        self.down, self.up = filled(4, 2), filled(2, 3)
+
+
+class ByMethod(Handed):
+    def __init__(self) -> None:
+        super().__init__(little)
+        self.down, self.up = self.start(4, 2), self.start(2, 3)
+
+    def start(self, *shape: int) -> nn.Parameter:
+        made = torch.zeros(*shape)
+        return nn.Parameter(made)
+
+
+@pytest.mark.parametrize(
+    ("build", "line"),
+    [
+        (lambda: Handed(nothing), "return nn.Parameter(torch.zeros(*shape))"),
+        (Filled, "nn.init.zeros_(made)"),
+        (ByMethod, "made = torch.zeros(*shape)"),
+    ],
+    ids=["handed_over", "filled", "method"],
+)
+def test_the_line_in_a_helper_that_makes_both_factors_zero_is_named_once(
+    build: Callable[[], nn.Module], line: str
+) -> None:
+    assert told(diagnosed(build)) == [("zero_gradient", "deadlock", line)]
+    assert not any(note.kind == "zero_too" for note in diagnosed(build).findings[0].notes)
+
+
+def test_a_helper_that_does_not_make_zeros_leaves_no_finding() -> None:
+    assert diagnosed(lambda: Handed(little)).healthy
+
+
 def test_each_pair_that_holds_itself_at_zero_is_named_apart() -> None:
     assert [text for _, _, text in told(diagnosed(TwoZeroPairs))] == [
         "self.down = nn.Parameter(torch.zeros(4, 2))",

@@ -215,7 +215,8 @@ def _zeroed(e: Evidence, name: str) -> Location | None:
     spot = spot or (_innermost(made[0]) if made else None)
     owner = next((cls for cls, part in reversed(e.way_to(name)) if part == name.rpartition(".")[2]), None)
     spot = spot or (attributes.registered_buffer(owner, name.rpartition(".")[2]) if owner is not None else None)
-    return spot or attributes.definition(e.way_to(name), e.files, ())[0]
+    spot = spot or attributes.definition(e.way_to(name), e.files, ())[0]
+    return (zeros.made_in_helper(spot) or spot) if spot is not None else None
 
 
 def _innermost(deed: Deed) -> Location | None:

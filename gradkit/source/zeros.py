@@ -68,6 +68,25 @@ def filling_line(chain: Sequence[tuple[type, str]]) -> Location | None:
     return next(iter(found.values())) if len(found) == 1 else None
 
 
+def made_in_helper(spot: Location) -> Location | None:
+    """The line of the user's helper that makes the zeros which are assigned at a line: ``self.a = init(2, 3)``.
+
+    The helper may be a function, a lambda or a method, also one that was handed over as an argument; of several that
+    may have been, the one that makes zeros is it. None if that is none or several, or if one of them is not seen.
+    """
+    tree = locations.tree_of(spot.file)
+    if tree is None:
+        return None
+    source = _Source(tree)
+    calls = [one for one in source.tree.nodes if isinstance(one, ast.Call) and one.lineno == spot.line]
+    call = next((one for one in calls if one.col_offset + 1 == spot.column), None)
+    if call is None:
+        return None
+    returned = any(isinstance(one, ast.Return) for one in source.tree.inside(call))
+    found = source.maker(call) or (source.zeros_in(call) if returned else None)
+    return locations.place(spot.file, found, syntax.function_of(source.tree.inside(found))) if found else None
+
+
 def _fills(call: ast.Call) -> str:
     """What a call fills with zeros, as source code; ``""`` if it is no such call."""
     word, target = syntax.call_name(call), call.args[0] if call.args else None
@@ -104,6 +123,55 @@ class _Source:
         ends = [end for end in (self.follow(one, depth + 1) for one in ways) if end is not None]
         return ends[0] if len({end.lineno for end in ends}) == 1 else None
 
+    def maker(self, call: ast.Call, depth: int = 0) -> ast.expr | None:
+        """The expression that makes the zeros which a call of the user's own function returns."""
+        helpers = self._helpers(call.func, depth)
+        if depth > _DEEPEST or None in helpers:
+            return None
+        makers = [self._made_by(one, depth) for one in dict.fromkeys(helpers)]
+        zeros = [one for one in makers if one is not None]
+        return zeros[0] if len(zeros) == 1 else None
+
+    def _helpers(self, called: ast.expr, depth: int) -> list[Any]:
+        """The functions that an expression may stand for; a None among them for one that is not seen."""
+        if isinstance(called, ast.Lambda):
+            return [called]
+        method = isinstance(called, ast.Attribute)
+        if depth > _DEEPEST or (method and ast.unparse(called.value) not in ("self", "cls")):  # type: ignore[attr-defined]
+            return [None]
+        given, word = list(self._given(called)), getattr(called, "attr", getattr(called, "id", ""))
+        if given or any(word in syntax.parameters(one) for one in self._around(called)):
+            return [helper for one in given for helper in self._helpers(one, depth + 1)] or [None]
+        defined = [one for one in self.tree.nodes if isinstance(one, FUNCTIONS) and one.name == word]
+        defined = [one for one in defined if isinstance(self.tree.inside(one)[-1], ast.ClassDef) is method]
+        return defined if len(defined) == 1 else [None]
+
+    def _around(self, node: ast.AST) -> list[Any]:
+        """The functions around a node, innermost first."""
+        return [one for one in reversed(self.tree.inside(node)) if isinstance(one, FUNCTIONS)]
+
+    def _made_by(self, function: Any, depth: int) -> ast.expr | None:
+        """The expression of a function that makes the zeros which it returns."""
+        if isinstance(function, ast.Lambda):
+            return self.zeros_in(function.body, depth)
+        own = [one for one in self.tree.nodes if self.tree.function(one) is function]
+        ends = [one.value for one in own if isinstance(one, ast.Return) and one.value is not None]
+        return self.zeros_in(ends[0], depth) if len(ends) == 1 else None
+
+    def zeros_in(self, value: ast.expr, depth: int = 0) -> ast.expr | None:
+        """The expression that makes the zeros of a value, as it stands in a function or by a name of its own."""
+        if any(isinstance(one, ast.Call) and _is_of_zeros(one) for one in ast.walk(value)):
+            return value
+        if isinstance(value, ast.Call) and syntax.call_name(value) == "Parameter" and value.args:
+            return self.zeros_in(value.args[0], depth)
+        if not isinstance(value, ast.Name):
+            return self.maker(value, depth + 1) if isinstance(value, ast.Call) else None
+        function = self.tree.function(value)
+        own = [one for one in self.tree.nodes if self.tree.function(one) is function]
+        filled = [one for one in own if isinstance(one, ast.Call) and _fills(one) == value.id]
+        given = list(self._of_name(value)) if not filled and depth <= _DEEPEST else []
+        return filled[-1] if filled else self.zeros_in(given[-1], depth + 1) if given else None
+
     def _given(self, value: ast.expr) -> Iterator[ast.expr]:
         """All that a name, an attribute or an entry of a dictionary is given in this file."""
         if isinstance(value, ast.Name):
@@ -114,8 +182,7 @@ class _Source:
             yield from self._assigned(ast.Subscript, value.slice.value) or self._of_key(value.slice.value)
 
     def _of_name(self, value: ast.Name) -> Iterator[ast.expr]:
-        around = [one for one in reversed(self.tree.inside(value)) if isinstance(one, FUNCTIONS)]
-        for scope in (*around, None):
+        for scope in (*self._around(value), None):
             found = [
                 given
                 for node in self.tree.nodes
@@ -171,6 +238,15 @@ class _Source:
                 pairs = (pair for one in node.body for pair in syntax.pairs(one))
                 defaults += [given for target, given in pairs if isinstance(target, ast.Name) and target.id == key]
         return handed or defaults
+
+
+def _is_of_zeros(call: ast.Call) -> bool:
+    """Whether a call makes a tensor of zeros, or fills one."""
+    word = syntax.call_name(call)
+    if word in ("full", "full_like", "new_full"):
+        fill = argument(call, "fill_value", 1)
+        return fill is not None and _is_zero(fill)
+    return word in ("zeros", "zeros_like", "new_zeros") or bool(_fills(call))
 
 
 def _last(value: ast.expr) -> object:

@@ -233,6 +233,68 @@ def test_of_two_factors_that_hold_each_other_at_zero_the_one_applied_first_is_na
     assert told(diagnosed(build)) == [("zero_gradient", "deadlock", line)]
 
 
+def nothing(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.zeros(*shape))
+
+
+def little(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.randn(*shape) * 1e-3)
+
+
+def filled(*shape: int) -> nn.Parameter:
+    made = nn.Parameter(torch.empty(*shape))
+    nn.init.zeros_(made)
+    return made
+
+
+class Handed(nn.Module):
+    def __init__(self, make: Callable[..., nn.Parameter]) -> None:
+        super().__init__()
+        self.base, self.make = nn.Linear(4, 3), make
+        self.down = make(4, 2)
+        self.up = self.make(2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.base(x) + x @ self.down @ self.up
+        return out
+
+
+class Filled(Handed):
+    def __init__(self) -> None:
+        super().__init__(little)
+        self.down, self.up = filled(4, 2), filled(2, 3)
+
+
+class ByMethod(Handed):
+    def __init__(self) -> None:
+        super().__init__(little)
+        self.down, self.up = self.start(4, 2), self.start(2, 3)
+
+    def start(self, *shape: int) -> nn.Parameter:
+        made = torch.zeros(*shape)
+        return nn.Parameter(made)
+
+
+@pytest.mark.parametrize(
+    ("build", "line"),
+    [
+        (lambda: Handed(nothing), "return nn.Parameter(torch.zeros(*shape))"),
+        (Filled, "nn.init.zeros_(made)"),
+        (ByMethod, "made = torch.zeros(*shape)"),
+    ],
+    ids=["handed_over", "filled", "method"],
+)
+def test_the_line_in_a_helper_that_makes_both_factors_zero_is_named_once(
+    build: Callable[[], nn.Module], line: str
+) -> None:
+    assert told(diagnosed(build)) == [("zero_gradient", "deadlock", line)]
+    assert not any(note.kind == "zero_too" for note in diagnosed(build).findings[0].notes)
+
+
+def test_a_helper_that_does_not_make_zeros_leaves_no_finding() -> None:
+    assert diagnosed(lambda: Handed(little)).healthy
+
+
 def test_each_pair_that_holds_itself_at_zero_is_named_apart() -> None:
     assert [text for _, _, text in told(diagnosed(TwoZeroPairs))] == [
         "self.down = nn.Parameter(torch.zeros(4, 2))",
@@ -309,3 +371,62 @@ def test_a_last_relu_whose_inputs_lie_near_its_slope_may_do_otherwise_for_anothe
     report = gradkit.diagnose(lambda: F.mse_loss(model(below), below[:, :3] + 9), model=model)
     assert report.healthy
     assert "zero_inactive" in {one.why for one in report.harmless}
+
+
+class Scaled(nn.Module):
+    def __init__(self, start: list[float], bound: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer, self.scale, self.bound = nn.Linear(4, 3), nn.Parameter(torch.tensor(start)), bound
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = self.bound(self.scale)
+        out: torch.Tensor = self.layer(x) * scale + scale
+        return out
+
+
+@pytest.mark.parametrize(
+    ("start", "bound"),
+    [
+        ([1e-3], lambda scale: scale.clamp_min(1e-2).clamp_max(1.0)),
+        ([3.0, 4.0, 5.0], lambda scale: torch.clamp(scale, 0.0, 1.0)),
+        ([-0.5], lambda scale: F.relu(scale) + 1),
+        ([-3.0, -2.0, -1.5], lambda scale: F.hardtanh(scale.exp().log())),
+        ([4.0], lambda scale: scale.clone().clamp_(max=2.0)),
+        ([0.1], lambda scale: torch.maximum(scale, torch.tensor(1.0))),
+    ],
+    ids=["below", "above", "relu", "hardtanh", "in_place", "maximum"],
+)
+def test_a_parameter_that_starts_outside_of_its_own_bounds_is_named_at_the_bound(
+    start: list[float], bound: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    report = diagnosed(lambda: Scaled(start, bound))
+    assert [(one.cause, one.variant, one.parameters) for one in report.findings] == [
+        ("zero_gradient", "beyond", ("scale",))
+    ]
+    assert report.findings[0].location is not None
+    assert "scale" in report.findings[0].location.text
+
+
+@pytest.mark.parametrize(
+    ("start", "bound"),
+    [
+        ([0.5], lambda scale: scale.clamp(1e-2, 1.0)),
+        ([0.5, 4.0, -3.0], lambda scale: scale.clamp(1e-2, 1.0)),
+        ([-0.5, 0.5, -1.0], F.relu),
+        ([4.61], lambda scale: scale.clamp(max=4.605)),
+        ([-0.5], lambda scale: F.relu(scale + torch.rand(1))),
+        ([-0.5], lambda scale: F.relu(scale - X.mean().abs())),
+    ],
+    ids=["inside", "some_inside", "some_open", "just_stepped_over", "with_noise", "with_the_batch"],
+)
+def test_a_parameter_that_is_in_its_bounds_or_may_come_back_is_left_alone(
+    start: list[float], bound: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    assert diagnosed(lambda: Scaled(start, bound)).healthy
+
+
+def test_a_penalty_on_a_parameter_that_is_satisfied_is_no_bound() -> None:
+    torch.manual_seed(0)
+    model = Scaled([0.5], torch.detach)
+    step = lambda: F.mse_loss(model.layer(X), Y) + F.relu(-model.scale).sum()  # noqa: E731
+    assert gradkit.diagnose(step, model=model).healthy

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,8 @@ import torch
 from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.tensors import has_no_numbers
 from gradkit.core.trace import Trace
+from gradkit.diagnosis.experiments import before_derivatives
+from gradkit.diagnosis.experiments.before_derivatives import Severed
 from gradkit.diagnosis.facts.cuts import Verdict
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.source import faults
@@ -34,10 +36,12 @@ class Influence:
     Attributes:
         without: names of the parameters whose value makes no difference to the loss.
         runs: how many times the step was run.
+        severed: those that would make one if a cut before the derivative were not there; ``without`` has none of them.
     """
 
     without: tuple[str, ...] = ()
     runs: int = 0
+    severed: Severed = field(default_factory=Severed)
 
 
 def is_of_derivatives(trace: Trace) -> bool:
@@ -58,8 +62,8 @@ def without_influence(session: Session, names: Sequence[str]) -> Influence:
         ...     (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
         ...     return slope.sum()
         >>> with Preserved(model) as preserved:
-        ...     without_influence(Session(step, model, preserved), ["bias", "weight"])
-        Influence(without=('bias',), runs=4)
+        ...     without_influence(Session(step, model, preserved), ["bias", "weight"]).without
+        ('bias',)
     """
     before = _loss(session, ())
     if before is None:
@@ -72,10 +76,28 @@ def without_influence(session: Session, names: Sequence[str]) -> Influence:
     return Influence(found, 2 + len(names))
 
 
+def by_nature(session: Session, trace: Trace, found: Influence) -> Influence:
+    """Of the parameters without influence, those that no cut before the derivative takes it from; and what cuts others.
+
+    Args:
+        trace: of the first run.
+    """
+    severed = before_derivatives.find(session, trace, found.without)
+    left = tuple(name for name in found.without if name not in severed.names)
+    return Influence(left, found.runs + severed.rerun.runs, severed)
+
+
 def set_aside(facts: ModelFacts, verdict: Verdict, names: Sequence[str]) -> tuple[ModelFacts, Verdict]:
     """The same, without asking these parameters to learn."""
     left = tuple(name for name in verdict.unexplained if name not in names)
     return facts.without(names), replace(verdict, unexplained=left)
+
+
+def blame(verdict: Verdict, severed: Severed) -> Verdict:
+    """The same, with the cuts that stand before a derivative."""
+    left = tuple(name for name in verdict.unexplained if name not in severed.names)
+    found = sorted((*verdict.cuts, *severed.cuts), key=lambda cut: cut.calls[:1])
+    return replace(verdict, cuts=tuple(found), unexplained=left)
 
 
 class _Nudged(Intervention):

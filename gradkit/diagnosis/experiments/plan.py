@@ -13,6 +13,7 @@ from typing import Any
 from gradkit.core.attempts import Attempts
 from gradkit.core.trace import Chain, Value
 from gradkit.diagnosis.experiments import (
+    before_derivatives,
     influence,
     lost_gradients,
     returns,
@@ -340,12 +341,17 @@ def _may_drop_out(known: Known) -> bool:
 
 
 def _with_other_values(known: Known, lab: Lab) -> Influence:
-    return influence.without_influence(lab.session, known.verdict.unexplained)
+    found = influence.without_influence(lab.session, known.verdict.unexplained)
+    return influence.by_nature(lab.session, known.first.trace, found)
 
 
 def _without_what_drops_out(known: Known) -> Known:
-    facts, verdict = influence.set_aside(known.facts, known.verdict, known.shown.influence.without)
-    return replace(known, facts=facts, verdict=verdict)
+    shown, severed = known.shown, known.shown.influence.severed
+    facts, verdict = influence.set_aside(known.facts, known.verdict, shown.influence.without)
+    if severed.cuts:
+        verdict = influence.blame(verdict, severed)
+        shown = replace(shown, rerun=before_derivatives.joined(shown.rerun, severed))
+    return replace(known, facts=facts, verdict=verdict, shown=shown)
 
 
 def _may_be_silenced(known: Known) -> bool:

@@ -49,6 +49,8 @@ _EDGES = {
     "relu": 0.0, "relu_": 0.0, "clamp": _BOUND, "clip": _BOUND, "clamp_": _BOUND, "hardtanh": _BOUND, "sigmoid": 16.0,
     "sigmoid_": 16.0, "tanh": 9.0, "tanh_": 9.0,
 }  # fmt: skip
+_CAPS = re.compile(r"(clamp|clip|hardtanh|relu|threshold|maximum|minimum)")
+_PART = 0.05  # an optimizer that has just stepped over a bound is nearer
 _PRODUCTS = frozenset("mul mul_ __mul__ __rmul__ __imul__ matmul __matmul__ __rmatmul__ mm bmm mv linear".split())
 
 
@@ -66,6 +68,8 @@ class Flat:
         origin: of a factor, the number of the first value that was zero on the way to it; -1 if there is none.
         far: every input of the call lies on one side of its slope, by more than they differ among themselves; of a
             factor, likewise of the call that made the zero.
+        beyond: every input of the call lies on one side of a bound, and not just by the last step; of a factor,
+            likewise of the call that made the zero.
     """
 
     kind: str
@@ -73,6 +77,7 @@ class Flat:
     parameters: tuple[str, ...]
     origin: int = -1
     far: bool = False
+    beyond: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,8 +169,9 @@ def _flat(watch: _Watch, session: Session, names: Sequence[str], tracer: Tracer,
                     told = _of_call(watch, trace, kind, trace.calls[index], trace.parameters.get(name, -1))
                     found.setdefault(told, {})[name] = None
         return tuple(
-            Flat(kind, trace.calls[index], tuple(told), origin, _flattens(trace, index, origin) in watch.far)
+            Flat(kind, trace.calls[index], tuple(told), origin, slope in watch.far, slope in watch.beyond)
             for (kind, index, origin), told in found.items()
+            for slope in [_flattens(trace, index, origin)]
         )
     finally:
         watch.clear()
@@ -210,12 +216,15 @@ class _Watch(Intervention):
         zero: numbers of values that hold nothing but zeros.
         by_zero: indices of the calls that were handed the number 0.
         far: indices of the calls whose inputs are all far on one side of the slope.
+        beyond: indices of the calls whose inputs all lie beyond a bound, by more than the last steps add up to.
     """
 
     def __init__(self) -> None:
         self.zero: set[int] = set()
         self.by_zero: set[int] = set()
         self.far: set[int] = set()
+        self.beyond: set[int] = set()
+        self._ranges: dict[int, tuple[float, float]] = {}
         self._sides: dict[int, tuple[float, float, float]] = {}
         self._nodes: dict[int, Any] = {}
         self._handed: dict[int, tuple[bool, list[bool]]] = {}
@@ -234,12 +243,16 @@ class _Watch(Intervention):
         side = _side(getattr(func, "__name__", ""), args[0]) if args else None
         if side is not None:
             self._sides[moment.index] = side
+        if args and _CAPS.match(getattr(func, "__name__", "")) and (lowest_and_highest := _range(args[0])) is not None:
+            self._ranges[moment.index] = lowest_and_highest
         return func, args, kwargs
 
     def after_call(self, moment: Moment, name: str, inputs: tuple[int, ...], given: Sequence[Any], result: Any) -> Any:
         """Look at what was given, and hand the result on as it is."""
         if moment.index in self._sides and _is_far(*self._sides.pop(moment.index), result):
             self.far.add(moment.index)
+        if moment.index in self._ranges and _is_beyond(*self._ranges.pop(moment.index), result):
+            self.beyond.add(moment.index)
         for one in given:
             if isinstance(one, torch.Tensor) and is_zero(one):
                 number = moment.ledger.known(one)
@@ -317,6 +330,21 @@ def _is_far(edge: float, mean: float, spread: float, result: Any) -> bool:
     if edge == _BOUND:
         return abs(mean - float(out[0])) > 3 * spread
     return (abs(mean) if edge else -mean) - edge > 3 * spread
+
+
+def _range(given: Any) -> tuple[float, float] | None:
+    """The lowest and the highest number of a tensor."""
+    if not backward.is_strided(given) or has_no_numbers(given) or not given.numel() or not given.is_floating_point():
+        return None
+    return float(given.detach().min()), float(given.detach().max())
+
+
+def _is_beyond(lowest: float, highest: float, result: Any) -> bool:
+    """Whether all that a bound was given lies on one side of it, by more than a part of the bound itself."""
+    out = _range(result)
+    if out is None or out[0] != out[1] or lowest <= out[0] <= highest:
+        return False
+    return min(abs(lowest - out[0]), abs(highest - out[0])) > _PART * abs(out[0])
 
 
 def is_zero(tensor: torch.Tensor) -> bool:

@@ -16,12 +16,14 @@ from gradkit.core.records import LIKELY, OBSERVED, Finding, Harmless, Location, 
 from gradkit.core.trace import Call
 from gradkit.diagnosis.experiments import zero_gradients as asked
 from gradkit.diagnosis.experiments.zero_gradients import Flat
+from gradkit.diagnosis.rules import beyond_bounds
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import attributes, frames, locations, setup, weights, zeros
 from gradkit.witness.deeds import CREATED, WRITTEN, Deed
 
-DEADLOCK, HELD, INACTIVE, SILENCED, CLAMPED, EXTINCT, ITSELF, WEIGHTLESS, MASKED, NO_VARIANCE = (
+DEADLOCK, HELD, INACTIVE, SILENCED, CLAMPED, EXTINCT, ITSELF, WEIGHTLESS, MASKED, NO_VARIANCE, BEYOND = (
     "deadlock", "held", "inactive", "silenced", "clamped", "extinct", "itself", "weightless", "masked", "no_variance",
+    "beyond",
 )  # fmt: skip
 WAKES = "wakes"
 Stuck = dict[str, list[str]]
@@ -215,7 +217,8 @@ def _zeroed(e: Evidence, name: str) -> Location | None:
     spot = spot or (_innermost(made[0]) if made else None)
     owner = next((cls for cls, part in reversed(e.way_to(name)) if part == name.rpartition(".")[2]), None)
     spot = spot or (attributes.registered_buffer(owner, name.rpartition(".")[2]) if owner is not None else None)
-    return spot or attributes.definition(e.way_to(name), e.files, ())[0]
+    spot = spot or attributes.definition(e.way_to(name), e.files, ())[0]
+    return (zeros.made_in_helper(spot) or spot) if spot is not None else None
 
 
 def _innermost(deed: Deed) -> Location | None:
@@ -230,6 +233,9 @@ def _flat_slope(e: Evidence, variant: str, call: Call, flat: Flat) -> Finding | 
     if _is_zero(e.first.value):
         return None  # a hinge that holds everywhere has nothing more to teach
     found = _plain(variant, call, flat)
+    name = beyond_bounds.parameter_of(e, flat, call)
+    if name:
+        return replace(found, variant=BEYOND, facts={"name": name})
     deed = _set_before(e, call)
     if deed is None:
         return replace(found, variant=EXTINCT) if flat.far and _ends_it_all(e, call) else found

@@ -46,8 +46,10 @@ def put_away_at(
         last = _handed_on(statement, names, code, files) if taken_over and code in shared else None
         if spot is None and last is not None and _is_read_before(last, code):
             return locations.place(code.co_filename, last, locations.qualified_name(code))
+        uses = set() if taken_over else {locations.line_of(one) for one in used if one[0] is code}
         for later in dataflow.statements(code) if spot is None and names else ():
-            spot = spot or (_kept_by(later, None, code, files, names) if later.lineno > statement.lineno else None)
+            is_after = later.lineno > statement.lineno and uses.isdisjoint(_lines(later))
+            spot = spot or (_kept_by(later, None, code, files, names) if is_after else None)
         if spot is not None:
             return spot
         if code in shared:
@@ -91,8 +93,13 @@ def _kept_by(
             return here
     pairs = syntax.pairs(statement)
     pairs = [(target, x) for target, x in pairs if isinstance(target, (ast.Attribute, ast.Subscript))]
-    lasting = (_holds(x, node, names) and not _is_let_go(x) for _, x in pairs)
+    lasting = (_is_kept(x, node, names, files) and not _is_let_go(x) for _, x in pairs)
     return here if any(lasting) else None
+
+
+def _is_kept(value: ast.expr, node: ast.AST | None, names: frozenset[str], files: tuple[str, ...]) -> bool:
+    """Whether what stands at a node or under some names is itself in what an expression gives: no loss made of it."""
+    return _holds(value, node, frozenset()) or Carriers(files).hands_on(value, set(names))
 
 
 def _kept_in(call: ast.Call, value: ast.expr, here: Location, files: tuple[str, ...]) -> Location | None:
@@ -104,17 +111,19 @@ def _kept_in(call: ast.Call, value: ast.expr, here: Location, files: tuple[str, 
     name = _parameter(call, value, function)
     rest = function.args.vararg.arg if function.args.vararg is not None else ""
     for node, around in syntax.statements(file):
-        if function in around and isinstance(node, ast.stmt) and _is_simple(node) and _adds(node, {name, rest} - {""}):
+        if function not in around or not isinstance(node, ast.stmt) or not _is_simple(node):
+            continue
+        if _adds(node, {name, rest} - {""}, files):
             return locations.place(file, node, syntax.function_of(around)) if name else here
     return None
 
 
-def _adds(statement: ast.stmt, names: set[str]) -> bool:
+def _adds(statement: ast.stmt, names: set[str], files: tuple[str, ...]) -> bool:
     """Whether a statement puts what stands under some names into an object or a container."""
     calls = (one for one in ast.walk(statement) if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute))
     adding = (x for one in calls if syntax.call_name(one) in ADDING for x in _arguments(one))
     stored = (x for target, x in syntax.pairs(statement) if isinstance(target, (ast.Attribute, ast.Subscript)))
-    return any(_holds(x, None, frozenset(names)) for x in (*adding, *stored))
+    return any(_is_kept(x, None, frozenset(names), files) for x in (*adding, *stored))
 
 
 def _functions(file: str, name: str) -> list[syntax.Function]:
@@ -168,6 +177,10 @@ def _holds(value: ast.AST, node: ast.AST | None, names: frozenset[str]) -> bool:
 
 def _arguments(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(one.value for one in call.keywords)]
+
+
+def _lines(statement: ast.stmt) -> range:
+    return range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
 
 
 def _is_simple(statement: ast.stmt) -> bool:

@@ -39,10 +39,14 @@ def kept(e: Evidence, call: Call, number: int) -> list[Kept]:
 
 
 def put_away(e: Evidence, call: Call, number: int, mishap: AutogradError) -> list[Kept]:
-    """Where a value was kept that this run made once, for a line which used it before, in an earlier pass of a loop."""
+    """Where a value was kept that this run made once, for a line which used it before, in an earlier pass of a loop.
+
+    A call whose own history was freed had no business with the value, as its loss trains nothing of what made it: there
+    is nothing to make anew.
+    """
     uses = [one for one in e.trace.using([number]) if one.chain == call.chain]
     is_again = len(uses) > 1 and any(one.index in mishap.freed for one in uses)
-    if e.trace.values[number].maker < 0 or not is_again:
+    if e.trace.values[number].maker < 0 or not is_again or call.index in mishap.freed:
         return []
     makers = _gathered(e, number)
     places = (put_away_at(one.chain, call.chain, e.files) for one in makers)

@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from torch import nn
+
 from gradkit.core.records import LIKELY, OBSERVED, READ, SEVERAL, Finding, Location, Note
 from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
 from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
 from gradkit.diagnosis.facts.seen import Seen
 from gradkit.diagnosis.rules import copies
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
-from gradkit.source import adapter_configs, attributes, freezing, installed, locations, setup
+from gradkit.source import adapter_configs, attributes, freezing, installed, kept_unregistered, locations, setup
 from gradkit.source.adapter_configs import Said
 from gradkit.source.used_up import used_up
 from gradkit.witness.deeds import COPIED, FROZEN, Deed
@@ -272,7 +274,7 @@ def _hidden(e: Evidence) -> Iterator[tuple[str, UnregisteredParameter, Location 
         box = attributes.plain_box(cls, attribute) if not hidden.history else None
         lines = attributes.created(cls, attribute, hidden.kind, e.files) if not hidden.history and box is None else ()
         spot = attributes.derived(cls, attribute, e.files) if hidden.history else box
-        spot = spot or attributes.definition(way, e.files)[0]
+        spot = spot or (_kept_elsewhere(way) if not hidden.history else None) or attributes.definition(way, e.files)[0]
         if lines:
             depth = len(hidden.name.split(".")) - len(hidden.way) + hidden.broken
             one = ".".join(hidden.name.split(".")[:depth])
@@ -280,6 +282,20 @@ def _hidden(e: Evidence) -> Iterator[tuple[str, UnregisteredParameter, Location 
             order.setdefault(one)
             spot = lines[min(list(order).index(one), len(lines) - 1)]
         yield "grad_on_non_leaf" if hidden.history else "unregistered_parameters", hidden, spot
+
+
+def _kept_elsewhere(way: Sequence[tuple[type, str]]) -> Location | None:
+    """The line of a class that keeps what it is handed as no parameter, where no assignment of the attribute shows it.
+
+    What a record holds, whose class has no line of its own for it: where a module takes the record in.
+    """
+    cls, attribute = way[-1]
+    if attributes.definition([(cls, attribute)])[0] is not None:
+        return None
+    if issubclass(cls, nn.Module):
+        return kept_unregistered.kept_at(cls, attribute)
+    holder = way[-2:-1]
+    return attributes.definition(holder)[0] if holder and issubclass(holder[0][0], nn.Module) else None
 
 
 def _optimizer(e: Evidence) -> list[Finding]:

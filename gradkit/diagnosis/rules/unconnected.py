@@ -25,11 +25,17 @@ from gradkit.source.taken_out import ARRAY, BARE, COPY, NUMBER, taken_out_at
 
 
 def findings(e: Evidence, told: set[str]) -> list[Finding]:
-    """Why nothing flows from some parameters into the loss."""
+    """Why nothing flows from some parameters into the loss.
+
+    Where the step raised before its end, for a fault that is told already, what it had not come to use is left aside.
+    """
     names = [n for n in e.verdict.unconnected if n not in told]
     hidden = [n for n in names if _in_a_script(e, n)]
     names = [n for n in names if n not in hidden]
-    return [*_inside_a_script(hidden), *(_explained(e, names) if names else ())]
+    found = _explained(e, names) if names else []
+    if told and e.mishap is not None and e.mishap.in_step:
+        found = [one for one in found if one.cause != "trainable_unused" or one.variant == "bypass"]
+    return [*_inside_a_script(hidden), *found]
 
 
 def _in_a_script(e: Evidence, name: str) -> bool:

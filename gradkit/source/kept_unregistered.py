@@ -1,0 +1,74 @@
+"""Where a class keeps what it was handed as something else than a parameter, under a name that no assignment shows.
+
+``self.register_buffer(key, value)`` makes a buffer even of a Parameter; what is written into ``self.__dict__``, or by
+``object.__setattr__``, goes past ``nn.Module.__setattr__``, which would have registered it; and what ``setattr`` is
+given may be a plain copy.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from gradkit.core.records import Location
+from gradkit.source import attributes, locations, syntax
+from gradkit.source.syntax import FUNCTIONS
+
+_ITS_NAMES = ("__dict__", "_buffers")
+
+
+def kept_at(cls: type, attribute: str) -> Location | None:
+    """The line that keeps ``self.<attribute>`` of a class unregistered; None if there is none, or not just one.
+
+    A line that writes the name out comes before those that are handed it.
+
+    Args:
+        cls: the class of the object that holds the attribute.
+        attribute: its name.
+    """
+    told: dict[tuple[str, int], Location] = {}
+    handed: dict[tuple[str, int], Location] = {}
+    for file, function, method in _methods(cls):
+        for node, key in _stores(method):
+            if isinstance(key, ast.Constant) and key.value != attribute:
+                continue
+            spot = locations.place(file, node, function)
+            (told if isinstance(key, ast.Constant) else handed).setdefault((file, spot.line), spot)
+    found = told or handed
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _methods(cls: type) -> Iterator[tuple[str, str, syntax.Function]]:
+    """File, qualified name and body of each method of a class that another does not stand in for."""
+    hidden: set[str] = set()
+    for file, body in attributes.bodies(cls):
+        own = [node for node in body.body if isinstance(node, FUNCTIONS) and node.name not in hidden]
+        yield from ((file, f"{body.name}.{one.name}", one) for one in own)
+        hidden |= {one.name for one in own if "super" not in {n.id for n in ast.walk(one) if isinstance(n, ast.Name)}}
+
+
+def _stores(method: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:
+    """Each node that keeps something past the parameters of a module, with the name it does so under; None for many."""
+    for node in ast.walk(method):
+        if isinstance(node, ast.Call):
+            yield from _by_call(node)
+        for target, _ in syntax.pairs(node):
+            if isinstance(target, ast.Subscript) and _is_table(target.value):
+                yield node, target.slice
+
+
+def _by_call(call: ast.Call) -> Iterator[tuple[ast.AST, ast.expr | None]]:
+    name, by = syntax.call_name(call), call.func.value if isinstance(call.func, ast.Attribute) else None
+    if name == "register_buffer" and by is not None and ast.unparse(by) in ("self", "super()"):
+        key = call.args[0] if call.args else next((one.value for one in call.keywords if one.arg == "name"), None)
+        yield call, key
+    elif ast.unparse(call.func) in ("object.__setattr__", "setattr") and len(call.args) == 3:
+        yield from [(call, call.args[1])] if ast.unparse(call.args[0]) == "self" else ()
+    elif name == "update" and by is not None and _is_table(by):
+        keys = [one.arg for one in call.keywords]
+        yield from ((call, ast.Constant(key) if key else None) for key in keys or [None])
+
+
+def _is_table(value: ast.expr) -> bool:
+    """Whether an expression is the table of an object's own names: ``self.__dict__``, ``vars(self)``."""
+    return ast.unparse(value) in ("vars(self)", *(f"self.{one}" for one in _ITS_NAMES))

@@ -1,0 +1,127 @@
+"""A Parameter that a class is handed and keeps as something else: the line that keeps it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import gradkit
+from gradkit.types import Report
+
+
+class Part(nn.Module):
+    def __init__(self, **features: Any) -> None:
+        super().__init__()
+        for name, value in features.items():
+            self.keep(name, value)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.gain + self.offset
+
+
+class Buffered(Part):
+    def keep(self, name: str, value: Any) -> None:
+        self.register_buffer(name, torch.as_tensor(value))  # Buffered
+
+
+class ByHand(Part):
+    def keep(self, name: str, value: Any) -> None:
+        self.__dict__[name] = value  # ByHand
+
+
+class Past(Part):
+    def keep(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)  # Past
+
+
+class AllAtOnce(Part):
+    def __init__(self, **features: Any) -> None:
+        super().__init__()
+        vars(self).update(features)  # AllAtOnce
+
+
+class Copied(Part):
+    def keep(self, name: str, value: Any) -> None:
+        setattr(self, name, torch.as_tensor(value).detach().clone())  # Copied
+
+
+class Named(nn.Module):
+    def __init__(self, gain: nn.Parameter, offset: nn.Parameter) -> None:
+        super().__init__()
+        self.register_buffer("gain", gain)  # Named
+        self.offset = offset
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.gain + self.offset
+
+
+class Kept(Part):
+    def keep(self, name: str, value: Any) -> None:
+        if isinstance(value, nn.Parameter):
+            self.register_parameter(name, value)
+        else:
+            self.register_buffer(name, torch.as_tensor(value))
+
+
+@dataclass
+class Settings:
+    gain: torch.Tensor
+    offset: float
+
+
+class Configured(nn.Module):
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.settings = settings  # Configured
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.settings.gain + self.settings.offset
+
+
+class Line(nn.Module):
+    def __init__(self, parts: list[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for part in self.parts:
+            x = part(x)
+        return x
+
+
+def _marked(word: str) -> int:
+    text = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return next(at for at, line in enumerate(text, 1) if line.endswith(f"  # {word}"))
+
+
+def _diagnosed(kind: Callable[..., nn.Module], name: str) -> Report:
+    torch.manual_seed(0)
+    made = {"gain": nn.Parameter(torch.ones(3)), "offset": nn.Parameter(torch.zeros(3))}
+    return _of(kind(**made), name)
+
+
+def _of(part: nn.Module, name: str) -> Report:
+    model, x = Line([nn.Linear(3, 3), part]), torch.randn(5, 3)
+    return gradkit.diagnose(lambda: model(x).pow(2).mean(), model=model, should_train=["parts.0.*", name])
+
+
+@pytest.mark.parametrize("kind", [Buffered, ByHand, Past, AllAtOnce, Copied, Named])
+def test_the_line_that_keeps_a_parameter_as_something_else_is_named(kind: type[nn.Module]) -> None:
+    found = _diagnosed(kind, "parts.1.gain").findings
+    assert [(one.cause, one.location.line) for one in found] == [("unregistered_parameters", _marked(kind.__name__))]
+
+
+def test_settings_that_hold_a_parameter_are_named_where_the_module_takes_them_in() -> None:
+    settings = Settings(nn.Parameter(torch.ones(3)), 0.0)
+    found = _of(Configured(settings), "parts.1.settings.gain").findings
+    assert [(one.cause, one.location.line) for one in found] == [("unregistered_parameters", _marked("Configured"))]
+
+
+def test_a_class_that_registers_its_parameters_and_buffers_the_rest_is_sound() -> None:
+    assert _diagnosed(Kept, "parts.1.gain").findings == ()

@@ -1,0 +1,123 @@
+"""A value made once that several backwards of one step use: where its history ought to be let go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import gradkit
+from gradkit.types import Finding
+
+
+class Scores:
+    """The losses of a critic: it takes in what was generated as it is, or without its history."""
+
+    def __init__(self, critic: nn.Module, detach: bool) -> None:
+        self.critic, self.detach = critic, detach
+
+    def of_generated(self, fake: torch.Tensor) -> torch.Tensor:
+        if self.detach:
+            fake = fake.detach()
+        return self.critic(fake).mean()  # scored
+
+    def whole(self, fake: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+        return self.of_generated(fake) - self.critic(real).mean()
+
+
+class Players(nn.Module):
+    def __init__(self, detach: bool, times: int = 3) -> None:
+        super().__init__()
+        self.generator = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 4), nn.Tanh())
+        self.critic = nn.Sequential(nn.Linear(4, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))
+        self.scores, self.times, self.kept = Scores(self.critic, detach), times, []
+        self.of_critic = torch.optim.Adam(self.critic.parameters(), lr=1e-3)
+
+    def in_an_attribute(self, fake: torch.Tensor, real: torch.Tensor) -> None:
+        self.of_critic.zero_grad()
+        self.judged = self.scores.whole(fake, real)
+        self.judged.backward()
+        self.of_critic.step()
+
+    def in_a_list(self, fake: torch.Tensor, real: torch.Tensor) -> None:
+        self.of_critic.zero_grad()
+        self.kept.append(self.scores.whole(fake, real))
+        self.kept[-1].backward()
+        self.of_critic.step()
+
+    def in_a_variable(self, fake: torch.Tensor, real: torch.Tensor) -> None:
+        self.of_critic.zero_grad()
+        loss = self.scores.whole(fake, real)
+        loss.backward()
+        self.of_critic.step()
+
+
+def _step(model: Players, update: str) -> Callable[[], torch.Tensor]:
+    noise, real = torch.randn(5, 3), torch.randn(5, 4)
+
+    def step() -> torch.Tensor:
+        fake = model.generator(noise)
+        for _ in range(model.times):
+            getattr(model, update)(fake, real)
+        return -model.critic(fake).mean()
+
+    return step
+
+
+def _found(model: nn.Module, step: Callable[[], torch.Tensor], *wanted: str) -> list[Finding]:
+    return list(gradkit.diagnose(step, model=model, should_train=wanted or None).findings)
+
+
+def _line(word: str) -> int:
+    text = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return next(at for at, line in enumerate(text, 1) if line.endswith(f"  # {word}"))
+
+
+WAYS = ["in_an_attribute", "in_a_list", "in_a_variable"]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("update", WAYS)
+def test_a_critic_that_takes_in_a_history_which_its_optimizer_does_not_train_is_named(update: str, times: int) -> None:
+    torch.manual_seed(0)
+    model = Players(detach=False, times=times)
+    found = _found(model, _step(model, update), "generator.*")
+    assert [(one.cause, one.location.line) for one in found] == [("double_backward", _line("scored"))]
+    assert found[0].variant != "once"
+
+
+@pytest.mark.parametrize("update", WAYS)
+def test_a_critic_that_lets_the_history_go_is_sound(update: str) -> None:
+    torch.manual_seed(0)
+    model = Players(detach=True)
+    assert _found(model, _step(model, update), "generator.*") == []
+
+
+class Encoded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.head, self.loss = nn.Sequential(nn.Linear(3, 4), nn.Tanh()), nn.Linear(4, 1), None
+
+    def update(self, code: torch.Tensor) -> None:
+        self.loss = self.head(code).pow(2).mean()
+        self.loss.backward()
+
+
+def test_an_encoding_that_the_passes_train_is_named_where_it_is_made_and_not_where_a_loss_is() -> None:
+    torch.manual_seed(0)
+    model, x = Encoded(), torch.randn(5, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> None:
+        code = model.encoder(x)  # encoded
+        for _ in range(3):
+            model.update(code)
+            optimizer.step()
+
+    found = _found(model, step)
+    assert [(one.cause, one.variant, one.location.line) for one in found] == [
+        ("double_backward", "once", _line("encoded"))
+    ]

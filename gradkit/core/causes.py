@@ -67,7 +67,7 @@ _ZEROS = (
 )  # fmt: skip
 _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
-_ASKED = ("asked", "branch", "again", "cut", "plain", "lost", "late", "frozen")
+_ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen")
 _CONFIGS = ("config", "saved", "switched")
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 

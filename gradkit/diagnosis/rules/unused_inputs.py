@@ -8,7 +8,7 @@ from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.records import LIKELY, OBSERVED, Finding, Location, Note
 from gradkit.core.trace import Call
 from gradkit.diagnosis.facts import cuts
-from gradkit.diagnosis.rules import unflagged
+from gradkit.diagnosis.rules import cut_lines, unflagged
 from gradkit.diagnosis.rules.evidence import Evidence, called_by, of_error, same_line
 from gradkit.source import locations
 from gradkit.source.locations import innermost
@@ -39,17 +39,25 @@ def findings(e: Evidence, mishap: AutogradError) -> list[Finding]:
 
 
 def _severed(e: Evidence, mishap: AutogradError) -> list[Finding]:
-    """Where a value takes part in what its gradient is asked of, and what stands between cuts it off."""
+    """Where a value takes part in what its gradient is asked of, and what stands between cuts it off: that cut."""
     inputs = {f"#{number}": number for number in mishap.inputs}
     if mishap.asked < 0 or not inputs or any(call.name == GRAD_KEPT for call in e.trace.behind([mishap.asked])):
         return []
     trace = replace(e.trace, loss=mishap.asked, parameters=inputs)
-    asked, found = innermost(mishap.chain), []
-    for call in (trace.calls[cut.calls[0]] for cut in cuts.find(trace, inputs).cuts if cut.calls and cut.region < 0):
-        notes = [*called_by(call.chain), *([Note("asked_here", asked, {})] if asked is not None else [])]
-        one = of_error("unused_input", e, mishap, innermost(call.chain), call=call.name, chain=call.chain)
-        found.append(replace(one, notes=tuple(notes), variant="cut"))
-    return found
+    verdict = cuts.find(trace, inputs)
+    verdict = replace(verdict, cuts=tuple(cut for cut in verdict.cuts if cut.calls))
+    found = cut_lines.findings(replace(e, first=replace(e.first, trace=trace), verdict=verdict))
+    return [_asked_of(e, mishap, one) for one in found]
+
+
+def _asked_of(e: Evidence, mishap: AutogradError, cut: Finding) -> Finding:
+    """A cut between what is differentiated and what it is differentiated by: the error, and where that was asked."""
+    asked = innermost(mishap.chain)
+    notes = [*cut.notes, *([Note("asked_here", asked, {})] if asked is not None else [])]
+    names = (e.trace.values[int(name.removeprefix("#"))].parameter for name in cut.parameters)
+    told = of_error(cut.cause, e, mishap, cut.location, call=cut.call, names=tuple(filter(None, names)), chain=())
+    facts = {**{key: value for key, value in cut.facts.items() if key != "raised"}, **told.facts}
+    return replace(told, notes=tuple(notes), variant=cut.variant, module=cut.module, library=cut.library, facts=facts)
 
 
 def _branched(e: Evidence, mishap: AutogradError) -> Finding | None:

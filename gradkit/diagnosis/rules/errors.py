@@ -53,7 +53,7 @@ def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
     if e.first.no_loss is not None:
         return [no_loss.from_before(e, of_error("double_backward", e, mishap, None, chain=()))]
     proof = PROVEN if e.shown.mended.revived else LIKELY
-    carried = by_line(_taken_over(e, mishap, proof))
+    carried = by_line(_taken_over(e, mishap, proof)) or by_line(_cached(e, mishap, proof))
     if carried:
         return carried
     freeing = next((one.chain for one in reversed(mishap.freeing) if _frees(e, one.calls)), ())
@@ -81,6 +81,16 @@ def _taken_over(e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Find
             yield replace(found, notes=tuple(notes), variant=CARRIED)
 
 
+def _cached(e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:
+    """The lines by which an earlier pass keeps a value with its history in an attribute that a later one reads."""
+    for call, number in e.first.crossing:
+        used = innermost(call.chain)
+        for line in histories.kept_in_an_attribute(e, call, number, mishap):
+            found = of_error("double_backward", e, mishap, line.location, call=call.name, proof=proof, chain=call.chain)
+            notes = [Note("again", used, {})] if used is not None and not same_line(used, line.location) else []
+            yield replace(found, notes=tuple(notes), variant=KEPT)
+
+
 def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:
     """The lines that keep a value with its history for a later step; where none is known, those that use it."""
     unsure: list[Finding] = []
@@ -89,7 +99,7 @@ def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) ->
         chain = histories.handed_to_a_module(call.chain)
         used = innermost(chain)
         found = of_error(cause, e, mishap, used, call=call.name, proof=proof, chain=chain)
-        kept = histories.kept(e, call, number) or histories.put_away(e, call, number, mishap)
+        kept = histories.kept(e, call, number) or histories.kept_for_a_loop(e, call, number, mishap)
         if not kept and histories.is_let_go(e, number):
             unsure.append(found)
             continue

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from types import CodeType
 
 from gradkit.core.records import Location
-from gradkit.core.trace import Chain
+from gradkit.core.trace import Chain, Point
 from gradkit.source import dataflow, locations, syntax
 from gradkit.source.attributes import ADDING
 from gradkit.source.carrying import Carriers
@@ -56,6 +56,21 @@ def put_away_at(
             return None if taken_over else locations.place(code.co_filename, statement, locations.qualified_name(code))
         at = _position(statement, node, names, code, files)
     return None
+
+
+def attributes_read(point: Point) -> set[str]:
+    """The attributes that an expression reads, by itself or by a variable that was given one: ``table = self.kept``."""
+    code, node = point[0], locations.node_at(point)
+    if node is None:
+        return set()
+    line, parts = locations.line_of(point), [node]
+    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    earlier = [one for one in dataflow.statements(code) if one.lineno < line and _is_simple(one)]
+    for name in names:
+        given = [one for one in earlier if name in _names_given(one, -1)]
+        last = max(given, key=lambda one: one.lineno, default=None)
+        parts += [value for _, value in syntax.pairs(last)] if last is not None else []
+    return {one.attr for part in parts for one in ast.walk(part) if isinstance(one, ast.Attribute)}
 
 
 def _handed_on(statement: ast.stmt, names: frozenset[str], code: CodeType, files: tuple[str, ...]) -> ast.stmt:

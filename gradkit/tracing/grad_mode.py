@@ -11,7 +11,9 @@ https://pytorch.org/docs/stable/notes/extending.html#extending-torch-autograd
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -82,7 +84,7 @@ class Forwards:
             (6.0, 'Double', (3.0,))
         """
         while frame is not None and frame.f_code is not stop:
-            owner = self._owner(frame.f_code)
+            owner = self._owner(_meant(frame))
             if owner is not None:
                 return _outermost(frame, owner, self._owner)
             frame = frame.f_back
@@ -94,13 +96,20 @@ class Forwards:
         return self._owners[code]
 
 
+def _meant(frame: FrameType) -> CodeType:
+    """The code that runs in a frame; for a grad mode's decorator, whose code all functions share, the decorated one."""
+    wrapped = _innermost(frame.f_locals.get("func")) if frame.f_code.co_filename == _CONTEXTLIB else None
+    code = getattr(wrapped, "__code__", None)
+    return code if isinstance(code, CodeType) else frame.f_code
+
+
 def _outermost(frame: FrameType, owner: type[Function], owner_of: Callable[[CodeType], Any]) -> Forward:
     """The forward together with what wraps it: the frames outside of it that are the same Function's."""
     handed = _arguments(frame)
     if not (handed and isinstance(context := handed[0], BackwardCFunction)):
         return Forward(owner.__name__, handed, frame)
     outside = frame.f_back
-    while outside is not None and owner_of(outside.f_code) is not None:
+    while outside is not None and owner_of(_meant(outside)) is not None:
         further = _arguments(outside)
         if not further or further[0] is not context:
             break
@@ -142,6 +151,7 @@ class _Open:
     on: bool
     owner: Any
     region: Region
+    inside: bool = False  # of the forward of a custom Function, where recording is off anyway
 
 
 class _Held(threading.local):
@@ -151,7 +161,7 @@ class _Held(threading.local):
         super().__init__()
         self.open: list[_Open] = []
         self.inference: list[_Open] = []
-        self.handed: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self.handed: dict[int, tuple[int, tuple[int, ...], tuple[int, ...]]] = {}
 
 
 class Switches:
@@ -211,16 +221,25 @@ class Switches:
             self._close(owner)
             return True
         top = self._held.open[-1] if self._held.open else None
+        forward = self._forwards.around(frame, self._stop)
+        inside = forward is not None and forward.frame.f_code.co_filename != _CHECKPOINT  # that is run again
         if action == "__enter__" and top is not None and top.owner is owner:
             region = self._region(outside, BLOCK)
-            self._held.open[-1] = _Open(on, owner, region)
+            self._held.open[-1] = _Open(on, owner, region, inside)
         else:
             region = self._region(outside, BLOCK if action == "__enter__" else SWITCH)
-            self._held.open.append(_Open(on, owner, region))
+            self._held.open.append(_Open(on, owner, region, inside))
             # set_grad_enabled switches as soon as it is made, before it is entered as a block or decorator
             if self.skip and action == "__init__" and self._region(outside, BLOCK).key in self.skip:
                 return on
+        if forward is not None and self.skip and self._function(forward)[0] in self.skip:
+            return on  # it runs as a plain function, and is to be recorded
         return on or region.key not in self.skip
+
+    def _function(self, forward: Forward) -> tuple[tuple[Any, ...], Chain]:
+        """The key of a custom Function that runs, and the user's frames that apply it."""
+        chain = frames.chain(forward.frame.f_back, self._stop)
+        return (FUNCTION, forward.name, *spot(chain)), chain
 
     def _close(self, owner: Any) -> None:
         for index in range(len(self._held.open) - 1, -1, -1):
@@ -296,11 +315,10 @@ class Switches:
             name: what is called.
             inputs: numbers of the values that it is handed.
         """
-        found: list[Region] = []
-        for entry in reversed(self._held.open):
-            if entry.on:
-                break
-            found.append(entry.region)
+        held = list(itertools.takewhile(lambda entry: not entry.on, reversed(self._held.open)))
+        on = self._held.open[-len(held) - 1] if len(held) < len(self._held.open) else None
+        recorded = on is not None and on.inside  # by an enable_grad in the forward
+        found = [entry.region for entry in held if recorded or not entry.inside]
         if torch.is_inference_mode_enabled():
             found.extend(entry.region for entry in self._held.inference if not entry.on)
         if not found:
@@ -311,9 +329,9 @@ class Switches:
         """Recording is off and nobody was heard to switch it off: a custom Function does so, or it was off before."""
         forward = self._forwards.around(frame, self._stop)
         if forward is not None:
-            chain = frames.chain(forward.frame.f_back, self._stop)
-            key = (FUNCTION, forward.name, *spot(chain))
-            return Region(FUNCTION, key, chain, via=forward.name, given=self._given(forward))
+            key, chain = self._function(forward)
+            given, hidden = self._given(forward)
+            return Region(FUNCTION, key, chain, via=forward.name, given=given, hidden=hidden)
         on = self._held.open[-1].on if self._held.open else self._began_on
         if on and name == "view_as" and len(set(inputs)) == 1:
             # Its forward is gone by now: what it returned of its inputs is made a view of itself.
@@ -325,18 +343,41 @@ class Switches:
             return Region(BACKWARD, (BACKWARD, *spot(chain)), chain)
         return Region(PRESET, (PRESET,), ())
 
-    def _given(self, forward: Forward) -> tuple[int, ...]:
-        """Numbers of what a forward was handed. Those of its first call: later on a name may be another value's."""
+    def _given(self, forward: Forward) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Numbers of the tensors that a forward was handed, and of those in what else it was handed.
+
+        Those of its first call: later on a name may be another value's.
+        """
         now = forward.frame.f_lasti
-        before, given = self._held.handed.get(id(forward.frame), (now, ()))
+        before, given, hidden = self._held.handed.get(id(forward.frame), (now, (), ()))
         if now <= before:
             given = self._numbers([one for one in forward.handed if isinstance(one, torch.Tensor)])  # not inside a list
-        self._held.handed[id(forward.frame)] = (now, given)
-        return given
+            inside = [x for one in forward.handed if not isinstance(one, torch.Tensor) for x in _tensors_in(one)]
+            hidden = tuple(number for number in self._numbers(inside) if number not in given)
+        self._held.handed[id(forward.frame)] = (now, given, hidden)
+        return given, hidden
 
     def regions(self) -> tuple[Region, ...]:
         """All regions that held at some call, by the indices that ``active`` gave."""
         return tuple(self._known)
+
+
+def _tensors_in(value: Any, depth: int = 4) -> Iterator[torch.Tensor]:
+    """The tensors in a container or a module: autograd sees none of those that are handed over in it."""
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    parts: Iterable[Any] = ()
+    if isinstance(value, torch.nn.Module):
+        parts = (*value.parameters(), *value.buffers())
+    elif isinstance(value, dict):
+        parts = dict.values(value)
+    elif isinstance(value, (list, tuple)):
+        parts = value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = getattr(value, "__dict__", {}).values()
+    for part in parts if depth else ():
+        yield from _tensors_in(part, depth - 1)
 
 
 def _context_manager(frame: FrameType) -> tuple[str, Any, FrameType | None]:

@@ -111,15 +111,19 @@ class Array(np.ndarray):
                 if isinstance(target, Array):
                     target.gradkit_origins = _merged(target, *inputs)
             return out[0] if len(out) == 1 else out
-        return tuple(follow(r, found) for r in result) if isinstance(result, tuple) else follow(result, found)
+        whole = _are_whole(inputs)
+        if isinstance(result, tuple):
+            return tuple(follow(r, found, whole=whole) for r in result)
+        return follow(result, found, whole=whole)
 
     @on_behalf
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         result = super().__array_function__(func, types, args, kwargs)
-        found = _merged(*_leaves(args), *_leaves(kwargs.values()))
-        return (
-            type(result)(follow(r, found) for r in result) if type(result) in (tuple, list) else follow(result, found)
-        )
+        given = (*_leaves(args), *_leaves(kwargs.values()))
+        found, whole = _merged(*given), _are_whole(given)
+        if type(result) in (tuple, list):
+            return type(result)(follow(r, found, whole=whole) for r in result)
+        return follow(result, found, whole=whole)
 
     @on_behalf
     def __getitem__(self, key: Any) -> Any:
@@ -184,7 +188,8 @@ def _with_origins(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     @on_behalf
     def made(*args: Any, **kwargs: Any) -> Any:
-        return follow(function(*args, **kwargs), _merged(*_leaves(args[:1])))
+        given = tuple(_leaves(args[:1]))
+        return follow(function(*args, **kwargs), _merged(*given), whole=_are_whole(given))
 
     return made
 
@@ -235,8 +240,12 @@ def _numbers(values: Any) -> list[float]:
     return [x for x in flat.tolist() if math.isfinite(x)]
 
 
-def follow(value: Any, source: tuple[int, ...]) -> Any:
-    """``value`` with origins, where its type allows it: floats, float arrays, lists of such; anything else as it is."""
+def follow(value: Any, source: tuple[int, ...], *, whole: bool = False) -> Any:
+    """``value`` with origins, where its type allows it: floats, float arrays, lists of such; anything else as it is.
+
+    Args:
+        whole: also an array of whole numbers: one that was computed from such, as of rounded pixels, and is no index.
+    """
     if not source:
         return value
     kind = type(value)
@@ -247,8 +256,8 @@ def follow(value: Any, source: tuple[int, ...]) -> Any:
     elif kind in (np.float64, Float64):
         made = Float64(value)
     elif kind is list:
-        return [follow(x, source) for x in value]
-    elif isinstance(value, np.ndarray) and value.dtype.kind in "fc":
+        return [follow(x, source, whole=whole) for x in value]
+    elif isinstance(value, np.ndarray) and value.dtype.kind in ("fciu" if whole else "fc"):
         made = value.view(Array)
         _arrays[id(made)] = made
         _kept.append(made)
@@ -273,6 +282,12 @@ def _leaves(values: Iterable[object]) -> Iterator[object]:
             yield from _leaves(value)
         else:
             yield value
+
+
+def _are_whole(values: Iterable[object]) -> bool:
+    """Whether all of these arrays that have origins hold whole numbers."""
+    arrays = [value for value in values if isinstance(value, Array) and value.gradkit_origins]
+    return bool(arrays) and all(one.dtype.kind in "iu" for one in arrays)
 
 
 def _merged(*values: object) -> tuple[int, ...]:

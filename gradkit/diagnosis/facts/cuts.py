@@ -392,6 +392,15 @@ def _undeclared(trace: Trace, source: int, region: int) -> bool:
     return not made_inside and source not in trace.regions[region].given
 
 
+def is_hidden(trace: Trace, cut: Cut) -> bool:
+    """Whether all that a custom Function uses without having been handed it came to it inside of a container."""
+    if cut.kind != UNDECLARED:
+        return False
+    used = {n for index in cut.calls for n in trace.calls[index].inputs if _undeclared(trace, n, cut.region)}
+    used = {n for n in used if trace.values[n].requires_grad}
+    return bool(used) and used.issubset(trace.regions[cut.region].hidden)
+
+
 def _cutting(call: Call, u: Value, w: Value) -> str:
     """The kind of cut that a call is by itself, whatever the grad mode; ``""`` if the gradient can follow."""
     if call.name in ("detach", "detach_"):

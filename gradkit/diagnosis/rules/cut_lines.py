@@ -315,14 +315,15 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     call = via or (first.name if first is not None else "")
     inside = entered or first
     module = e.trace.modules[inside.module] if inside is not None and inside.module >= 0 else ""
+    hidden = cuts.is_hidden(e.trace, cut)
     notes = (
         *(_inside(region, inside) if cause not in ("custom_function", "create_graph_missing") else ()),
         *_returns(cut, e),
-        *_called_by(region, first),
+        *(called_by(region.chain) if hidden and region is not None else _called_by(region, first)),
     )
     doubt = _doubt(cut, e) if proof == LIKELY else ""
     facts = {"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}
-    variant = _variant(cause, cut, first)
+    variant = "hidden" if hidden else _variant(cause, cut, first)
     if variant == "within" and first is not None:
         facts["written"] = locations.word_at(first.chain)
     if cause == "checkpoint_reentrant" and _lets_inputs_train(e):
@@ -416,6 +417,8 @@ def _location(cut: Cut, region: Region | None, call: Call | None, e: Evidence) -
     if region.kind == BACKWARD and call is not None:
         return locations.innermost(call.chain)
     if region.kind == FUNCTION and call is not None:
+        if cuts.is_hidden(e.trace, cut):
+            return locations.innermost(region.chain)
         return locations.innermost(cuts.inside(e.trace, call, cut.region))
     if region.place is not None:
         return region.place

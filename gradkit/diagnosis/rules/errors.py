@@ -8,15 +8,14 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, SEVERAL, Finding, Location, Note
 from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain
-from gradkit.diagnosis.facts import cuts
-from gradkit.diagnosis.rules import gradients, histories, no_loss, unflagged
-from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
+from gradkit.diagnosis.rules import gradients, histories, no_loss, unflagged, unused_inputs
+from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, of_error, same_line
 from gradkit.source import (
     attributes,
     dataflow,
@@ -39,34 +38,11 @@ def findings(e: Evidence) -> list[Finding]:
     if mishap is None:
         return []
     if mishap.inside == autograd_errors.IN_FUNCTION:
-        return _recomputed(e, mishap) or [_finding("custom_function", e, mishap, _in_function(mishap))]
+        return _recomputed(e, mishap) or [of_error("custom_function", e, mishap, _in_function(mishap))]
     if mishap.inside == autograd_errors.IN_HOOK:
-        return [_finding("hook_misuse", e, mishap, innermost(mishap.chain))]
+        return [of_error("hook_misuse", e, mishap, innermost(mishap.chain))]
     rule = _RULES.get(mishap.kind)
     return rule(e, mishap) if rule is not None else []
-
-
-def _finding(
-    cause: str, e: Evidence, mishap: AutogradError, spot: Location | None, *, call: str = "", proof: str = OBSERVED,
-    names: Sequence[str] = (), chain: Chain | None = None, **facts: str,
-) -> Finding:  # fmt: skip
-    chain = mishap.chain if chain is None else chain
-    there = innermost(chain)
-    beside = spot is None or there is None or (spot.file, spot.function) == (there.file, there.function)
-    notes = called_by(chain) if beside else []
-    told = {"error": mishap.message.splitlines()[0].split(". ")[0], **facts}
-    revived = tuple(n for n in e.wanted if n in (e.shown.mended.revived or ())) if proof == PROVEN else ()
-    return Finding(
-        cause,
-        spot,
-        tuple(notes),
-        proof=proof,
-        parameters=tuple(names),
-        call=call,
-        revived=revived,
-        reruns=e.shown.mended.runs,
-        facts=told,
-    )
 
 
 # -- a second time --------------------------------------------------------------------------------------------------
@@ -75,23 +51,23 @@ def _finding(
 def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """The graph of an earlier backward is used again: the line that should have let it go, or that uses it."""
     if e.first.no_loss is not None:
-        return [no_loss.from_before(e, _finding("double_backward", e, mishap, None, chain=()))]
+        return [no_loss.from_before(e, of_error("double_backward", e, mishap, None, chain=()))]
     proof = PROVEN if e.shown.mended.revived else LIKELY
-    carried = by_line(_taken_over(e, mishap, proof))
+    carried = by_line(_taken_over(e, mishap, proof)) or by_line(_cached(e, mishap, proof))
     if carried:
         return carried
     freeing = next((one.chain for one in reversed(mishap.freeing) if _frees(e, one.calls)), ())
     if mishap.in_step and freeing and not mishap.trained:
-        found = _finding("double_backward", e, mishap, innermost(freeing), call="backward", chain=freeing)
+        found = of_error("double_backward", e, mishap, innermost(freeing), call="backward", chain=freeing)
         again = Note("again", locations.locate(mishap.chain[0]), {}) if mishap.chain else None
         return [replace(found, notes=(*found.notes, *([again] if again else [])), variant="frees")]
     return (
         by_line(
-            _finding("double_backward", e, mishap, spot, call=call.name, proof=proof, chain=call.chain)
+            of_error("double_backward", e, mishap, spot, call=call.name, proof=proof, chain=call.chain)
             for spot, call in _dropped(e)
         )
         or by_line(_carried_over("double_backward", e, mishap, proof))
-        or [_finding("double_backward", e, mishap, innermost(mishap.chain))]
+        or [of_error("double_backward", e, mishap, innermost(mishap.chain))]
     )
 
 
@@ -100,9 +76,19 @@ def _taken_over(e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Find
     for call, number, freeing in e.first.taken_over:
         used, kept = innermost(call.chain), histories.kept_past(e, call, number, freeing)
         if kept is not None:
-            found = _finding("double_backward", e, mishap, kept, call=call.name, proof=proof, chain=call.chain)
-            notes = [Note("again", used, {})] if used is not None and not _same_line(used, kept) else []
+            found = of_error("double_backward", e, mishap, kept, call=call.name, proof=proof, chain=call.chain)
+            notes = [Note("again", used, {})] if used is not None and not same_line(used, kept) else []
             yield replace(found, notes=tuple(notes), variant=CARRIED)
+
+
+def _cached(e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:
+    """The lines by which an earlier pass keeps a value with its history in an attribute that a later one reads."""
+    for call, number in e.first.crossing:
+        used = innermost(call.chain)
+        for line in histories.kept_in_an_attribute(e, call, number, mishap):
+            found = of_error("double_backward", e, mishap, line.location, call=call.name, proof=proof, chain=call.chain)
+            notes = [Note("again", used, {})] if used is not None and not same_line(used, line.location) else []
+            yield replace(found, notes=tuple(notes), variant=KEPT)
 
 
 def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:
@@ -112,13 +98,13 @@ def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) ->
     for call, number in e.first.crossing:
         chain = histories.handed_to_a_module(call.chain)
         used = innermost(chain)
-        found = _finding(cause, e, mishap, used, call=call.name, proof=proof, chain=chain)
-        kept = histories.kept(e, call, number) or histories.put_away(e, call, number, mishap)
+        found = of_error(cause, e, mishap, used, call=call.name, proof=proof, chain=chain)
+        kept = histories.kept(e, call, number) or histories.kept_for_a_loop(e, call, number, mishap)
         if not kept and histories.is_let_go(e, number):
             unsure.append(found)
             continue
         for line in kept:
-            notes = [Note("again", used, {})] if used is not None and not _same_line(used, line.location) else []
+            notes = [Note("again", used, {})] if used is not None and not same_line(used, line.location) else []
             variant = ONCE if line.before else KEPT
             yield replace(found, location=line.location, notes=tuple(notes), variant=variant)
         if not kept:
@@ -144,10 +130,6 @@ def _dropped(e: Evidence) -> list[tuple[Location | None, Call]]:
     ]
 
 
-def _same_line(one: Location, other: Location) -> bool:
-    return (one.file, one.line) == (other.file, other.line)
-
-
 # -- overwritten ----------------------------------------------------------------------------------------------------
 
 
@@ -155,117 +137,16 @@ def _overwritten(e: Evidence, mishap: AutogradError) -> list[Finding]:
     proof = PROVEN if e.shown.mended.revived else LIKELY
     return (
         by_line(
-            _finding("inplace_modified", e, mishap, innermost(chain), call=call, proof=proof, chain=chain)
+            of_error("inplace_modified", e, mishap, innermost(chain), call=call, proof=proof, chain=chain)
             for call, chain in e.shown.mended.calls
         )
         or by_line(_carried_over("inplace_modified", e, mishap, proof))
-        or [_finding("inplace_modified", e, mishap, None, proof=LIKELY)]
+        or [of_error("inplace_modified", e, mishap, None, proof=LIKELY)]
     )
 
 
 def _written(e: Evidence, mishap: AutogradError) -> list[Finding]:
-    return [replace(_finding("inplace_modified", e, mishap, innermost(mishap.chain)), variant="leaf")]
-
-
-# -- not used -------------------------------------------------------------------------------------------------------
-
-
-def _unused(e: Evidence, mishap: AutogradError) -> list[Finding]:
-    """``autograd.grad`` for a value that took no part: where it was handed over and left aside, else where asked."""
-    first = next((call for call in e.trace.behind([mishap.asked]) if _took(e, call, set(mishap.inputs))), None)
-    if first is not None:
-        return _constant_slope(e, mishap, first)
-    branch = _branched(e, mishap)
-    if branch is not None:
-        return [branch]
-    severed = _severed(e, mishap)
-    late = unflagged.too_late(e, mishap) if not severed else None
-    if severed or late is not None:
-        return severed or [late] if late is not None else severed
-    last = next(reversed(e.trace.ahead(mishap.inputs)), None)
-    spot = _ignoring(e, last) if last is not None else None
-    notes = [Note("dropped", locations.locate(last.chain[0]), {"call": last.name})] if last and last.chain else []
-    asked = innermost(mishap.chain)
-    if spot is not None and asked is not None:
-        notes.append(Note("asked_here", asked, {}))
-    proof, variant = (LIKELY, "") if spot else (OBSERVED, "asked")
-    found = _finding("unused_input", e, mishap, spot or asked, proof=proof)
-    return [replace(found, notes=tuple(notes), variant=variant)]
-
-
-def _severed(e: Evidence, mishap: AutogradError) -> list[Finding]:
-    """Where a value takes part in what its gradient is asked of, and what stands between cuts it off."""
-    inputs = {f"#{number}": number for number in mishap.inputs}
-    if mishap.asked < 0 or not inputs or any(call.name == GRAD_KEPT for call in e.trace.behind([mishap.asked])):
-        return []
-    trace = replace(e.trace, loss=mishap.asked, parameters=inputs)
-    asked, found = innermost(mishap.chain), []
-    for call in (trace.calls[cut.calls[0]] for cut in cuts.find(trace, inputs).cuts if cut.calls and cut.region < 0):
-        notes = [*called_by(call.chain), *([Note("asked_here", asked, {})] if asked is not None else [])]
-        one = _finding("unused_input", e, mishap, innermost(call.chain), call=call.name, chain=call.chain)
-        found.append(replace(one, notes=tuple(notes), variant="cut"))
-    return found
-
-
-def _branched(e: Evidence, mishap: AutogradError) -> Finding | None:
-    """What a helper was to ask for was itself made of a value that took part: beside the way, not on it.
-
-    Where the function that made it asks itself, the line that asks is the one to change.
-    """
-    part = {number for call in e.trace.behind([mishap.asked]) for number in (*call.inputs, *call.outputs)}
-    part = {number for number in part if e.trace.values[number].requires_grad}
-    makers = [e.trace.values[number].maker for number in mishap.inputs]
-    sides = [e.trace.calls[maker] for maker in makers if maker >= 0]
-    beside = [call for call in sides if part.intersection(call.inputs) and not part.intersection(call.outputs)]
-    if not beside or len(beside) < len(makers) or not beside[0].chain:
-        return None
-    again = _computed_again(e, mishap, beside[0])
-    if again is not None:
-        return again
-    if mishap.chain and mishap.chain[0][0] is beside[0].chain[0][0]:
-        return _asked_for_at(e, mishap, beside[0])
-    asked = innermost(mishap.chain)
-    notes = [*called_by(beside[0].chain), *([Note("asked_here", asked, {})] if asked is not None else [])]
-    spot, name = locations.locate(beside[0].chain[0]), beside[0].name
-    found = _finding("unused_input", e, mishap, spot, call=name, proof=LIKELY)
-    return replace(found, notes=tuple(notes), variant="branch")
-
-
-def _asked_for_at(e: Evidence, mishap: AutogradError, made: Call) -> Finding | None:
-    """What was to be asked for is made inside of the call that asks: its own line, where that spans several."""
-    asked, spot = innermost(mishap.chain), innermost(made.chain)
-    if asked is None or spot is None or _same_line(asked, spot) or not locations.holds(mishap.chain[0], made.chain[0]):
-        return None
-    found = _finding("unused_input", e, mishap, spot, call=made.name)
-    return replace(found, variant="branch")
-
-
-def _computed_again(e: Evidence, mishap: AutogradError, made: Call) -> Finding | None:
-    """What was to be asked for was computed once more, by a helper or property that made what took part as well.
-
-    The line is the one that calls the helper again, where the frames of both part.
-    """
-    alike = (one for one in e.trace.behind([mishap.asked]) if one.key == made.key and one.index != made.index)
-    first = next((one for one in alike if one.chain != made.chain and set(one.inputs) & set(made.inputs)), None)
-    if first is None:
-        return None
-    both = zip(made.chain, first.chain, strict=False)
-    depth = next((at for at, (mine, its) in enumerate(both) if mine != its), 0)
-    chain, asked = made.chain[depth:], innermost(mishap.chain)
-    spot = locations.locate(chain[0], whole=True)
-    notes = [Note("first_computed", locations.locate(first.chain[depth]), {}) if depth < len(first.chain) else None]
-    notes += [Note("asked_here", asked, {})] if asked is not None and not _same_line(asked, spot) else []
-    found = _finding("unused_input", e, mishap, spot, call=made.name, chain=chain)
-    return replace(found, notes=tuple(note for note in notes if note is not None), variant="again")
-
-
-def _ignoring(e: Evidence, last: Call) -> Location | None:
-    """The function that was handed what ``last`` made: the first line that runs in it, if it does not use it."""
-    for call in e.trace.calls[last.index + 1 :]:
-        for depth, point in enumerate(call.chain):
-            if last.chain and point[0] is last.chain[0][0] and depth > 0 and locations.holds(point, last.chain[0]):
-                return locations.locate(call.chain[depth - 1])
-    return None
+    return [replace(of_error("inplace_modified", e, mishap, innermost(mishap.chain)), variant="leaf")]
 
 
 # -- the others -----------------------------------------------------------------------------------------------------
@@ -276,7 +157,7 @@ def _recomputed(e: Evidence, mishap: AutogradError) -> list[Finding]:
     ran = {code for code, _ in mishap.chain}
     points = [point for point in gradients.unrecorded(e) if point[0] in ran]
     name = locations.qualified_name(points[0][0]).rpartition(".")[0].rpartition(".")[2] if points else ""
-    found = (_finding("custom_function", e, mishap, locations.locate(p), call=name, chain=(p,)) for p in points)
+    found = (of_error("custom_function", e, mishap, locations.locate(p), call=name, chain=(p,)) for p in points)
     return [replace(one, variant=gradients.RECOMPUTED) for one in found]
 
 
@@ -301,11 +182,11 @@ def _no_history(e: Evidence, mishap: AutogradError) -> list[Finding]:
     around = next((one for one in inside if one.kind == FUNCTION and _is_inside(mishap.chain, one.chain)), None)
     sources = e.trace.sources([mishap.asked]) if around is not None else ()
     if around is not None and not any(e.trace.values[n].leaf and not e.trace.values[n].parameter for n in sources):
-        found = _finding("custom_function", e, mishap, _in_function(mishap), call=around.via)
+        found = of_error("custom_function", e, mishap, _in_function(mishap), call=around.via)
         return [replace(found, variant="inside")]
     kept = (call for call in e.trace.behind([mishap.asked]) if call.name == GRAD_KEPT and call.grad_on)
     first = next((c for c in kept if not any(e.trace.values[made].requires_grad for made in c.outputs)), None)
-    return _constant_slope(e, mishap, first) if first is not None else unflagged.findings(e, mishap)
+    return unused_inputs.constant_slope(e, mishap, first) if first is not None else unflagged.findings(e, mishap)
 
 
 def _is_inside(chain: Chain, outer: Chain) -> bool:
@@ -314,26 +195,27 @@ def _is_inside(chain: Chain, outer: Chain) -> bool:
     return len(chain) > len(codes) and [code for code, _ in chain[len(chain) - len(codes) :]] == codes
 
 
-def _took(e: Evidence, call: Call, values: set[int]) -> bool:
-    """Whether a call asked for a gradient by these values, with a graph, of something that they flow into."""
-    if call.name != GRAD_KEPT or not call.grad_on or not values or not values.issubset(call.inputs):
-        return False
-    return values.issubset(number for before in e.trace.behind(call.inputs) for number in before.inputs)
-
-
-def _constant_slope(e: Evidence, mishap: AutogradError, first: Call) -> list[Finding]:
-    """The line that asks for the second derivative: where the frames part from those that asked for the first."""
-    both = zip(reversed(mishap.chain), reversed(first.chain), strict=False)
-    depth = next((depth for depth, (asked, made) in enumerate(both, 1) if asked != made), len(mishap.chain))
-    chain = mishap.chain[len(mishap.chain) - depth :]
-    return [_finding("library_bug", e, mishap, innermost(chain), call=first.name, chain=chain)]
-
-
 def _bad_gradient(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """A backward that returns the wrong thing raises outside of any line: the class is named in the message."""
     match = re.search(r"[Ff]unction (\w+?)Backward", mishap.message)
+    hidden = _hidden(e, mishap, match[1]) if match and "different than None" in mishap.message else None
+    if hidden is not None:
+        return [hidden]
     spot = return_lines.return_of_method(e.files, match[1], "backward") if match else None
-    return [_finding("custom_function" if match else "hook_misuse", e, mishap, spot or innermost(mishap.chain))]
+    return [of_error("custom_function" if match else "hook_misuse", e, mishap, spot or innermost(mishap.chain))]
+
+
+def _hidden(e: Evidence, mishap: AutogradError, name: str) -> Finding | None:
+    """A gradient is returned for a container: the line that hands a Function tensors inside of one."""
+    for region in e.trace.regions:
+        hidden = [e.trace.values[n] for n in region.hidden if e.trace.values[n].requires_grad]
+        if region.kind == FUNCTION and region.via == name and hidden and region.chain:
+            names = dict.fromkeys(one.parameter for one in hidden if one.parameter)
+            found = of_error(
+                "custom_function", e, mishap, innermost(region.chain), call=name, names=tuple(names), chain=region.chain
+            )
+            return replace(found, variant="hidden")
+    return None
 
 
 def _old_style(e: Evidence, mishap: AutogradError) -> list[Finding]:
@@ -341,7 +223,7 @@ def _old_style(e: Evidence, mishap: AutogradError) -> list[Finding]:
     node = locations.node_at(mishap.chain[0]) if mishap.chain else None
     made = node.func if isinstance(node, ast.Call) else None
     name = ast.unparse(made.func if isinstance(made, ast.Call) else made).rpartition(".")[2] if made else ""
-    found = _finding("custom_function", e, mishap, innermost(mishap.chain), call=name)
+    found = of_error("custom_function", e, mishap, innermost(mishap.chain), call=name)
     forward = functions.method(e.files, name, "forward")
     notes = (*found.notes, *([Note("defined", forward, {"attribute": "forward"})] if forward is not None else []))
     return [replace(found, notes=notes, variant="style")]
@@ -354,7 +236,7 @@ def _no_method(e: Evidence, mishap: AutogradError) -> list[Finding]:
     found = functions.lacking(e.files, method)
     found = [one for one in found if one[0] in ran] or found
     return by_line(
-        replace(_finding("custom_function", e, mishap, spot, call=name, method=method, chain=()), variant="missing")
+        replace(of_error("custom_function", e, mishap, spot, call=name, method=method, chain=()), variant="missing")
         for name, spot in found
     )
 
@@ -370,18 +252,18 @@ def _hook_result(e: Evidence, mishap: AutogradError) -> list[Finding]:
 
 
 def _refused(e: Evidence, mishap: AutogradError, spot: Location | None) -> Finding:
-    return replace(_finding("hook_misuse", e, mishap, spot, chain=()), variant="refused")
+    return replace(of_error("hook_misuse", e, mishap, spot, chain=()), variant="refused")
 
 
 def _scaler(e: Evidence, mishap: AutogradError) -> list[Finding]:
     deed = e.seen.halved_by() if "FP16" in mishap.message else None
     if deed is not None and deed.chain:
-        return [_finding("amp_misuse", e, mishap, innermost(deed.chain), chain=deed.chain, proof=OBSERVED)]
+        return [of_error("amp_misuse", e, mishap, innermost(deed.chain), chain=deed.chain, proof=OBSERVED)]
     halved = setup.half_precision_line(e.files) if "FP16" in mishap.message else None
     out_of_order = scaler_findings(e)
     if out_of_order and halved is None:
         return out_of_order
-    return [_finding("amp_misuse", e, mishap, halved or innermost(mishap.chain), proof=LIKELY if halved else OBSERVED)]
+    return [of_error("amp_misuse", e, mishap, halved or innermost(mishap.chain), proof=LIKELY if halved else OBSERVED)]
 
 
 def scaler_findings(e: Evidence) -> list[Finding]:
@@ -403,15 +285,15 @@ def _reduction(e: Evidence, mishap: AutogradError) -> list[Finding]:
         made = locations.locate(deed.chain[0], whole=True) if deed is not None and deed.chain else None
         spot = made or attributes.definition(e.way_to(one), e.files, e.built_on(one))[0]
         groups.setdefault((spot.file, spot.line) if spot else None, (spot, []))[1].append(one)
-    return [_finding("ddp_unused", e, mishap, spot, names=group) for spot, group in groups.values()] or [
-        _finding("ddp_unused", e, mishap, innermost(mishap.chain))
+    return [of_error("ddp_unused", e, mishap, spot, names=group) for spot, group in groups.values()] or [
+        of_error("ddp_unused", e, mishap, innermost(mishap.chain))
     ]
 
 
 def _ready_twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
     regions = [region for region in e.trace.regions if region.kind == CHECKPOINT and region.chain]
     places = dict.fromkeys(region.chain for region in regions)
-    return [_finding("checkpoint_reentrant", e, mishap, innermost(c), chain=c, proof=LIKELY) for c in list(places)[:1]]
+    return [of_error("checkpoint_reentrant", e, mishap, innermost(c), chain=c, proof=LIKELY) for c in list(places)[:1]]
 
 
 def _inference(e: Evidence, mishap: AutogradError) -> list[Finding]:
@@ -422,7 +304,7 @@ def _inference(e: Evidence, mishap: AutogradError) -> list[Finding]:
     else:
         spot = setup.inference_mode_line(e.files, locations.qualified_name(mishap.chain[0][0]) if mishap.chain else "")
     notes = [Note("lost_here", innermost(mishap.chain), {"call": "inference_mode"})] if spot and mishap.chain else []
-    found = _finding("inference_mode", e, mishap, spot or innermost(mishap.chain), proof=LIKELY)
+    found = of_error("inference_mode", e, mishap, spot or innermost(mishap.chain), proof=LIKELY)
     return [replace(found, notes=tuple(notes))]
 
 
@@ -432,22 +314,22 @@ def _many_elements(e: Evidence, mishap: AutogradError) -> list[Finding]:
         return []
     shape = e.trace.values[mishap.asked].shape
     spot = innermost(mishap.chain)
-    return [_finding("non_scalar", e, mishap, spot, shape=str(shape), elements=str(math.prod(shape)))]
+    return [of_error("non_scalar", e, mishap, spot, shape=str(shape), elements=str(math.prod(shape)))]
 
 
 def _no_leaf(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """What an optimizer was handed is no leaf: the line that computed it, where that is plain; else the optimizer's."""
     asked = innermost(mishap.chain)
     made = non_leaves.computed_at(mishap.chain[0], e.files) if "optimize" in mishap.message and mishap.chain else None
-    found = _finding("grad_on_non_leaf", e, mishap, made or asked, proof=LIKELY if made else OBSERVED)
-    if made is None or asked is None or _same_line(made, asked):
+    found = of_error("grad_on_non_leaf", e, mishap, made or asked, proof=LIKELY if made else OBSERVED)
+    if made is None or asked is None or same_line(made, asked):
         return [found]
     return [replace(found, notes=(Note("handed_over", asked, {}),))]
 
 
 def _at(cause: str) -> Callable[[Evidence, AutogradError], list[Finding]]:
     """The cause is plain from the message, and the line from where it was raised."""
-    return lambda e, mishap: [_finding(cause, e, mishap, innermost(mishap.chain))]
+    return lambda e, mishap: [of_error(cause, e, mishap, innermost(mishap.chain))]
 
 
 def _at_maker(cause: str) -> Callable[[Evidence, AutogradError], list[Finding]]:
@@ -455,7 +337,7 @@ def _at_maker(cause: str) -> Callable[[Evidence, AutogradError], list[Finding]]:
 
     def rule(e: Evidence, mishap: AutogradError) -> list[Finding]:
         chain = next((c.chain for c in reversed(e.trace.calls) if c.name in mishap.message and c.chain), mishap.chain)
-        return [_finding(cause, e, mishap, innermost(chain), chain=chain)]
+        return [of_error(cause, e, mishap, innermost(chain), chain=chain)]
 
     return rule
 
@@ -465,7 +347,7 @@ def _nan_returned(e: Evidence, mishap: AutogradError) -> list[Finding]:
     named = re.search(r"Function '(\w+?)Backward\d*'", mishap.message)
     wanted = named[1].lower() if named is not None else ""
     places = by_line(
-        _finding("nan_gradient", e, mishap, innermost(call.chain), call=call.name, chain=call.chain)
+        of_error("nan_gradient", e, mishap, innermost(call.chain), call=call.name, chain=call.chain)
         for call in reversed(e.trace.calls)
         if call.chain and call.grad_on and call.name.replace("_", "").lower() == wanted
     )
@@ -478,7 +360,7 @@ _RULES: dict[str, Callable[[Evidence, AutogradError], list[Finding]]] = {
     autograd_errors.OVERWRITTEN: _overwritten,
     autograd_errors.LEAF_WRITTEN: _written,
     autograd_errors.VIEW_WRITTEN: _written,
-    autograd_errors.UNUSED: _unused,
+    autograd_errors.UNUSED: unused_inputs.findings,
     autograd_errors.NOT_ASKED: unflagged.findings,
     autograd_errors.MANY_ELEMENTS: _many_elements,
     autograd_errors.BAD_GRADIENT: _bad_gradient,

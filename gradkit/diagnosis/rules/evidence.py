@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from gradkit.core.records import Finding, Note, Parameter
+from gradkit.core.records import OBSERVED, PROVEN, Finding, Location, Note, Parameter
 from gradkit.core.trace import Call, Chain, Trace
 from gradkit.diagnosis.experiments.lost_gradients import ZeroGradient
 from gradkit.diagnosis.experiments.plan import Open, Shown
@@ -214,3 +214,32 @@ def one_place(one: Call, other: Call) -> bool:
 def line_of(call: Call) -> tuple[str, int] | None:
     """File and line of a call."""
     return (call.chain[0][0].co_filename, locations.line_of(call.chain[0])) if call.chain else None
+
+
+def of_error(
+    cause: str, e: Evidence, mishap: AutogradError, spot: Location | None, *, call: str = "", proof: str = OBSERVED,
+    names: Sequence[str] = (), chain: Chain | None = None, **facts: str,
+) -> Finding:  # fmt: skip
+    """A finding about the error that autograd raised, with its message among the facts."""
+    chain = mishap.chain if chain is None else chain
+    there = locations.innermost(chain)
+    beside = spot is None or there is None or (spot.file, spot.function) == (there.file, there.function)
+    notes = called_by(chain) if beside else []
+    told = {"error": mishap.message.splitlines()[0].split(". ")[0], **facts}
+    revived = tuple(n for n in e.wanted if n in (e.shown.mended.revived or ())) if proof == PROVEN else ()
+    return Finding(
+        cause,
+        spot,
+        tuple(notes),
+        proof=proof,
+        parameters=tuple(names),
+        call=call,
+        revived=revived,
+        reruns=e.shown.mended.runs,
+        facts=told,
+    )
+
+
+def same_line(one: Location, other: Location) -> bool:
+    """Whether two places stand in one line of code."""
+    return (one.file, one.line) == (other.file, other.line)

@@ -12,9 +12,8 @@ from gradkit.core.operations import COPIES, JOINS
 from gradkit.core.records import Location
 from gradkit.core.trace import Call, Chain, Point
 from gradkit.diagnosis.rules.evidence import Evidence
-from gradkit.source import keeping, locations
+from gradkit.source import dataflow, keeping, locations, put_away
 from gradkit.source.keeping import Kept
-from gradkit.source.put_away import put_away_at
 from gradkit.tracing.autograd_errors import AutogradError, Freeing
 
 GATHERING = JOINS | COPIES
@@ -38,7 +37,7 @@ def kept(e: Evidence, call: Call, number: int) -> list[Kept]:
     return []
 
 
-def put_away(e: Evidence, call: Call, number: int, mishap: AutogradError) -> list[Kept]:
+def kept_for_a_loop(e: Evidence, call: Call, number: int, mishap: AutogradError) -> list[Kept]:
     """Where a value was kept that this run made once, for a line which used it before, in an earlier pass of a loop.
 
     A call whose own history was freed had no business with the value, as its loss trains nothing of what made it: there
@@ -49,8 +48,31 @@ def put_away(e: Evidence, call: Call, number: int, mishap: AutogradError) -> lis
     if e.trace.values[number].maker < 0 or not is_again or call.index in mishap.freed:
         return []
     makers = _gathered(e, number)
-    places = (put_away_at(one.chain, call.chain, e.files) for one in makers)
+    places = (put_away.put_away_at(one.chain, call.chain, e.files) for one in makers)
     return [Kept(spot, before=True) for spot in dict.fromkeys(filter(None, places))]
+
+
+def kept_in_an_attribute(e: Evidence, call: Call, number: int, mishap: AutogradError) -> list[Kept]:
+    """Where an earlier pass kept what it made, for a line that reads it by its attribute once a backward has freed it.
+
+    The innermost function that both ran in was left before the backward: so the line reads it in a later pass.
+    """
+    maker = e.trace.values[number].maker
+    if maker < 0 or not call.chain:
+        return []
+    stores = {spot for name in put_away.attributes_read(call.chain[0]) for spot in _stores(e, name)}
+    found = []
+    for one in _gathered(e, number) if stores else ():
+        made = {code for code, _ in one.chain}
+        both = next((code for code, _ in call.chain if code in made), None)
+        left = both is not None and not any(code is both for freeing in mishap.freeing for code, _ in freeing.chain)
+        spot = put_away.put_away_at(one.chain, call.chain, e.files, taken_over=True) if left else None
+        found += [spot] if spot is not None and (spot.file, spot.line) in stores else []
+    return [Kept(spot) for spot in dict.fromkeys(found)]
+
+
+def _stores(e: Evidence, name: str) -> Iterator[tuple[str, int]]:
+    yield from ((spot.file, spot.line) for spot, _ in dataflow.store_lines(name, e.files))
 
 
 def kept_past(e: Evidence, call: Call, number: int, freeing: Freeing) -> Location | None:
@@ -59,7 +81,7 @@ def kept_past(e: Evidence, call: Call, number: int, freeing: Freeing) -> Locatio
     alive = {code for code, _ in freeing.chain}
     used = tuple(point for point in call.chain if point[0] in alive)
     for one, made in ((maker, number), *_until_made_again(e, maker, number)):
-        spot = put_away_at(one.chain, used, e.files, one.outputs.index(made), taken_over=True)
+        spot = put_away.put_away_at(one.chain, used, e.files, one.outputs.index(made), taken_over=True)
         if spot is not None:
             return spot
     return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -55,7 +57,7 @@ def a_function_that_is_handed_its_weight_in_a_list() -> Built:
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
             ctx.weight = weights[0]
-            return x @ weights[0].T  # CUT
+            return x @ weights[0].T
 
         @staticmethod
         def backward(ctx: Any, grad: torch.Tensor) -> Any:
@@ -63,7 +65,94 @@ def a_function_that_is_handed_its_weight_in_a_list() -> Built:
 
     model, x = pair(), batch()
     model["inner"].bias = None
-    return model, lambda: model["outer"](Through.apply(x.requires_grad_(), [model["inner"].weight])).sum()
+    return model, lambda: model["outer"](Through.apply(x.requires_grad_(), [model["inner"].weight])).sum()  # CUT
+
+
+class Scale(torch.autograd.Function):
+    """Scales by what it is handed in a container, and switches off what is off in it anyway."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, gains: Any) -> torch.Tensor:
+        ctx.by = math.prod(gains.values() if isinstance(gains, dict) else gains)
+        with torch.no_grad():
+            return x * ctx.by
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad * ctx.by, None
+
+
+class Scaled(nn.Module):
+    def __init__(self, gains: Any, apply: Callable[[torch.Tensor, Any], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer, self.gains, self.apply_to = nn.Linear(4, 4), gains, apply
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.apply_to(self.layer(x), self.gains).sum()
+
+
+def _gains() -> list[nn.Parameter]:
+    return [nn.Parameter(torch.ones(4)), nn.Parameter(torch.full((4,), 2.0))]
+
+
+@cut("custom_function")
+def a_function_that_is_handed_a_parameter_list() -> Built:
+    model, x = Scaled(nn.ParameterList(_gains()), lambda h, gains: Scale.apply(h, gains)), batch()  # CUT
+    return model, lambda: model(x)
+
+
+@cut("custom_function")
+def a_function_that_is_handed_its_gains_in_a_dictionary_by_a_helper() -> Built:
+    def scaled(h: torch.Tensor, gains: Any) -> torch.Tensor:
+        named = {str(at): gain.exp() for at, gain in enumerate(gains)}
+        return Scale.apply(h, named)  # CUT
+
+    model, x = Scaled(nn.ParameterList(_gains()), scaled), batch()
+    return model, lambda: model(x)
+
+
+@cut("custom_function")
+def a_function_without_recording_by_a_decorator_that_is_handed_a_tuple() -> Built:
+    class Decorated(torch.autograd.Function):
+        @staticmethod
+        @torch.no_grad()
+        def forward(ctx: Any, x: torch.Tensor, gains: Any) -> torch.Tensor:
+            ctx.by = math.prod(gains)
+            return x * ctx.by
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad * ctx.by, None
+
+    model, x = Scaled(nn.ParameterList(_gains()), lambda h, gains: Decorated.apply(h, tuple(gains))), batch()  # CUT
+    return model, lambda: model(x)
+
+
+@cut("custom_function")
+def a_gradient_that_is_returned_for_a_whole_list() -> Built:
+    class Returning(Scale):
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad * ctx.by, (grad.sum(0), grad.sum(0))
+
+    model, x = Scaled(nn.ParameterList(_gains()), lambda h, gains: Returning.apply(h, gains)), batch()  # CUT
+    return model, lambda: model(x)
+
+
+@cut("custom_function")
+def a_gradient_that_is_returned_for_a_plain_number() -> Built:
+    class Power(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, by: float) -> torch.Tensor:
+            ctx.by = by
+            return x * by
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad * ctx.by, grad.sum()  # CUT
+
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](Power.apply(model["inner"](x), 2.0)).sum()
 
 
 @cut("custom_function")

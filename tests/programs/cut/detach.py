@@ -478,3 +478,21 @@ def a_prior_that_a_buffer_was_filled_from() -> Built:
 
     model, x = Prior(), batch()
     return model, lambda: model(x)
+
+
+# -- a gradient that is asked for across it ---------------------------------------------------------------------------
+
+
+@cut("detach")
+def a_direction_that_is_normalised_without_a_history() -> Built:
+    model, x = small(), batch()
+
+    def along(direction: torch.Tensor) -> torch.Tensor:
+        return x + F.normalize(direction.detach(), dim=1)  # CUT
+
+    def step() -> torch.Tensor:
+        direction = torch.ones_like(x).requires_grad_()
+        (slope,) = torch.autograd.grad(model(along(direction)).sum(), direction)
+        return model(x + slope).sum()
+
+    return model, step

@@ -229,3 +229,141 @@ def a_loss_that_went_backward_before_the_step() -> Built:
         return loss  # CUT
 
     return model, lambda: latest()
+
+
+# -- kept in an attribute by an earlier pass, and read by a line of its own -------------------------------------------
+
+
+class Cached(nn.Module):
+    """Keeps a table that it computes from its weights; ``looked_up`` says how."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(4, 4), nn.Linear(4, 1)
+        self.cached_rows: Any = None
+
+    def looked_up(self, rows: int) -> torch.Tensor:
+        raise NotImplementedError
+
+    def computed(self, rows: int) -> torch.Tensor:
+        return torch.tanh(self.inner(torch.ones(rows, 4)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(x * self.looked_up(len(x))).sum()
+
+
+def _two_passes(model: nn.Module) -> Built:
+    first, second = batch(), batch()
+
+    def step() -> torch.Tensor:
+        for part in (first,):
+            (model(part) / 2).backward()
+        return model(second) / 2
+
+    return model, step
+
+
+@cut("double_backward")
+def a_table_that_is_kept_on_a_condition_and_read_by_an_earlier_line() -> Built:
+    class Model(Cached):
+        def looked_up(self, rows: int, offset: int = 0) -> torch.Tensor:
+            if self.cached_rows is not None and offset + rows <= len(self.cached_rows):
+                return self.cached_rows[offset : offset + rows]
+            made = self.computed(rows)
+            if offset == 0:
+                self.cached_rows = made  # CUT
+            return made
+
+    return _two_passes(Model())
+
+
+@cut("double_backward")
+def a_table_that_another_method_keeps() -> Built:
+    class Model(Cached):
+        def put_into_the_cache(self, made: torch.Tensor) -> None:
+            self.cached_rows = made  # CUT
+
+        def looked_up(self, rows: int) -> torch.Tensor:
+            if self.cached_rows is None:
+                made = self.computed(rows)
+                self.put_into_the_cache(made)
+                return made
+            return self.cached_rows * 1.0
+
+    return _two_passes(Model())
+
+
+@cut("double_backward")
+def a_table_in_a_dictionary_by_its_size_that_a_local_name_stands_for() -> Built:
+    class Model(Cached):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tables: dict[int, torch.Tensor] = {}
+
+        def looked_up(self, rows: int) -> torch.Tensor:
+            if rows in self.tables:
+                found = self.tables[rows]
+                return found[:rows]
+            made = self.computed(rows)
+            self.tables[rows] = made  # CUT
+            return made
+
+    return _two_passes(Model())
+
+
+@cut("double_backward")
+def two_losses_of_features_that_a_model_has_put_away_for_a_look() -> Built:
+    class Model(Cached):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.cached_rows = self.inner(x).tanh()
+            return self.cached_rows
+
+    model, x = Model(), batch()
+
+    def step() -> torch.Tensor:
+        features = model(x)
+        model.outer(features).sum().backward()
+        return model.outer(features).square().sum()  # CUT
+
+    return model, step
+
+
+@cut("double_backward")
+def two_losses_of_what_a_model_has_put_away_in_the_same_pass() -> Built:
+    class Model(Cached):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.cached_rows = self.inner(x).tanh()
+            return self.cached_rows
+
+    model, x = Model(), batch()
+
+    def step() -> torch.Tensor:
+        model(x)
+        model.outer(model.cached_rows).sum().backward()
+        return model.outer(model.cached_rows).square().sum()  # CUT
+
+    return model, step
+
+
+@cut("double_backward")
+def a_table_that_is_filled_by_one_method_and_read_by_another_in_a_loop() -> Built:
+    class Model(Cached):
+        def compute_rows(self, rows: int) -> None:
+            self.cached_rows = self.computed(rows)  # CUT
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.cached_rows is None:
+                self.compute_rows(len(x))
+            return self.outer(x * self.rows_of(len(x))).sum()
+
+        def rows_of(self, rows: int) -> torch.Tensor:
+            table = self.cached_rows
+            return table[:rows]
+
+    model, parts = Model(), [batch(), batch()]
+
+    def step() -> None:
+        for part in parts:
+            model(part).backward()
+
+    return model, step

@@ -336,3 +336,18 @@ def a_meta_loss_that_was_only_recorded() -> Built:
         return recorded / 2
 
     return model, step
+
+
+@cut("no_grad_block")
+def a_gradient_asked_for_through_a_block() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        moved = x.clone().requires_grad_()
+        with torch.no_grad():  # CUT
+            hidden = torch.tanh(moved)
+        loss = model["outer"](model["inner"](hidden)).sum()
+        (slope,) = torch.autograd.grad(loss, moved, retain_graph=True)
+        return loss + slope.sum()
+
+    return model, step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -215,3 +216,37 @@ def a_loss_that_comes_back_from_numpy_as_the_last_thing() -> Built:
         return torch.from_numpy(model(x).pow(2).mean().detach().numpy().copy())  # CUT
 
     return model, step
+
+
+# -- a gradient that is asked for across it ---------------------------------------------------------------------------
+
+
+def _asked(model: torch.nn.Module, across: Callable[[torch.Tensor], torch.Tensor]) -> Built:
+    x = batch()
+
+    def step() -> torch.Tensor:
+        noise = torch.zeros(6, 4).requires_grad_()
+        loss = model(across(x + noise)).sum()
+        (slope,) = torch.autograd.grad(loss, noise, retain_graph=True)
+        return loss + model(x + slope).sum()
+
+    return model, step
+
+
+@cut("numpy_roundtrip")
+def a_gradient_asked_for_through_rounded_pixels() -> Built:
+    def across(h: torch.Tensor) -> torch.Tensor:
+        rows = h.detach().numpy()  # CUT
+        pixels = [(255 * row).round().astype(np.uint8) for row in rows]
+        return torch.from_numpy(np.stack(pixels)).float() / 255
+
+    return _asked(small(), across)
+
+
+@cut("numpy_roundtrip")
+def a_gradient_asked_for_through_whole_numbers_that_are_computed_with() -> Built:
+    def across(h: torch.Tensor) -> torch.Tensor:
+        levels = h.detach().numpy().round().astype(np.int64)  # CUT
+        return torch.from_numpy(np.concatenate([levels * 2 + 1])).float()
+
+    return _asked(small(), across)

@@ -271,3 +271,16 @@ def a_score_whose_sign_picks_a_number() -> Built:
         return (model["outer"](x) * scale).sum()
 
     return model, step
+
+
+@cut("python_roundtrip")
+def a_gradient_asked_for_through_a_python_number() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        scale = torch.ones(()).requires_grad_()
+        loss = model(x * (2.5 * scale).item()).sum()  # CUT
+        (slope,) = torch.autograd.grad(loss, scale, retain_graph=True)
+        return loss * (1 + slope.detach())
+
+    return model, step

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 
 from tests.programs.shared import Built, batch, cut, pair, small
 
@@ -68,21 +67,6 @@ def a_second_derivative_by_a_value_that_the_first_leaves_aside() -> Built:
         (first,) = torch.autograd.grad(energy, x, create_graph=True)
         (second,) = torch.autograd.grad(first.sum(), other)  # CUT
         return (first * second).sum()
-
-    return model, step
-
-
-@cut("unused_input")
-def a_direction_that_is_normalised_without_a_history() -> Built:
-    model, x = small(), batch()
-
-    def along(direction: torch.Tensor) -> torch.Tensor:
-        return x + F.normalize(direction.detach(), dim=1)  # CUT
-
-    def step() -> torch.Tensor:
-        direction = torch.ones_like(x).requires_grad_()
-        (slope,) = torch.autograd.grad(model(along(direction)).sum(), direction)
-        return model(x + slope).sum()
 
     return model, step
 

@@ -8,7 +8,7 @@ given may be a plain copy.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gradkit.core.records import Location
 from gradkit.source import attributes, locations, syntax
@@ -36,6 +36,20 @@ def kept_at(cls: type, attribute: str) -> Location | None:
             (told if isinstance(key, ast.Constant) else handed).setdefault((file, spot.line), spot)
     found = told or handed
     return next(iter(found.values())) if len(found) == 1 else None
+
+
+def given_at(attribute: str, files: Iterable[str]) -> list[Location]:
+    """The expressions that make a Parameter and hand it over by the name of an attribute: ``k1=nn.Parameter(...)``."""
+    return [
+        locations.place(file, one.value, syntax.function_of(around))
+        for file in files
+        for node, around in syntax.statements(file)
+        if isinstance(node, ast.stmt) and not isinstance(getattr(node, "body", None), list)
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+        for one in call.keywords
+        if one.arg == attribute and isinstance(one.value, ast.Call) and syntax.call_name(one.value) == "Parameter"
+    ]
 
 
 def _methods(cls: type) -> Iterator[tuple[str, str, syntax.Function]]:

@@ -125,3 +125,9 @@ def test_settings_that_hold_a_parameter_are_named_where_the_module_takes_them_in
 
 def test_a_class_that_registers_its_parameters_and_buffers_the_rest_is_sound() -> None:
     assert _diagnosed(Kept, "parts.1.gain").findings == ()
+
+
+def test_where_the_parameter_was_made_is_told_beside() -> None:
+    part = Buffered(gain=nn.Parameter(torch.ones(3)), offset=torch.zeros(3))  # made
+    (found,) = _of(part, "parts.1.gain").findings
+    assert [(note.kind, note.location.line) for note in found.notes] == [("made_here", _marked("made"))]

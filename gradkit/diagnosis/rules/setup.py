@@ -259,7 +259,20 @@ def _unregistered(e: Evidence) -> list[Finding]:
     for cause, hidden, spot in _hidden(e):
         key = (cause, spot.file, spot.line) if spot is not None else (cause, hidden.name)
         groups.setdefault(key, (cause, spot, []))[2].append(hidden.name)
-    return [Finding(cause, spot, proof=OBSERVED, parameters=tuple(names)) for cause, spot, names in groups.values()]
+    return [
+        Finding(cause, spot, _given(e, spot, names), proof=OBSERVED, parameters=tuple(names))
+        for cause, spot, names in groups.values()
+    ]
+
+
+def _given(e: Evidence, spot: Location | None, names: Sequence[str]) -> tuple[Note, ...]:
+    """Where the Parameters were made that a line keeps as something else, if that is seen of each."""
+    ways = [one.way for one in e.facts.unregistered if one.name in names and not one.history]
+    if spot is None or not ways or any(_kept_elsewhere(way) != spot for way in ways):
+        return ()
+    attributes_kept = dict.fromkeys(way[-1][1] for way in ways)
+    found = [one for name in attributes_kept for one in kept_unregistered.given_at(name, e.files)]
+    return tuple(Note("made_here", one) for one in found) if len(found) == len(names) else ()
 
 
 def _hidden(e: Evidence) -> Iterator[tuple[str, UnregisteredParameter, Location | None]]:

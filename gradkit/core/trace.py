@@ -52,7 +52,7 @@ class Region:
         via: name of the library function that opened it, ``""`` if the user's own code did.
         decorated: it was opened by a decorator (of a user's or a library's function).
         given: of a custom Function, the numbers of the values that were handed to its ``apply``.
-        hidden: likewise, of those that stand in a list, a dictionary or a module which was handed over: autograd sees
+        hidden: likewise, of those that stand in a container which was handed over: autograd sees
             none of them.
         through: as in ``Call``, when it was entered.
     """

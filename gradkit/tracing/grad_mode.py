@@ -363,13 +363,13 @@ class Switches:
 
 
 def _tensors_in(value: Any, depth: int = 4) -> Iterator[torch.Tensor]:
-    """The tensors in a container or a module: autograd sees none of those that are handed over in it."""
+    """The tensors in a container: autograd sees none of those that are handed over in it."""
     if isinstance(value, torch.Tensor):
         yield value
         return
     parts: Iterable[Any] = ()
-    if isinstance(value, torch.nn.Module):
-        parts = (*value.parameters(), *value.buffers())
+    if isinstance(value, (torch.nn.ParameterList, torch.nn.ParameterDict)):
+        parts = tuple(value.parameters())
     elif isinstance(value, dict):
         parts = dict.values(value)
     elif isinstance(value, (list, tuple)):

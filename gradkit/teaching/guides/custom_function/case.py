@@ -6,11 +6,11 @@ from torch.nn import functional as F
 
 
 class Valve(torch.autograd.Function):
-    # [wrong]
+    # [forward]
     @staticmethod
     def forward(ctx, sound, knobs):
         drive, bias = knobs
-        bent = torch.tanh(drive * sound + bias)  # CUT
+        bent = torch.tanh(drive * sound + bias)
         ctx.save_for_backward(drive, bent)
         return bent
 
@@ -22,7 +22,7 @@ class Valve(torch.autograd.Function):
 
 
 class FixedValve(torch.autograd.Function):
-    # [fixed]
+    # [forward_fixed]
     @staticmethod
     def forward(ctx, sound, drive, bias):
         bent = torch.tanh(drive * sound + bias)
@@ -106,14 +106,14 @@ class Amplifier(nn.Module):
         self.pickup, self.valve = nn.Linear(8, 6), valve
         self.drive, self.bias = nn.Parameter(torch.ones(6)), nn.Parameter(torch.zeros(6))
 
-    # [call]
+    # [wrong]
     def forward(self, strings):
-        return self.valve.apply(self.pickup(strings), (self.drive, self.bias))
+        return self.valve.apply(self.pickup(strings), (self.drive, self.bias))  # CUT
     # [end]
 
 
 class FixedAmplifier(Amplifier):
-    # [call_fixed]
+    # [fixed]
     def forward(self, strings):
         return self.valve.apply(self.pickup(strings), self.drive, self.bias)
     # [end]

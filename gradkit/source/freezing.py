@@ -45,11 +45,18 @@ class Flags:
         names: of parameters that were to learn and are frozen.
         flags: whether each parameter of the model requires grad, by name.
         classes: the class of every module, by its path.
+        tied: of a tensor that has several names, the first one, by each other.
     """
 
     names: Sequence[str]
     flags: Mapping[str, bool]
     classes: Mapping[str, type] = field(default_factory=dict)
+    tied: Mapping[str, str] = field(default_factory=dict)
+
+    def also(self, names: set[str]) -> set[str]:
+        """The same names, and all others of these very tensors."""
+        first = {self.tied.get(name, name) for name in names}
+        return {name for name in self.flags if self.tied.get(name, name) in first}
 
 
 def freezing(files: Iterable[str], told: Flags, *, wrapped: bool = False) -> list[Match]:
@@ -82,7 +89,7 @@ def _freezing_in(file: str, told: Flags, ran: set[str], wrapped: bool) -> Iterat
         inside = [a for a in around if isinstance(a, ast.ClassDef)]
         fits = 0.5 if not inside or inside[-1].name in ran else -2.0 if _is_model(inside[-1]) else 0.0
         whole = covered(node, around, told.flags, told.classes)
-        about = {name for name in whole if not _excluded(node, around, [name])}
+        about = told.also({name for name in whole if not _excluded(node, around, [name])})
         place = locations.place(file, node, function_of(around))
         score = weight + fits + _explains(about, told)
         yield Match(place, frozenset(about.intersection(told.names)), score, len(whole) < len(told.flags))

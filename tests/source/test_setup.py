@@ -143,6 +143,13 @@ def test_a_second_line_is_named_for_what_the_first_one_leaves(write: Write) -> N
     ]
 
 
+def test_a_tied_weight_is_frozen_by_a_line_about_the_other_part_that_has_it(write: Write) -> None:
+    filename, _ = write("freeze(model)\nmodel.body.requires_grad_(False)\nmodel.pooler.requires_grad_(False)")
+    flags = {"body.table": False, "body.bias": False, "head.weight": False, "head.bias": True, "pooler.w": True}
+    told = freezing.Flags(["head.weight"], flags, tied={"head.weight": "body.table"})
+    assert [one.location.line for one in freezing.freezing([filename], told)] == [2]
+
+
 def test_a_function_named_after_the_part_that_it_freezes_counts_for_that_part(write: Write) -> None:
     text = "freeze_head(model)\nfreeze_encoder(model)"
     assert frozen(write, text, "encoder.0.weight") == "freeze_encoder(model)"

@@ -242,7 +242,8 @@ def _frozen_again(e: Evidence, names: Sequence[str]) -> list[Location]:
 def _freezers(e: Evidence, names: Sequence[str]) -> list[freezing.Match]:
     adapted = {n for a in e.facts.adapters for n in a.parameters}
     flags = {row.name: row.requires_grad for row in e.rows}
-    told = freezing.Flags(names, flags, e.facts.classes)
+    tied = {row.name: row.same_as for row in e.rows if row.same_as}
+    told = freezing.Flags(names, flags, e.facts.classes, tied)
     return freezing.freezing(e.files, told, wrapped=not adapted.intersection(names))
 
 

@@ -347,7 +347,7 @@ def a_gradient_asked_for_through_a_block() -> Built:
         with torch.no_grad():  # CUT
             hidden = torch.tanh(moved)
         loss = model["outer"](model["inner"](hidden)).sum()
-        (slope,) = torch.autograd.grad(loss, moved, retain_graph=True)
+        (slope,) = torch.autograd.grad(loss, moved, create_graph=True)
         return loss + slope.sum()
 
     return model, step

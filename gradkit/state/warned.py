@@ -93,7 +93,21 @@ def _has_registry(space: dict[str, Any]) -> bool:
 def _probed() -> int:
     """How often the filters had changed in the midst of this function; there is no other way to ask."""
     registry: dict[Any, Any] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.warn_explicit("", Warning, "", 0, registry=registry)
+    was = warnings.filters, warnings.showwarning, getattr(warnings, "_showwarnmsg_impl", None)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.warn_explicit("", Warning, "", 0, registry=registry)
+    finally:
+        patches.insist(partial(_as_they_were, *was))
     return int(registry.get(_VERSION, 0))
+
+
+def _as_they_were(filters: Any, show: Any, shown_by: Any) -> None:
+    """Put back what an interrupt on the way out of ``catch_warnings`` has left changed."""
+    if warnings.filters is not filters:
+        warnings.filters = filters
+        getattr(warnings, "_filters_mutated", lambda: None)()
+    warnings.showwarning = show
+    if shown_by is not None:
+        setattr(warnings, "_showwarnmsg_impl", shown_by)  # noqa: B010  a name that mypy does not know

@@ -128,3 +128,37 @@ print(warned(), warned())
 def test_what_torch_says_once_in_a_process_is_not_used_up_by_a_rerun() -> None:
     ran = subprocess.run([sys.executable, "-c", TORCHS], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["1", "0"], ran.stderr
+
+
+INTERRUPTED = """\
+import sys, warnings
+from gradkit.state import warned
+
+def interrupted(at):
+    seen = 0
+    def line(frame, event, arg):
+        nonlocal seen
+        seen += event == "line"
+        if event == "line" and seen == at:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return line
+    sys.settrace(lambda frame, event, arg: line if frame.f_code.co_filename == warned.__file__ else None)
+    try:
+        with warned.untold():
+            pass
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+
+filters = warnings.filters
+for at in range(1, 30):
+    interrupted(at)
+    assert warnings.filters is filters, at
+"""
+
+
+def test_an_interrupt_leaves_the_filters_of_warnings_as_they_were() -> None:
+    ran = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

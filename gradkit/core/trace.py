@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import opcode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
 
@@ -195,6 +195,24 @@ class Trace:
         """The calls that these values were computed by, last first."""
         needed = self.sources(numbers)
         return [call for call in reversed(self.calls) if needed.intersection(call.outputs)]
+
+    def meeting(self, numbers: Iterable[int]) -> Iterator[tuple[Call, list[int]]]:
+        """The calls that compute with these values and with others, each with those others, in order.
+
+        What is computed from these alone, as their transpose, stands for them.
+        """
+        own = set(numbers)
+        for call in self.ahead(own):
+            others = [number for number in call.inputs if number not in own]
+            if not others:
+                own.update(call.outputs)
+            elif len(others) < len(call.inputs):
+                yield call, others
+
+    def named(self, first: str) -> str:
+        """Of a tensor that the step knows by its first name, a name among ``parameters``; that name if it has none."""
+        known = (name for name, number in self.parameters.items() if self.values[number].parameter == first)
+        return first if first in self.parameters else next(known, first)
 
     def ahead(self, numbers: Iterable[int]) -> list[Call]:
         """The calls that use any of these values, or something computed from them, in order."""

@@ -26,7 +26,7 @@ from gradkit.diagnosis.rules import idle
 from gradkit.live import bystanders, stack, surroundings, whose
 from gradkit.live.candidates import files
 from gradkit.live.stack import Point
-from gradkit.source import frames, locations, stepping, units, zeros
+from gradkit.source import frames, locations, stepping, syntax, units, zeros
 from gradkit.state import registered
 from gradkit.tracing.after_backward import held_by
 from gradkit.witness.deeds import SCHEDULED, Deed
@@ -175,7 +175,7 @@ def _handed_zero(factor: Any, deed: Deed | None) -> Location | None:
     called, point = deed.library[0], deed.chain[0]
     places = called.co_varnames[: called.co_argcount + called.co_kwonlyargcount]
     call = locations.node_at(point)
-    given = [zeros.argument(call, name, places.index(name)) for name in names if name in places]
+    given = [syntax.argument(call, name, places.index(name)) for name in names if name in places]
     return _one(zeros.written_at(point[0].co_filename, one) for one in given if one is not None)
 
 

@@ -51,7 +51,7 @@ def said_at(chain: Chain) -> Said | None:
         value = next((one.value for one in call.keywords if one.arg == FLAG), None)
         spot = _on(chain, value, _DEEPEST) if value is not None else None
         return Said(spot, SWITCHED) if spot is not None else None
-    given = (came_from.argument(call, one, _POSITIONS.get(name, len(call.args))) for one in _NAMES)
+    given = (syntax.argument(call, one, _POSITIONS.get(name, len(call.args))) for one in _NAMES)
     config = next((one for one in given if one is not None), None)
     return _of_config(chain, config) if config is not None and name in _POSITIONS else None
 

@@ -40,23 +40,6 @@ class Given:
         return self.chain[0][0]
 
 
-def argument(call: ast.Call, name: str, position: int) -> ast.expr | None:
-    """What a call is given for a parameter: by name, else by position; None if neither, or if that cannot be told.
-
-    Example:
-        >>> call = ast.parse("torch.autograd.grad(y, inputs=x)", mode="eval").body
-        >>> argument(call, "inputs", 1).id, argument(call, "outputs", 0).id, argument(call, "create_graph", 4)
-        ('x', 'y', None)
-    """
-    named = next((one.value for one in call.keywords if one.arg == name), None)
-    if named is not None:
-        return named
-    before = call.args[: position + 1]
-    if len(before) <= position or any(isinstance(one, ast.Starred) for one in before):
-        return None
-    return before[position]
-
-
 def handed(chain: Chain, value: ast.expr) -> Iterator[Given]:
     """What stands for a value in its own frame, then in each further out, as long as it is a parameter handed on."""
     yield (last := Given(value, chain))
@@ -77,7 +60,7 @@ def _further_out(chain: Chain, name: str) -> Given | None:
     value = next((one.value for one in call.keywords if one.arg == name), None)
     if value is None and name in known:
         at = known.index(name) - (known[0] in ("self", "cls") and _leaves_self_out(call, chain[0][0]))
-        value = argument(call, name, at) if at >= 0 else None
+        value = syntax.argument(call, name, at) if at >= 0 else None
     if value is None and any(isinstance(one, ast.Starred) for one in call.args):
         return None
     default = _default(function.args, name) if value is None else None
@@ -265,7 +248,7 @@ def decided_at(chain: Chain, name: str, position: int, files: Iterable[str]) -> 
         None where the call itself decides, or where it cannot be told.
     """
     call = locations.node_at(chain[0]) if chain else None
-    value = argument(call, name, position) if isinstance(call, ast.Call) else None
+    value = syntax.argument(call, name, position) if isinstance(call, ast.Call) else None
     if value is None:
         return None
     last = list(handed(chain, value))[-1]

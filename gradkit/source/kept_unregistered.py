@@ -74,8 +74,7 @@ def _stores(method: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:
 def _by_call(call: ast.Call) -> Iterator[tuple[ast.AST, ast.expr | None]]:
     name, by = syntax.call_name(call), call.func.value if isinstance(call.func, ast.Attribute) else None
     if name == "register_buffer" and by is not None and ast.unparse(by) in ("self", "super()"):
-        key = call.args[0] if call.args else next((one.value for one in call.keywords if one.arg == "name"), None)
-        yield call, key
+        yield call, syntax.argument(call, "name", 0)
     elif ast.unparse(call.func) in ("object.__setattr__", "setattr") and len(call.args) == 3:
         yield from [(call, call.args[1])] if ast.unparse(call.args[0]) == "self" else ()
     elif name == "update" and by is not None and _is_table(by):

@@ -13,9 +13,9 @@ from typing import Any, TypeGuard
 from gradkit.core.records import Change, Location
 from gradkit.source import imported
 from gradkit.source.imported import Source
+from gradkit.source.syntax import Function
 
 Changes = tuple[Change, ...]
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 _MAKERS = frozenset("tensor as_tensor asarray from_numpy new_tensor Tensor FloatTensor DoubleTensor Parameter".split())
 _HANDS_ON = frozenset("as_tensor asarray".split())
 _UNHEARD = "from_numpy"

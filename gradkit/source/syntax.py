@@ -68,6 +68,20 @@ def call_name(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
+def argument(call: ast.AST | None, name: str, position: int) -> ast.expr | None:
+    """What a call hands to a parameter, by its name or its position from 0; None if it hands nothing.
+
+    Example:
+        >>> ast.unparse(argument(ast.parse("SGD(params, lr=rate)", mode="eval").body, "lr", 1))
+        'rate'
+    """
+    if not isinstance(call, ast.Call):
+        return None
+    named = next((one.value for one in call.keywords if one.arg == name), None)
+    plain = not any(isinstance(one, ast.Starred) for one in call.args[: position + 1])
+    return named if named is not None else call.args[position] if plain and len(call.args) > position else None
+
+
 def pairs(statement: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """The targets of an assignment, each with what it is given; ``a, b = x, y`` is taken apart.
 

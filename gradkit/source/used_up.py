@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gradkit.core.records import Location
 from gradkit.source import locations
-from gradkit.source.syntax import FUNCTIONS, Function, call_name, function_of, pairs, parameters, statements
+from gradkit.source.syntax import FUNCTIONS, Function, argument, call_name, function_of, pairs, parameters, statements
 
 _MAKERS = {"filter", "map", "zip", "chain", "iter", "from_iterable", "islice"}
 _OF_MODULES = {"parameters", "named_parameters", "children", "modules"}
@@ -100,9 +100,11 @@ def _handed(function: Function, name: str, files: Sequence[str]) -> Iterator[tup
     place = [one for one in parameters(function) if one not in ("self", "cls")].index(name)
     for file in files:
         for node, around in statements(file):
-            if isinstance(node, ast.Call) and call_name(node) == function.name:
-                told = [*node.args[place : place + 1], *(k.value for k in node.keywords if k.arg == name)]
-                yield from ((value, _Scope(file, tuple(around))) for value in told)
+            told = (
+                argument(node, name, place) if isinstance(node, ast.Call) and call_name(node) == function.name else None
+            )
+            if told is not None:
+                yield told, _Scope(file, tuple(around))
 
 
 def _made(value: ast.expr, scope: _Scope, files: Sequence[str], depth: int) -> Iterator[Location]:

@@ -17,20 +17,6 @@ _DEEPEST = 8
 _ROUNDING = frozenset("int round floor trunc".split())
 
 
-def argument(call: ast.AST | None, name: str, position: int) -> ast.expr | None:
-    """What a call hands to a parameter, by its name or its position from 0; None if it hands nothing.
-
-    Example:
-        >>> ast.unparse(argument(ast.parse("SGD(params, lr=rate)", mode="eval").body, "lr", 1))
-        'rate'
-    """
-    if not isinstance(call, ast.Call):
-        return None
-    named = next((one.value for one in call.keywords if one.arg == name), None)
-    plain = not any(isinstance(one, ast.Starred) for one in call.args[: position + 1])
-    return named if named is not None else call.args[position] if plain and len(call.args) > position else None
-
-
 def written_at(file: str, value: ast.expr) -> Location | None:
     """The line that makes a value 0, or writes it, if that is another than where the value stands itself.
 
@@ -93,7 +79,7 @@ def _fills(call: ast.Call) -> str:
     if word in ("zero_", "fill_") and isinstance(call.func, ast.Attribute):
         zero, target = word == "zero_" or (target is not None and _is_zero(target)), call.func.value
     else:
-        value = argument(call, "val", 1)
+        value = syntax.argument(call, "val", 1)
         zero = word == "zeros_" or (word == "constant_" and value is not None and _is_zero(value))
     return ast.unparse(target).removesuffix(".data") if zero and target is not None else ""
 
@@ -203,7 +189,7 @@ class _Source:
         owner = self.tree.inside(function)[-1]
         called = owner.name if function.name == "__init__" and isinstance(owner, ast.ClassDef) else function.name
         calls = [one for one in self.tree.nodes if isinstance(one, ast.Call) and syntax.call_name(one) == called]
-        given = [argument(one, name, names.index(name)) for one in calls]
+        given = [syntax.argument(one, name, names.index(name)) for one in calls]
         yield from (one for one in given if one is not None)
         if not given or None in given:
             arguments = function.args
@@ -244,7 +230,7 @@ def _is_of_zeros(call: ast.Call) -> bool:
     """Whether a call makes a tensor of zeros, or fills one."""
     word = syntax.call_name(call)
     if word in ("full", "full_like", "new_full"):
-        fill = argument(call, "fill_value", 1)
+        fill = syntax.argument(call, "fill_value", 1)
         return fill is not None and _is_zero(fill)
     return word in ("zeros", "zeros_like", "new_zeros") or bool(_fills(call))
 

@@ -7,7 +7,7 @@ import linecache
 
 import pytest
 
-from gradkit.source import locations, zeros
+from gradkit.source import locations, syntax, zeros
 
 
 def line_of(text: str, called: str, name: str) -> int | None:
@@ -18,7 +18,7 @@ def line_of(text: str, called: str, name: str) -> int | None:
     call = next(
         node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(called)
     )
-    value = zeros.argument(call, name, 1)
+    value = syntax.argument(call, name, 1)
     assert value is not None
     found = zeros.written_at(file, value)
     return found.line if found is not None else None

@@ -7,7 +7,7 @@ nothing is cut. A layer that is only ever handed what was computed from the vari
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gradkit.core.operations import GRAD_KEPT
@@ -95,14 +95,10 @@ def _flows_on(trace: Trace, number: int, call: Call) -> bool:
     return any(number in trace.sources([other]) for other in call.inputs if other != number)
 
 
-def _partners(trace: Trace, name: str) -> Iterable[int]:
+def _partners(trace: Trace, name: str) -> Iterator[int]:
     """What a parameter is computed with first, other than parameters."""
-    own = {trace.parameters[name]} if name in trace.parameters else set[int]()
-    for call in trace.ahead(own):
-        if own.issuperset(call.inputs):
-            own.update(call.outputs)
-        elif own.intersection(call.inputs):
-            yield from (n for n in call.inputs if n not in own and not trace.values[n].parameter)
+    for _, others in trace.meeting([trace.parameters[name]] if name in trace.parameters else []):
+        yield from (number for number in others if not trace.values[number].parameter)
 
 
 def _is_alive(trace: Trace, number: int, variable: int) -> bool:

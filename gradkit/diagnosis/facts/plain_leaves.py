@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from gradkit.core import introspection
+from gradkit.core.operations import JOINS
 from gradkit.core.trace import Call, Trace
 from gradkit.state import reachable, registered
 
@@ -24,7 +25,6 @@ _MOST = 64
 _DEEPEST = 2
 _NO_HELPERS = (nn.Module, torch.Tensor, type)
 _PRODUCTS = frozenset("linear matmul __matmul__ mm bmm addmm baddbmm conv1d conv2d conv3d embedding".split())
-_JOINS = frozenset("cat concat concatenate stack hstack vstack".split())
 
 
 def held_plainly(model: nn.Module) -> Iterator[torch.Tensor]:
@@ -126,11 +126,11 @@ class _Use:
 
     def _is_shared(self, call: Call) -> bool:
         """Whether it is spread over what it meets: each sample gets the same."""
-        return call.name not in _JOINS and self._largest(call.outputs) > self._largest(self.own & set(call.inputs))
+        return call.name not in JOINS and self._largest(call.outputs) > self._largest(self.own & set(call.inputs))
 
     def _comes_second(self, call: Call) -> bool:
         first, shape = call.inputs[0], self._shapes(self.own & set(call.inputs))
-        return call.name not in _JOINS and first not in self.own and self.trace.values[first].shape not in shape
+        return call.name not in JOINS and first not in self.own and self.trace.values[first].shape not in shape
 
     def _largest(self, numbers: Collection[int]) -> int:
         return max((math.prod(self.trace.values[n].shape) for n in numbers), default=0)

@@ -44,18 +44,13 @@ def _only_parameters(e: Evidence, call: Call) -> list[str]:
     for number in e.trace.sources(call.inputs):
         value = e.trace.values[number]
         if value.parameter:
-            names[_name(e, value.parameter)] = None
+            names[e.trace.named(value.parameter)] = None
         elif value.maker < 0 and not value.buffer:
             return []
         elif value.maker >= 0 and not e.trace.calls[value.maker].inputs:
             if e.trace.calls[value.maker].name not in _CONSTANTS:
                 return []
     return list(names)
-
-
-def _name(e: Evidence, first: str) -> str:
-    values = e.trace.values
-    return next((name for name, n in e.trace.parameters.items() if values[n].parameter == first), first)
 
 
 def _is_computed_with(e: Evidence, call: Call) -> bool:

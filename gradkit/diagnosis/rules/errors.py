@@ -77,8 +77,12 @@ def _taken_over(e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Find
         used, kept = innermost(call.chain), histories.kept_past(e, call, number, freeing)
         if kept is not None:
             found = of_error("double_backward", e, mishap, kept, call=call.name, proof=proof, chain=call.chain)
-            notes = [Note("again", used, {})] if used is not None and not same_line(used, kept) else []
-            yield replace(found, notes=tuple(notes), variant=CARRIED)
+            yield replace(found, notes=_again(used, kept), variant=CARRIED)
+
+
+def _again(used: Location | None, kept: Location) -> tuple[Note, ...]:
+    """Where a history is used once more, if that is another line than the one that keeps it."""
+    return (Note("again", used, {}),) if used is not None and not same_line(used, kept) else ()
 
 
 def _cached(e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:
@@ -87,8 +91,7 @@ def _cached(e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]
         used = innermost(call.chain)
         for line in histories.kept_in_an_attribute(e, call, number, mishap):
             found = of_error("double_backward", e, mishap, line.location, call=call.name, proof=proof, chain=call.chain)
-            notes = [Note("again", used, {})] if used is not None and not same_line(used, line.location) else []
-            yield replace(found, notes=tuple(notes), variant=KEPT)
+            yield replace(found, notes=_again(used, line.location), variant=KEPT)
 
 
 def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:
@@ -104,9 +107,8 @@ def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) ->
             unsure.append(found)
             continue
         for line in kept:
-            notes = [Note("again", used, {})] if used is not None and not same_line(used, line.location) else []
             variant = ONCE if line.before else KEPT
-            yield replace(found, location=line.location, notes=tuple(notes), variant=variant)
+            yield replace(found, location=line.location, notes=_again(used, line.location), variant=variant)
         if not kept:
             yield found
         told = True
@@ -156,7 +158,7 @@ def _recomputed(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """The line in the backward of a custom Function which computes what has no history, and would need one."""
     ran = {code for code, _ in mishap.chain}
     points = [point for point in gradients.unrecorded(e) if point[0] in ran]
-    name = locations.qualified_name(points[0][0]).rpartition(".")[0].rpartition(".")[2] if points else ""
+    name = gradients.function_at(points[0]) if points else ""
     found = (of_error("custom_function", e, mishap, locations.locate(p), call=name, chain=(p,)) for p in points)
     return [replace(one, variant=gradients.RECOMPUTED) for one in found]
 

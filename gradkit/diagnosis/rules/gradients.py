@@ -157,15 +157,19 @@ def dropped_findings(e: Evidence) -> list[Finding]:
             spot, variant = locations.locate(point), RECOMPUTED
         if names and (spot is not None or not one.zeros):
             groups.setdefault((one.name, spot, variant), []).extend(names)
-    for code, at in () if e.shown.gradients.dropped else points:  # of a backward that the step made itself
-        name = locations.qualified_name(code).rpartition(".")[0].rpartition(".")[2]
-        groups.setdefault((name, locations.locate((code, at)), RECOMPUTED), []).extend(e.open.lost)
+    for point in () if e.shown.gradients.dropped else points:  # of a backward that the step made itself
+        groups.setdefault((function_at(point), locations.locate(point), RECOMPUTED), []).extend(e.open.lost)
     return [
         Finding(
             "custom_function", spot, proof=OBSERVED, parameters=tuple(dict.fromkeys(names)), call=name, variant=variant
         )
         for (name, spot, variant), names in groups.items()
     ]
+
+
+def function_at(point: Point) -> str:
+    """The name of the custom Function whose backward a place stands in."""
+    return locations.qualified_name(point[0]).rpartition(".")[0].rpartition(".")[2]
 
 
 def unrecorded(e: Evidence) -> list[Point]:

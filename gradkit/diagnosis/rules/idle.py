@@ -9,7 +9,7 @@ from gradkit.diagnosis.facts.optimizers import Gap, IdleStep
 from gradkit.diagnosis.rules import copies
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.diagnosis.rules.setup import of_copies
-from gradkit.source import locations, setup, stepping, zeros
+from gradkit.source import locations, setup, stepping, syntax, zeros
 from gradkit.source.stepping import HeldBack
 from gradkit.tracing.after_backward import FOREIGN, RATE
 
@@ -78,7 +78,7 @@ def _rate_written_at(built: Gap) -> Location | None:
     if built.built is None or not built.built.chain:
         return None
     point = built.built.chain[0]
-    rate = zeros.argument(locations.node_at(point), "lr", 1)
+    rate = syntax.argument(locations.node_at(point), "lr", 1)
     return zeros.written_at(point[0].co_filename, rate) if rate is not None else None
 
 

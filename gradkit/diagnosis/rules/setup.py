@@ -112,7 +112,7 @@ def _frozen(e: Evidence, told: set[str], known: set[str]) -> list[Finding]:
             found += _for_inference(e, adapter, mine)
         if adapter.inference_mode:
             left = [n for n in left if n not in mine]
-    return [*found, *(_by_a_flag(e, left) if left and not told else ())]
+    return [*found, *(frozen_by(e, left) if left and not told else ())]
 
 
 def _for_inference(e: Evidence, adapter: Adapter, names: Sequence[str]) -> list[Finding]:
@@ -144,7 +144,8 @@ def _for_inference(e: Evidence, adapter: Adapter, names: Sequence[str]) -> list[
     return [*found, *([Finding("frozen_all", after, proof=LIKELY, parameters=tuple(unseen))] if after else ())]
 
 
-def _by_a_flag(e: Evidence, names: Sequence[str]) -> list[Finding]:
+def frozen_by(e: Evidence, names: Sequence[str]) -> list[Finding]:
+    """A finding for each line that froze any of these parameters, as it was seen or is read off the source."""
     flag = freezing.flag_on_module(e.files) if e.facts.no_op_flags else None
     if flag is not None:
         return [Finding("frozen_all", flag, proof=LIKELY, parameters=tuple(names), variant="module_flag")]
@@ -156,11 +157,6 @@ def _by_a_flag(e: Evidence, names: Sequence[str]) -> list[Finding]:
         found.append(_by_condition(e, plain))
     nowhere = Finding("frozen_all", None, proof=_searched(None), parameters=tuple(unseen))
     return found if lines or not unseen else [*found, nowhere]
-
-
-def frozen_by(e: Evidence, names: Sequence[str]) -> list[Finding]:
-    """A finding for each line that froze any of these parameters, as it was seen or is read off the source."""
-    return _by_a_flag(e, names)
 
 
 def _by_deed(e: Evidence, names: Sequence[str], plain: Finding) -> tuple[list[Finding], list[str]]:
@@ -285,10 +281,14 @@ def _hidden(e: Evidence) -> Iterator[tuple[str, UnregisteredParameter, Location 
     for hidden in e.facts.unregistered:
         way = hidden.way[: hidden.broken]
         cls, attribute = way[-1]
-        box = attributes.plain_box(cls, attribute) if not hidden.history else None
-        lines = attributes.created(cls, attribute, hidden.kind, e.files) if not hidden.history and box is None else ()
-        spot = attributes.derived(cls, attribute, e.files) if hidden.history else box
-        spot = spot or (_kept_elsewhere(way) if not hidden.history else None) or attributes.definition(way, e.files)[0]
+        lines: tuple[Location, ...] = ()
+        if hidden.history:
+            spot = attributes.derived(cls, attribute, e.files)
+        else:
+            box = attributes.plain_box(cls, attribute)
+            lines = attributes.created(cls, attribute, hidden.kind, e.files) if box is None else ()
+            spot = box or _kept_elsewhere(way)
+        spot = spot or attributes.definition(way, e.files)[0]
         if lines:
             depth = len(hidden.name.split(".")) - len(hidden.way) + hidden.broken
             one = ".".join(hidden.name.split(".")[:depth])

@@ -16,8 +16,8 @@ from gradkit.core.trace import Chain, Trace
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.facts.cuts import Cut
 from gradkit.diagnosis.rules import setup
-from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
-from gradkit.source import came_from, locations
+from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, of_error, same_line
+from gradkit.source import came_from, locations, syntax
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
 
@@ -98,7 +98,7 @@ def _asked(mishap: AutogradError, position: int) -> ast.expr | None:
     call = locations.node_at(mishap.chain[0]) if mishap.chain else None
     if not isinstance(call, ast.Call):
         return None
-    given = came_from.argument(call, "inputs", 1)
+    given = syntax.argument(call, "inputs", 1)
     if isinstance(given, (ast.List, ast.Tuple)):
         return given.elts[position] if position < len(given.elts) else None
     return given if position == 0 else None
@@ -144,11 +144,8 @@ def _finding(
 ) -> Finding:
     asked, mended = locations.innermost(mishap.chain), e.shown.mended
     notes = called_by(chain)
-    if asked is not None and (spot is None or (asked.file, asked.line) != (spot.file, spot.line)):
+    if asked is not None and (spot is None or not same_line(asked, spot)):
         notes.append(Note("asked_here", asked, {}))
     proof = OBSERVED if variant == FROZEN else PROVEN if mended.revived else OBSERVED if mended.passed else LIKELY
-    revived = tuple(name for name in e.wanted if name in (mended.revived or ()))
-    return Finding(
-        "unused_input", spot, tuple(notes), proof=proof, call=call, revived=revived if proof == PROVEN else (),
-        reruns=mended.runs, facts={"error": mishap.message.splitlines()[0].split(". ")[0]}, variant=variant,
-    )  # fmt: skip
+    found = of_error("unused_input", e, mishap, spot, call=call, proof=proof, chain=())
+    return replace(found, notes=tuple(notes), variant=variant)

@@ -24,9 +24,11 @@ def findings(e: Evidence, mishap: AutogradError) -> list[Finding]:
     if branch is not None:
         return [branch]
     severed = _severed(e, mishap)
-    late = unflagged.too_late(e, mishap) if not severed else None
-    if severed or late is not None:
-        return severed or [late] if late is not None else severed
+    if severed:
+        return severed
+    late = unflagged.too_late(e, mishap)
+    if late is not None:
+        return [late]
     last = next(reversed(e.trace.ahead(mishap.inputs)), None)
     spot = _ignoring(e, last) if last is not None else None
     notes = [Note("dropped", locations.locate(last.chain[0]), {"call": last.name})] if last and last.chain else []

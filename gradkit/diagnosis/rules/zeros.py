@@ -121,7 +121,7 @@ def _of_a_factor(e: Evidence, flat: Flat, stuck: Stuck) -> Finding | None:
     """What made the zero that something is multiplied by."""
     value = e.trace.values[flat.origin]
     if value.parameter:
-        name = _name_of(e, value.parameter)
+        name = e.trace.named(value.parameter)
         if name in stuck and value.requires_grad:
             return _held_by_each_other(e, flat, stuck[name])
         return None if value.requires_grad else _held(e, flat, name)
@@ -167,13 +167,8 @@ def _held_by_each_other(e: Evidence, flat: Flat, stuck: Sequence[str]) -> Findin
 
 def _applied(e: Evidence, name: str) -> int:
     """The index of the first call that computes with a parameter and something else: not that of its tanh or its t."""
-    own = {e.trace.parameters[name]}
-    for call in e.trace.ahead(own):
-        if own.issuperset(call.inputs):
-            own.update(call.outputs)
-        elif own.intersection(call.inputs):
-            return call.index
-    return len(e.trace.calls)
+    met = e.trace.meeting([e.trace.parameters[name]])
+    return next((call.index for call, _ in met), len(e.trace.calls))
 
 
 def _used(call: Call) -> list[Note]:
@@ -197,14 +192,7 @@ def _stuck(e: Evidence) -> Stuck:
 def _origin(e: Evidence, flat: Flat) -> str:
     """The parameter that was the first zero on the way, ``""`` if it was none."""
     first = e.trace.values[flat.origin].parameter if flat.origin >= 0 else ""
-    return _name_of(e, first) if first else ""
-
-
-def _name_of(e: Evidence, first: str) -> str:
-    if first in e.trace.parameters:
-        return first
-    values = e.trace.values
-    return next((name for name, n in e.trace.parameters.items() if values[n].parameter == first), first)
+    return e.trace.named(first) if first else ""
 
 
 def _zeroed(e: Evidence, name: str) -> Location | None:
@@ -277,7 +265,7 @@ def _set_before(e: Evidence, call: Call) -> Deed | None:
     while numbers and not names and left:
         makers = {e.trace.values[n].maker for n in numbers} - {-1}
         numbers = [n for maker in makers for n in e.trace.calls[maker].inputs]
-        names = {_name_of(e, e.trace.values[n].parameter) for n in numbers if e.trace.values[n].parameter}
+        names = {e.trace.named(e.trace.values[n].parameter) for n in numbers if e.trace.values[n].parameter}
         left -= 1
     deeds = [d for name in sorted(names) for d in e.seen.parameters.get(name, ()) if d.kind == WRITTEN and d.chain]
     mine = [d for d in deeds if d.facts.get("by") in _CONSTANTS and not d.facts.get("zero")]

@@ -55,11 +55,12 @@ def used_up(built: Location, kind: str, files: Sequence[str]) -> Location | None
 
 
 def _built_at(built: Location, kind: str) -> Iterator[tuple[ast.Call, _Scope]]:
-    """The calls that make the optimizer, in the function that a line stands in."""
+    """The calls that make the optimizer, in the function that a line stands in, or outside of all."""
+    function = built.function.replace("<module>", "")
     calls = [
         (node, _Scope(built.file, tuple(around)))
         for node, around in statements(built.file)
-        if isinstance(node, ast.Call) and function_of(around) == built.function
+        if isinstance(node, ast.Call) and function_of(around) == function
     ]
     named = [(node, scope) for node, scope in calls if call_name(node) == kind]
     at = [(node, scope) for node, scope in named or calls if node.lineno <= built.line <= (node.end_lineno or 0)]

@@ -68,6 +68,17 @@ def test_the_line_that_makes_the_generator_is_named(tmp_path: Path, text: str) -
     assert any(word in made for word in ("filter(", ".parameters()"))
 
 
+def test_it_is_named_where_the_optimizer_was_seen_to_be_built_outside_of_functions(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("head = model.parameters()\nlist(head)\noptimizer = Adam(head)\n", encoding="utf-8")
+    tree = locations.tree_of(str(file))
+    assert tree is not None
+    built = locations.place(str(file), tree.body[-1], "<module>")
+    found = used_up(built, "Adam", ())
+    assert found is not None
+    assert found.line == 1
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -61,16 +61,20 @@ def _large_addend(e: Evidence, maker: Call) -> Call:
     """Of a loss that is a sum or a multiple, the call that made what is no scalar, as far as there is one such place.
 
     ``fit + 0.1 * F.l1_loss(a, b, reduction="none")`` has its elements from ``l1_loss``. What a part with parameters of
-    its own has made is no loss yet, and stays as it is.
+    its own has made is no loss yet, and stays as it is; what another function has made, that one ought to reduce.
     """
     todo, found = [maker], dict[object, Call]()
     while todo:
         call = todo.pop()
-        made = _made_large(e, call) if call.name in ADDS | SCALES else []
+        made = _made_large(e, call) if call.name in ADDS | SCALES and _in_one_function(call, maker) else []
         todo += made
         if not made:
             found[spot(call.chain)] = call
     return next(iter(found.values())) if len(found) == 1 else maker
+
+
+def _in_one_function(call: Call, other: Call) -> bool:
+    return bool(call.chain and other.chain) and call.chain[0][0] is other.chain[0][0]
 
 
 def _made_large(e: Evidence, call: Call) -> list[Call]:

@@ -155,3 +155,17 @@ def a_model_whose_output_is_scaled_and_taken_for_a_loss() -> Built:
         return model(x) * 0.5  # CUT
 
     return model, step
+
+
+@cut("non_scalar")
+def a_term_that_a_function_hands_over_without_its_mean() -> Built:
+    model, x = small(), batch()
+
+    def entropy(values: torch.Tensor) -> torch.Tensor:
+        return -values  # CUT
+
+    def step() -> torch.Tensor:
+        values = F.softplus(model(x))
+        return values.mean() + 0.1 * entropy(values)
+
+    return model, step

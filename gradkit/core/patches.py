@@ -36,21 +36,28 @@ def insist(work: Callable[[], object]) -> None:
         ... except KeyboardInterrupt: print(len(tries))
         2
     """
-    late: BaseException | None = None
-    _hold()
+    outermost = not _before
     try:
-        for _ in range(_MOST):
-            try:
-                work()
-                break
-            except Exception:
-                raise
-            except BaseException as error:  # noqa: BLE001  it is raised below
-                late = error
+        _hold()
+        late = _to_its_end(work)
     finally:
-        _release()
+        if outermost:
+            _release()
     if late is not None:
         raise late
+
+
+def _to_its_end(work: Callable[[], object]) -> BaseException | None:
+    late: BaseException | None = None
+    for _ in range(_MOST):
+        try:
+            work()
+            break
+        except Exception:
+            raise
+        except BaseException as error:  # noqa: BLE001  the caller raises it
+            late = error
+    return late
 
 
 def handler(number: int) -> Any:
@@ -86,10 +93,18 @@ def _note(number: int, _frame: object) -> None:
     _came.append(number)
 
 
-def _release() -> None:
+def _hear_again() -> None:
     for number, handler in list(_before.items()):
         signal.signal(number, handler)
         del _before[number]
+
+
+def _release() -> None:
+    try:
+        _hear_again()
+    except BaseException:  # the first handler that is back may raise what came meanwhile
+        _hear_again()
+        raise
     came = dict.fromkeys(_came)
     _came.clear()
     for number in came:

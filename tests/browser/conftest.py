@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from gradkit.notebook.lab import lab_command, lab_environment
 from tests.browser.jupyter import Complaints, Lab, Notebook, free_port, own_jupyter, process, wait_for
@@ -59,6 +59,7 @@ def chromium() -> Iterator[Browser]:
             pytest.fail(reason)
         pytest.skip(reason)
     root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    expect.set_options(timeout=60_000)  # machines that run tests are busy
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=[*QUIET, *root])
         yield browser
@@ -71,7 +72,7 @@ def page(chromium: Browser) -> Iterator[Page]:
     complaints = Complaints()
     with chromium.new_context(viewport={"width": 1280, "height": 900}, service_workers="block") as context:
         fresh = context.new_page()
-        fresh.set_default_timeout(60_000)  # machines that run tests are busy
+        fresh.set_default_timeout(60_000)
         complaints.watch(fresh)
         yield fresh
     assert not complaints.outside, f"requests that leave this machine: {complaints.outside}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import distributed as dist
@@ -16,10 +14,8 @@ parallel = pytest.importorskip("torch.distributed.tensor.parallel")
 
 
 @pytest.fixture
-def _alone() -> Iterator[None]:
+def _alone() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    yield
-    dist.destroy_process_group()
 
 
 class Net(nn.Module):

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
-from torch import distributed
 
 import gradkit
 from tests.live import failing
@@ -59,13 +55,6 @@ for _ in range(3):
     loss = model(torch.ones(3, 6)).mean()
     loss.backward()
 """
-
-
-@pytest.fixture(autouse=True)
-def _no_group() -> Iterator[None]:
-    yield
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
 
 
 def test_a_step_that_lets_train_what_was_frozen_is_run_again_from_its_beginning(tmp_path: Path) -> None:

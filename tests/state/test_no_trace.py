@@ -918,8 +918,7 @@ def test_the_snapshot_of_these_tests_sees_a_change() -> None:
 
 
 def test_collectives_are_put_back_as_they_were() -> None:
-    if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     before = dict(vars(torch.distributed.ProcessGroup))
     model, x = nn.Linear(2, 2), torch.ones(3, 2)
 

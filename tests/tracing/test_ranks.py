@@ -232,8 +232,7 @@ def test_a_fully_sharded_model_is_refused_and_goes_on_training(answers: dict[str
 
 @pytest.fixture
 def one_rank() -> None:
-    if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
 
 
 def refused(step: Callable[[], Any], model: nn.Module) -> GradkitError:

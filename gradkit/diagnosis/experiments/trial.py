@@ -315,6 +315,7 @@ class _Histories(Intervention):
 
     def __init__(self) -> None:
         self._made: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._were = 0
 
     def after_call(self, moment: Moment, name: str, inputs: tuple[int, ...], given: Sequence[Any], result: Any) -> Any:
         """Remember what a call has made."""
@@ -324,10 +325,11 @@ class _Histories(Intervention):
         return result
 
     def alive(self) -> int:
-        """How many of them are alive."""
-        if any(self._living()):
+        """How many of them are alive. A collection of all garbage takes long: only where there are more than before."""
+        if sum(self._living()) > self._were:
             gc.collect()
-        return sum(self._living())
+        self._were = sum(self._living())
+        return self._were
 
     def _living(self) -> Iterator[bool]:
         for one in list(self._made.values()):

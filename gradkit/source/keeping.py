@@ -279,15 +279,15 @@ class _Ran:
     def handed_over(self, one: Storing) -> Location | None:
         """The line that calls a function which stores whatever it is handed; None for any other statement.
 
-        That is one that knows its arguments by no names (``*args``), and one that ran before the step, if it is called
-        at one line only.
+        That is one that knows its arguments by no names (``*args``), and one that ran before the step, if what it
+        stores is made of its arguments; it is called at one line only.
         """
         function = _innermost(one[2])
         if function is None or (one[0] == self._file and function.lineno <= self._first <= (function.end_lineno or 0)):
             return None
-        inside = self.holds(one)
-        rest = function.args.vararg
-        if inside and (rest is None or not _only_reads(one[1], rest.arg)):
+        inside, rest = self.holds(one), function.args.vararg
+        bare = rest is not None and _only_reads(one[1], rest.arg)
+        if not _is_made_of_arguments(one[1], function) or (inside and not bare):
             return None
         calls = [place for place, is_own in self._calls(function.name) if is_own == inside]
         return calls[0] if len(calls) == 1 else None
@@ -322,6 +322,13 @@ class _Ran:
     def _functions(file: str) -> Iterator[tuple[str, list[syntax.Function]]]:
         tree = locations.tree_of(file)
         yield from syntax.named(tree).items() if tree is not None else ()
+
+
+def _is_made_of_arguments(statement: ast.stmt, function: syntax.Function) -> bool:
+    """Whether what a statement stores is read from its function's arguments, or from variables of the function."""
+    inside = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    given = inside.union(syntax.parameters(function)) - {"self", "cls"}
+    return any(isinstance(n, ast.Name) and n.id in given for v in _stored(statement, "") for n in ast.walk(v))
 
 
 def _only_reads(statement: ast.stmt, name: str) -> bool:

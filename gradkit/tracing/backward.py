@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -21,6 +21,11 @@ from gradkit.state.preserve import TENSOR_HOOKS, Preserved, grad_of
 from gradkit.tracing import autograd_errors, ranks
 from gradkit.tracing.autograd_errors import AutogradError
 from gradkit.tracing.autograd_graph import leaf_of, walk_graph
+
+_TWICE = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad()."
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Reached:
 
 
 @on_behalf
-def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reached:
+def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0, spent: Container[int] = frozenset()) -> Reached:
     """Run a real backward from ``loss`` and see where gradients arrive; every ``.grad`` is taken away again.
 
     A loss with several elements starts from ones, as ``loss.sum()`` would.
@@ -56,6 +61,7 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reache
     Args:
         since: autograd's sequence number when the step began. Where the graph reaches further back, into something that
             the user holds, it is not freed.
+        spent: sequence numbers of nodes from before the step that a backward of the step's own would have freed.
 
     Example:
         >>> model = torch.nn.Linear(2, 1)
@@ -73,6 +79,8 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reache
         error, mishap = "", None
         try:
             start = None if loss.numel() == 1 else torch.ones_like(loss)
+            if any(node._sequence_nr() in spent for node in nodes_of(loss)):
+                refuse_a_second_walk()
             loss.backward(start, retain_graph=_older(loss, since))  # type: ignore[no-untyped-call]
         except Exception as raised:  # a hook or a custom Function may raise anything
             if faults.is_ours(raised):
@@ -89,6 +97,28 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0) -> Reache
         }
     preserved.clear_grads()
     return Reached(grad_norms, True, error, loss.numel(), mishap, frozenset(emptied), tuple(warned))
+
+
+def keeps_values(node: Any) -> bool:
+    """Whether a node keeps values for its backward, so that a second walk over it raises once they are freed.
+
+    Example:
+        >>> w = torch.ones(2, requires_grad=True)
+        >>> keeps_values(w.exp().grad_fn), keeps_values((w + 1).grad_fn)
+        (True, False)
+    """
+    kept = [name for name in dir(node) if name.startswith("_raw_saved_")]
+    return bool(getattr(node, "_raw_saved_tensors", True)) if kept == ["_raw_saved_tensors"] else bool(kept)
+
+
+@on_behalf
+def refuse_a_second_walk() -> NoReturn:
+    """Raise what autograd raises where a graph that was freed is walked once more: it was spared, for the user's sake.
+
+    Raises:
+        RuntimeError: always.
+    """
+    raise RuntimeError(_TWICE)
 
 
 def _older(loss: torch.Tensor, since: int) -> bool:

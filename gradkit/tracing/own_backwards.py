@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any
@@ -23,7 +23,15 @@ from gradkit.source.faults import on_behalf
 from gradkit.state.preserve import Preserved
 from gradkit.tracing.autograd_errors import Freeing
 from gradkit.tracing.autograd_graph import AutogradGraph, graph_behind, leaf_of
-from gradkit.tracing.backward import Reached, arrivals, leaves_of, nodes_of, norms
+from gradkit.tracing.backward import (
+    Reached,
+    arrivals,
+    keeps_values,
+    leaves_of,
+    nodes_of,
+    norms,
+    refuse_a_second_walk,
+)
 from gradkit.tracing.gradients import Gradients
 from gradkit.tracing.ledger import Ledger
 
@@ -79,6 +87,7 @@ class OwnBackwards:
     Attributes:
         reached: the norm of every gradient that any of them handed to a parameter.
         passes: every walk back through the graph, in order.
+        spent: sequence numbers of the nodes from before the run that one of them would have freed.
         taken: numbers of the values whose gradient ``autograd.grad`` handed out without a graph of its own.
         threads: those that are heard; its user adds those that the step starts.
         heard: told of each before it runs.
@@ -97,6 +106,7 @@ class OwnBackwards:
         self._asked: Asked | None = None
         self._by_name: OwnBackward | None = None
         self.passes: list[Pass] = []
+        self.spent: set[int] = set()
         self.taken: set[int] = set()
         self.heard: Callable[[list[torch.Tensor], FrameType], None] = lambda losses, frame: None
         self.begins: Callable[[list[torch.Tensor], FrameType], bool] = lambda losses, frame: True
@@ -160,7 +170,8 @@ class OwnBackwards:
         final = few and not kwargs.get("create_graph") and args[4:5] != (True,)
         asked = self._asked_by_name(outputs, inputs) if final else None
         try:
-            result = func(*args, **kwargs)
+            more = self._sparing_what_was_there(outputs, args[3:5], kwargs)
+            result = func(*args[:3], *args[5 if more else 3 :], **{**kwargs, **more})
         except Exception as error:
             self._asked = Asked(error, outputs[0] if outputs else None, inputs)
             raise
@@ -207,8 +218,8 @@ class OwnBackwards:
             if self.gradients is not None and mine:
                 stack.enter_context(self.gradients.walking(number, chain, leaves))
             try:
-                keeping = self._keeping_what_was_there(drawn, args, kwargs)
-                self._original(tensors, *keeping[0], **keeping[1])
+                more = self._sparing_what_was_there(losses, args[1:3], kwargs)
+                self._original(tensors, *args[:1], *args[3 if more else 1 :], **{**kwargs, **more})
             except Exception as error:
                 self._asked = Asked(error, loss)
                 raise
@@ -225,15 +236,23 @@ class OwnBackwards:
     def _values(self) -> int:
         return len(self._ledger.makers)
 
-    def _keeping_what_was_there(self, drawn: AutogradGraph, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """What a backward is told: what was recorded before the step is not freed, for the program may need it."""
-        if self._preserved is None or _keeps(args[1:3], kwargs):
-            return args, kwargs
-        if not any(not node.leaf and self._ledger.is_past(node.sequence) for node in drawn.nodes):
-            return args, kwargs
-        if len(args) > 1:
-            return (args[0], True, *args[2:]), kwargs
-        return args, {**kwargs, "retain_graph": True}
+    def _sparing_what_was_there(self, losses: Sequence[torch.Tensor], given: Any, named: Any) -> dict[str, Any]:
+        """What a backward is told besides: what was recorded before the step is not freed, the program may need it.
+
+        Args:
+            given: ``retain_graph`` and ``create_graph``, as far as they are given by position.
+
+        Raises:
+            RuntimeError: an earlier backward of the run would have freed what this one needs.
+        """
+        nodes = {node._sequence_nr(): node for one in losses for node in nodes_of(one) if leaf_of(node) is None}
+        past = {number: node for number, node in nodes.items() if self._ledger.is_past(number)}
+        if past.keys() & self.spent:
+            refuse_a_second_walk()
+        if self._preserved is None or not past or _keeps(given, named):
+            return {}
+        self.spent |= {number for number, node in past.items() if keeps_values(node)}
+        return {"retain_graph": True} | ({"create_graph": given[1]} if given[1:] else {})
 
     @on_behalf
     def _refuse(

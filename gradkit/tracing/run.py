@@ -140,7 +140,7 @@ def backward_of(tracer: Tracer, loss: Any, preserved: Preserved) -> tuple[Autogr
     if loss is None:
         return AutogradGraph(), Reached(dict(tracer.backwards.reached))
     graph = graph_of([loss], preserved)
-    reached = backward.backward(loss, preserved, tracer.begin)
+    reached = backward.backward(loss, preserved, tracer.begin, tracer.backwards.spent)
     before = {} if not reached.runs and is_of_gradients(tracer.trace(loss)) else tracer.backwards.reached
     return graph, replace(reached, norms={**before, **reached.norms})
 

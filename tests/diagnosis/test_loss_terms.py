@@ -132,6 +132,19 @@ def test_a_stop_on_the_way_into_a_dead_term_is_not_accused_of_what_another_term_
     assert [(one.cause, one.parameters) for one in report.findings] == [("python_roundtrip", ("1.weight", "1.bias"))]
 
 
+def test_a_rightful_stop_in_a_term_that_other_cuts_starve_is_not_accused() -> None:
+    actor, critic = nn.Linear(4, 3), nn.Linear(4, 1)
+
+    def loss() -> torch.Tensor:
+        values = critic(X).squeeze(-1)
+        returns = torch.ones_like(values)
+        chosen = torch.tensor(actor(X).log_softmax(-1)[:, 0].tolist())
+        return F.mse_loss(values, returns) - (chosen * (returns - values.detach())).mean()
+
+    report = gradkit.diagnose(loss, model=nn.ModuleList([actor, critic]))
+    assert [(one.cause, one.parameters) for one in report.findings] == [("python_roundtrip", ("0.weight", "0.bias"))]
+
+
 def test_a_criterion_of_data_alone_is_a_constant_term() -> None:
     report = report_of(constant_criterion)
     assert [(one.cause, one.variant) for one in report.findings] == [("constant_loss", "term")]

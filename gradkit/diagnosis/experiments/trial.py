@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -34,7 +34,6 @@ STEPS = 3
 _SAMPLE = 4096
 _LARGEST = 2**28  # bytes: of larger models no copy is made, and so no optimizer steps
 _TINY = 1e-4  # learning rate where the program's optimizer is not known
-_TWICE = "second backward"
 _NOISE = 4  # times the root of a dtype's precision, of a number
 
 
@@ -123,11 +122,6 @@ def trial(
         preserved.rewind()
         preserved.clear_grads()
     return made.trial
-
-
-@on_behalf
-def _refuse_as_autograd() -> NoReturn:
-    raise RuntimeError(_TWICE)
 
 
 class _Steps:
@@ -226,8 +220,8 @@ class _Steps:
         """
         nodes = {id(n): n for n in backward.nodes_of(loss) if leaf_of(n) is None and n._sequence_nr() < self._since}
         if self._older.keys() & nodes.keys():
-            _refuse_as_autograd()
-        self._now.update(nodes)
+            backward.refuse_a_second_walk()
+        self._now.update({key: node for key, node in nodes.items() if backward.keeps_values(node)})
         return nodes
 
     def _note_losses(self, losses: Sequence[torch.Tensor], first: bool) -> None:

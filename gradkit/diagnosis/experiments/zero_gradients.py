@@ -7,6 +7,7 @@ here, as behind a factor or a gate that starts at zero. What stays zero is asked
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -240,6 +241,8 @@ class _Watch(Intervention):
         """Take note of a number of Python's that is zero."""
         if any(type(one) in (int, float, bool) and one == 0 for one in args):
             self.by_zero.add(moment.index)
+        if getattr(func, "__name__", "") == "softmax" and args and _is_torn_apart(args[0], *args[1:2], **kwargs or {}):
+            self.far.add(moment.index)
         side = _side(getattr(func, "__name__", ""), args[0]) if args else None
         if side is not None:
             self._sides[moment.index] = side
@@ -320,6 +323,16 @@ def _side(name: str, given: Any) -> tuple[float, float, float] | None:
     if not known or given.numel() < _FEW or not given.is_floating_point():
         return None
     return _EDGES[name], float(given.detach().double().mean()), float(given.detach().double().std())
+
+
+def _is_torn_apart(given: Any, dim: Any = None, **_: Any) -> bool:
+    """Whether a softmax has one 1 in each row and zeros beside it, from numbers twice as far apart as that takes."""
+    known = backward.is_strided(given) and not has_no_numbers(given) and given.is_floating_point()
+    if not known or type(dim) is not int or not given.dim() or given.shape[dim] < 2 or not given.numel():
+        return False
+    first, second = given.detach().double().topk(2, dim).values.unbind(dim)
+    smallest = torch.finfo(given.dtype).smallest_normal * torch.finfo(given.dtype).eps
+    return bool((first - second).mean() > 2 * -math.log(smallest))
 
 
 def _is_far(edge: float, mean: float, spread: float, result: Any) -> bool:

@@ -43,7 +43,8 @@ def find(
 
     Args:
         wanted: names of the parameters that should train.
-        starved: those that no term hands a gradient to; what cuts them off is known of the loss as a whole.
+        starved: those that no term hands a gradient to; what cuts them off is known of the loss as a whole, and a term
+            that they flow into comes alive with them.
 
     Example:
         >>> from gradkit.core.trace import Value
@@ -94,7 +95,9 @@ def _explained(
     names = [n for n in wanted if _flows(trace, n, behind)]
     if not names:
         return DeadTerm(term, cuts.find(alone, ())) if _is_a_constant_criterion(trace, term, behind) else None
-    ways = [one for one in cuts.cheapest(alone, names) if one.parameter not in starved and not _is_aside(one)]
+    if starved.intersection(names):
+        return None  # once these learn, the term is alive
+    ways = [one for one in cuts.cheapest(alone, names) if not _is_aside(one)]
     fewest = min(map(_stops, ways), default=0)  # what is stopped once more on its way learns by another term
     names = [one.parameter for one in ways if _stops(one) == fewest]
     verdict = cuts.find(alone, names)

@@ -315,9 +315,9 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     call = via or (first.name if first is not None else "")
     inside = entered or first
     module = e.trace.modules[inside.module] if inside is not None and inside.module >= 0 else ""
-    hidden = cuts.is_hidden(e.trace, cut)
+    hidden, lost = cuts.is_hidden(e.trace, cut), entered or _first_loser(calls, e)
     notes = (
-        *(_inside(region, inside) if cause not in ("custom_function", "create_graph_missing") else ()),
+        *(_inside(region, lost) if cause not in ("custom_function", "create_graph_missing") else ()),
         *_returns(cut, e),
         *(called_by(region.chain) if hidden and region is not None else _called_by(region, first)),
     )
@@ -442,6 +442,11 @@ def _in_a_module(region: Region, e: Evidence) -> bool:
     """Whether a region was entered in a method of one of the model's own classes."""
     names = {cls.__name__ for cls in e.facts.classes.values()}
     return bool(region.chain) and not names.isdisjoint(locations.qualified_name(region.chain[0][0]).split("."))
+
+
+def _first_loser(calls: Sequence[Call], e: Evidence) -> Call | None:
+    """The first of some calls that was handed what requires grad; the first of all where none was."""
+    return next((c for c in calls if any(e.trace.values[n].requires_grad for n in c.inputs)), next(iter(calls), None))
 
 
 def _inside(region: Region | None, call: Call | None) -> list[Note]:

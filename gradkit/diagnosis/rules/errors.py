@@ -176,8 +176,9 @@ def _in_function(mishap: AutogradError) -> Location | None:
 def _no_history(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """A derivative that was kept for a second one, and has none, because it is a constant: nothing is cut.
 
-    Where it is asked for inside the forward of a custom Function, of what that was handed, it is made without a history
-    there. If it starts from a leaf of its own, all that lacks is what the Function switched off.
+    Of a value of the step's own, as a sampler's guidance asks for, whatever cuts it off is no cut of the loss. Where it
+    is asked for inside the forward of a custom Function, of what that was handed, it is made without a history there.
+    If it starts from a leaf of its own, all that lacks is what the Function switched off.
     """
     asked = e.trace.values[mishap.asked].maker if mishap.asked >= 0 else -1
     inside = [e.trace.regions[at] for at in (e.trace.calls[asked].regions if asked >= 0 and mishap.in_step else ())]
@@ -188,7 +189,10 @@ def _no_history(e: Evidence, mishap: AutogradError) -> list[Finding]:
         return [replace(found, variant="inside")]
     kept = (call for call in e.trace.behind([mishap.asked]) if call.name == GRAD_KEPT and call.grad_on)
     first = next((c for c in kept if not any(e.trace.values[made].requires_grad for made in c.outputs)), None)
-    return unused_inputs.constant_slope(e, mishap, first) if first is not None else unflagged.findings(e, mishap)
+    if first is not None:
+        return unused_inputs.constant_slope(e, mishap, first)
+    own = all(e.trace.values[n].leaf and not e.trace.values[n].parameter for n in mishap.inputs)
+    return unflagged.findings(e, mishap) or (unused_inputs.severed(e, mishap) if own and not e.verdict.cuts else [])
 
 
 def _is_inside(chain: Chain, outer: Chain) -> bool:

@@ -23,9 +23,9 @@ def findings(e: Evidence, mishap: AutogradError) -> list[Finding]:
     branch = _branched(e, mishap)
     if branch is not None:
         return [branch]
-    severed = _severed(e, mishap)
-    if severed:
-        return severed
+    cut_off = severed(e, mishap)
+    if cut_off:
+        return cut_off
     late = unflagged.too_late(e, mishap)
     if late is not None:
         return [late]
@@ -40,7 +40,7 @@ def findings(e: Evidence, mishap: AutogradError) -> list[Finding]:
     return [replace(found, notes=tuple(notes), variant=variant)]
 
 
-def _severed(e: Evidence, mishap: AutogradError) -> list[Finding]:
+def severed(e: Evidence, mishap: AutogradError) -> list[Finding]:
     """Where a value takes part in what its gradient is asked of, and what stands between cuts it off: that cut."""
     inputs = {f"#{number}": number for number in mishap.inputs}
     if mishap.asked < 0 or not inputs or any(call.name == GRAD_KEPT for call in e.trace.behind([mishap.asked])):

@@ -367,3 +367,47 @@ def a_table_that_is_filled_by_one_method_and_read_by_another_in_a_loop() -> Buil
             model(part).backward()
 
     return model, step
+
+
+class _Scaled(nn.Module):
+    """A scale that must be positive: its exponent learns, and the scale itself is worked out from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.log_scale = nn.Parameter(torch.zeros(()))
+        self.set_up()
+
+    def set_up(self) -> None:
+        self.scale = self.log_scale.exp()  # CUT
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scaled: torch.Tensor = self.layer(x) * self.scale
+        return scaled
+
+
+@cut("double_backward")
+def a_scale_worked_out_once_for_a_step_of_several_updates() -> Built:
+    model, x = _Scaled(), batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> torch.Tensor:
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+        return model(x).sum()
+
+    return model, step
+
+
+@cut("double_backward")
+def a_scale_worked_out_once_whose_gradient_is_asked_for_before_the_loss() -> Built:
+    model, x = _Scaled(), batch()
+
+    def step() -> torch.Tensor:
+        loss = model(x).sum()
+        slopes = torch.autograd.grad(loss, list(model.parameters()))
+        return model(x).sum() + sum(one.square().sum() for one in slopes)
+
+    return model, step

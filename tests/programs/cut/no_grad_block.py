@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.func import vmap
 
-from tests.programs.shared import Built, batch, cut, pair
+from tests.programs.shared import Built, batch, cut, pair, small
 
 # -- grad mode --------------------------------------------------------------------------------------------------------
 
@@ -349,5 +349,22 @@ def a_gradient_asked_for_through_a_block() -> Built:
         loss = model["outer"](model["inner"](hidden)).sum()
         (slope,) = torch.autograd.grad(loss, moved, create_graph=True)
         return loss + slope.sum()
+
+    return model, step
+
+
+@cut("no_grad_block")
+def a_samplers_guidance_asked_for_under_no_grad() -> Built:
+    model, x = nn.ModuleDict({"score": small(), "scale": nn.Linear(1, 1)}), batch()
+    model["score"].requires_grad_(False)
+
+    def guidance(x: torch.Tensor) -> torch.Tensor:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(model["score"](x).square().sum(), x)[0]
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():  # CUT
+            moved = x - model["scale"](torch.ones(1)) * guidance(x)
+        return moved.square().sum()
 
     return model, step

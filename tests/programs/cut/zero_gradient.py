@@ -133,3 +133,14 @@ def the_mean_of_an_empty_selection() -> Built:
         return model(x)[wanted].pow(2).mean()  # CUT
 
     return model, step
+
+
+@cut("zero_gradient")
+def a_softmax_sharpened_until_one_place_takes_all() -> Built:
+    model, x = nn.Sequential(nn.Linear(4, 5)), batch()
+
+    def step() -> torch.Tensor:
+        place = torch.softmax(1e5 * model(x), dim=-1)  # CUT
+        return F.smooth_l1_loss(place @ torch.arange(5.0), torch.rand(6))
+
+    return model, step

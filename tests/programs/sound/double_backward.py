@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from tests.programs.shared import Built, batch, small, sound
@@ -166,5 +167,29 @@ def a_loss_returned_although_its_graph_was_kept() -> Built:
         loss = model(x).pow(2).mean()
         loss.backward(retain_graph=True)
         return loss
+
+    return model, step
+
+
+@sound
+def a_shifted_weight_made_once_whose_history_keeps_nothing_for_two_updates_of_a_step() -> Built:
+    model, x = nn.Linear(4, 2), batch()
+    shifted = model.weight + 1  # a sum keeps no values: it may be walked again and again
+
+    def step() -> torch.Tensor:
+        (F.linear(x, shifted) + model.bias).sum().backward()
+        return (F.linear(x, shifted) + model.bias).sum()
+
+    return model, step
+
+
+@sound
+def a_graph_of_before_that_the_steps_own_backward_retains() -> Built:
+    model, x = nn.Linear(4, 2), batch()
+    scale = model.bias.exp()
+
+    def step() -> torch.Tensor:
+        (model(x) * scale).sum().backward(retain_graph=True)
+        return (model(x) * scale).sum()
 
     return model, step

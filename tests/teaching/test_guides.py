@@ -343,6 +343,7 @@ TAUGHT = {
     "constant_loss": {"without"},
     "custom_function": {"hidden", "recomputed"},
     "double_backward": {"carried"},
+    "hook_misuse": {"hidden"},
     "frozen_all": {"copied", "unspared", "midway"},
     "params_replaced": {"unknown"},
     "zero_gradient": {"beyond", "extinct"},

@@ -275,7 +275,7 @@ def _left_out(last: Given, files: Iterable[str]) -> Decided | None:
 
 def _gives(call: ast.Call, name: str, function: Part) -> bool:
     known = [one.arg for one in (*function.node.args.posonlyargs, *function.node.args.args)]
-    method = isinstance(function.around()[-1], ast.ClassDef) and known[:1] == ["self"]
+    method = function.owner is not None and known[:1] == ["self"]
     at = known.index(name) - method if name in known else len(call.args)
     spread = any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords)
     return spread or len(call.args) > at or any(one.arg == name for one in call.keywords)

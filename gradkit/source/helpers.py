@@ -40,6 +40,11 @@ class Part:
         return [one for one in reversed(self.around()) if isinstance(one, FUNCTIONS)]
 
     @property
+    def owner(self) -> ast.ClassDef | None:
+        """The class that it is a method of."""
+        return next((one for one in self.around()[-1:] if isinstance(one, ast.ClassDef)), None)
+
+    @property
     def name(self) -> str:
         """The qualified name of the function that it is, or stands in."""
         return syntax.function_of([*self.around(), self.node])
@@ -132,8 +137,7 @@ class Helpers:
         methods = (Part(file, one) for file, cls in classes for one in cls.body if isinstance(one, FUNCTIONS))
         found = [one for one in methods if one.node.name == called.node.attr]
         if not found and not known:  # of a base class, or of one that derives from this
-            others = named(called.node.attr, [called.file])
-            found = [one for one in others if isinstance(one.around()[-1], ast.ClassDef)]
+            found = [one for one in named(called.node.attr, [called.file]) if one.owner is not None]
             found = found if len(found) == 1 else []
         return next(iter(found), None)
 
@@ -141,7 +145,7 @@ class Helpers:
         """The function of that name that is seen from where it is called, in its own file before others."""
         name, around = getattr(called.node, "attr", getattr(called.node, "id", "")), called.functions()
         for file in dict.fromkeys((called.file, *self._files)):
-            found = [one for one in named(name, [file]) if not isinstance(one.around()[-1], ast.ClassDef)]
+            found = [one for one in named(name, [file]) if one.owner is None]
             outer = around if file == called.file else []
             found = [one for one in found if not (inside := one.functions()) or inside[0] in outer]
             if found:
@@ -185,8 +189,8 @@ class Helpers:
 
     def handed(self, function: Part, name: str) -> list[Part]:
         """What the calls of a function hand to one of its parameters; and its default, where one hands nothing."""
-        owner = next((one for one in function.around()[-1:] if isinstance(one, ast.ClassDef)), None)
-        called = owner.name if owner is not None and function.node.name == "__init__" else function.node.name
+        owner = function.owner if function.node.name == "__init__" else None
+        called = owner.name if owner is not None else function.node.name
         found = [
             Part(file, syntax.handed(node, function.node, name))
             for file in dict.fromkeys((function.file, *self._files))

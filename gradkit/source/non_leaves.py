@@ -127,7 +127,7 @@ def _is_plain(value: ast.expr) -> bool:
 def _function(value: ast.expr, files: tuple[str, ...]) -> Part | None:
     """The one function of the user's that a call names, outside of a module's class."""
     found = helpers.named(syntax.call_name(value), files) if isinstance(value, ast.Call) else []
-    owner = found[0].around()[-1] if len(found) == 1 else None
-    if isinstance(owner, ast.ClassDef) and any(ast.unparse(base).endswith("Module") for base in owner.bases):
+    owner = found[0].owner if len(found) == 1 else None
+    if owner is not None and any(ast.unparse(base).endswith("Module") for base in owner.bases):
         return None
     return found[0] if len(found) == 1 else None

@@ -64,10 +64,11 @@ def made_in_helper(spot: Location, files: Iterable[str] = ()) -> Location | None
     call = next((Part(spot.file, one) for one in calls if one.col_offset + 1 == spot.column), None)
     if call is None:
         return None
-    statement = [one for one in call.around() if isinstance(one, ast.stmt)][-1]
-    names = [Part(spot.file, target) for target, value in syntax.pairs(statement) if value is call.node]
+    outer = next((one for one in reversed(call.around()) if isinstance(one, ast.stmt)), None)
+    given = syntax.pairs(outer) if outer is not None else []
+    names = [Part(spot.file, target) for target, value in given if value is call.node]
     found = maker.of_call(call) or next((filled[-1] for one in names if (filled := maker.filled(one))), None)
-    if found is None and isinstance(statement, ast.Return):
+    if found is None and isinstance(outer, ast.Return):
         found = maker.zeros_in(call)
     return found.place() if found is not None else None
 

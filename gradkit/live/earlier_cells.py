@@ -328,7 +328,7 @@ def _stores(statement: ast.stmt, names: Collection[str]) -> bool:
 
 
 def _goes_backward(statement: ast.stmt, names: Collection[str]) -> bool:
-    return any(rebinding.names_in(call) & {*names} for call in rebinding.backward_calls([statement]))
+    return any(syntax.names_in(call) & {*names} for call in rebinding.backward_calls([statement]))
 
 
 def _root(node: ast.AST) -> str:

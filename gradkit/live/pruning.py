@@ -171,7 +171,7 @@ def _is_done(statement: ast.stmt, unit: Unit, local: Mapping[str, Any], made: se
         things = [local.get(name) for name in flow.stored]
         return bool(plain) and all(is_built(one, flow.read & made) for one in things)
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        of_made = rebinding.names_in(statement.value.func) & made
+        of_made = syntax.names_in(statement.value.func) & made
         return bool(_DONE.fullmatch(syntax.call_name(statement.value))) and not of_made
     return False
 

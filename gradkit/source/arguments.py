@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gradkit.core.records import Location
 from gradkit.core.trace import Point
-from gradkit.source import locations, syntax
+from gradkit.source import helpers, locations, syntax
 from gradkit.source.callgraph import FunctionsRan
 from gradkit.source.conditions import RequiredArgument
 from gradkit.source.syntax import FUNCTIONS, Function, assigned, looked_up, parameters, same, stores
@@ -148,18 +148,15 @@ class _Search:
         """Where the mapping is made that a function of the user's returns, if it has one ``return``."""
         file, line, name = called
         found = [
-            (one, node, around)
-            for one in ([file] if file else self.files)
-            for node, around in syntax.statements(one)
-            if isinstance(node, FUNCTIONS) and node.name == name
-            if not line or line in (node.lineno, *(mark.lineno for mark in node.decorator_list))
+            one
+            for one in helpers.named(name, [file] if file else self.files)
+            if not line or line in (one.node.lineno, *(mark.lineno for mark in one.node.decorator_list))
         ]
-        if len(found) != 1:
+        values = helpers.ends(found[0]) if len(found) == 1 else []
+        if len(values) != 1:
             return None
-        file, node, around = found[0]
-        values = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
-        scope = _Scope(file, (*(a for a in around if isinstance(a, FUNCTIONS)), node))
-        return self.lacking(values[0], key, scope) if len(values) == 1 else None
+        scope = _Scope(values[0].file, tuple(reversed(values[0].functions())))
+        return self.lacking(values[0].node, key, scope)
 
     def _loaded(self, key: str) -> Location | None:
         """Where what a loader hands out is made: by the one ``collate_fn`` in the files, else by ``__getitem__``."""
@@ -183,17 +180,13 @@ def _given_to(name: str, scope: ast.AST) -> Iterator[ast.expr | None]:
         node = todo.pop()
         if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
             todo += ast.iter_child_nodes(node)
-        if isinstance(node, (ast.For, ast.AsyncFor)) and name in _names(node.target):
+        if isinstance(node, (ast.For, ast.AsyncFor)) and name in syntax.names_in(node.target):
             yield None
         for target, value in syntax.pairs(node):
-            if isinstance(target, ast.Subscript) and name in _names(target.value):
+            if isinstance(target, ast.Subscript) and name in syntax.names_in(target.value):
                 yield from (value, value)  # it is given more entries later: who knows which
-            elif name in _names(target) and not isinstance(target, ast.Attribute):
+            elif name in syntax.names_in(target) and not isinstance(target, ast.Attribute):
                 yield value if isinstance(target, ast.Name) else ast.Constant(1)
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def _is_method(file: str, function: Function) -> bool:
@@ -205,8 +198,6 @@ def _is_method(file: str, function: Function) -> bool:
 
 def _is_optional(function: Function, name: str) -> bool:
     """Whether a parameter that is not given is None, False or empty."""
-    given = function.args
-    names = [a.arg for a in (*given.posonlyargs, *given.args)]
-    told = dict(zip(reversed(names), reversed(given.defaults), strict=False))
-    told |= {a.arg: d for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d is not None}
-    return name not in names or (name in told and ast.unparse(told[name]) in ("None", "False", "()", "[]", "''", "0"))
+    given, told = function.args, syntax.default(function.args, name)
+    known = name in [one.arg for one in (*given.posonlyargs, *given.args)]
+    return not known or (told is not None and ast.unparse(told) in ("None", "False", "()", "[]", "''", "0"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from types import CodeType
 
 from gradkit.core.records import Location
 from gradkit.source import constructors, frames, locations, syntax
+from gradkit.source.helpers import Helpers, Part
 from gradkit.source.syntax import FUNCTIONS, Function
 
 
@@ -97,8 +97,7 @@ def definition(
                         given = constructors.argument_for(
                             node, child, target, cls.__name__, files, built[step : step + 2]
                         )
-                    method = _around(node, child)
-                    made = _made_in(target, _Scope(file, method, cls, tuple(files)), 0) if method is not None else None
+                    made = _made_in(Part(file, target), cls, files) if _around(node, child) is not None else None
                     return given or made or locations.place(file, target, function), attribute
     known = chain[:-1] if chain and chain[-1][0].__module__.startswith("torch.") else chain
     for _, attribute in reversed(known):
@@ -108,20 +107,19 @@ def definition(
     return None, ""
 
 
-def _made_in(value: ast.AST, scope: _Scope, depth: int) -> Location | None:
+def _made_in(value: Part, cls: type, files: Iterable[str]) -> Location | None:
     """Where the user's own function makes what it returns, for a value that is what such a function returns.
 
     None where it returns in several places, or hands on what it was given.
     """
-    inner = next(_callees(value.func, scope), None) if isinstance(value, ast.Call) and depth < _DEEPEST else None
-    if inner is None:
-        return None
-    ends = [node.value for node in ast.walk(inner.function) if isinstance(node, ast.Return)]
-    if len(ends) != 1 or not isinstance(ends[0], ast.Call):
-        return None
-    owner = f"{inner.owner.__name__}." if inner.owner is not None else ""
-    place = locations.place(inner.file, ends[0], f"{owner}{inner.function.name}")
-    return _made_in(ends[0], inner, depth + 1) or place
+    inside = list(_helpers(value, cls, files).handed_back(value))[1:]
+    calls = [one for one in inside if isinstance(one.node, ast.Call)]
+    return calls[-1].place() if calls else None
+
+
+def _helpers(part: Part, cls: type, files: Iterable[str]) -> Helpers:
+    """What is called by a part of a class, which the files of its base classes may hold, too."""
+    return Helpers((part.file, *files), bodies(cls))
 
 
 def registered_buffer(cls: type, name: str) -> Location | None:
@@ -180,15 +178,12 @@ def _around(cls: ast.ClassDef, node: ast.AST) -> Function | None:
 def uses(classes: Iterable[type], attribute: str) -> tuple[Location, ...]:
     """Where the user's classes read ``self.<attribute>`` outside of ``__init__``."""
     found: dict[tuple[str, int], Location] = {}
-    for base in dict.fromkeys(base for cls in classes for base in cls.__mro__):
-        file, node = _class_node(base)
-        if node is None or not frames.is_user_file(file):
-            continue
+    for file, node in dict.fromkeys(one for cls in classes for one in bodies(cls)):
         for child in ast.walk(node):
             if isinstance(child, ast.Attribute) and child.attr == attribute and isinstance(child.ctx, ast.Load):
                 function = _function_around(node, child)
                 if function != "__init__":
-                    spot = locations.place(file, child, f"{base.__name__}.{function}")
+                    spot = locations.place(file, child, f"{node.name}.{function}")
                     found.setdefault((file, spot.line), spot)
     return tuple(found.values())
 
@@ -223,10 +218,7 @@ def _given_by_init(body: ast.ClassDef, attribute: str) -> list[ast.expr]:
 
 def stored(cls: type, attribute: str) -> Location | None:
     """Where a class stores ``self.<attribute>`` outside of ``__init__``, something other than None."""
-    for base in cls.__mro__:
-        file, owner = _class_node(base)
-        if owner is None or not frames.is_user_file(file):
-            continue
+    for file, owner in bodies(cls):
         for node in ast.walk(owner):
             if not isinstance(node, (ast.Assign, ast.AnnAssign)) or _function_around(owner, node) == "__init__":
                 continue
@@ -235,7 +227,7 @@ def stored(cls: type, attribute: str) -> Location | None:
                 isinstance(node.value, ast.Constant)
                 or (isinstance(node.value, (ast.Dict, ast.List)) and not ast.unparse(node.value)[1:-1])
             ):
-                return locations.place(file, node, f"{base.__name__}.{_function_around(owner, node)}")
+                return locations.place(file, node, f"{owner.name}.{_function_around(owner, node)}")
     return None
 
 
@@ -250,16 +242,6 @@ ADDING = frozenset("append appendleft extend insert add update setdefault __seti
 EMPTY = frozenset(("None", "[]", "{}", "()", "list()", "dict()", "set()", "deque()"))
 _DEEPEST = 4
 _PUTTING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
-
-
-@dataclass(frozen=True)
-class _Scope:
-    """A function of the user's: where its names are looked up."""
-
-    file: str
-    function: Function
-    owner: type | None
-    files: tuple[str, ...]
 
 
 def created(cls: type, attribute: str, kind: str, files: Iterable[str] = ()) -> tuple[Location, ...]:
@@ -278,9 +260,9 @@ def created(cls: type, attribute: str, kind: str, files: Iterable[str] = ()) -> 
     """
     found: dict[tuple[str, int], Location] = {}
     for file, owner in bodies(cls):
+        search = _Search(kind, Helpers((file, *files), bodies(cls)))
         for function in (node for node in owner.body if isinstance(node, Function)):
-            scope = _Scope(file, function, cls, tuple(files))
-            for spot in _fed(f".{attribute}", kind, scope, 0):
+            for spot in search.fed(f".{attribute}", Part(file, function)):
                 found.setdefault((spot.file, spot.line), spot)
     return tuple(found[key] for key in sorted(found))
 
@@ -318,43 +300,55 @@ def derived(cls: type, attribute: str, files: Iterable[str] = ()) -> Location | 
     """
     for file, owner in bodies(cls):
         for function in (node for node in owner.body if isinstance(node, Function)):
-            scope = _Scope(file, function, cls, tuple(files))
             for statement in ast.walk(function):
                 if isinstance(statement, (ast.Assign, ast.AnnAssign)):
                     for value in _given(statement, f".{attribute}"):
-                        spot = _computed(value, scope, 0)
-                        if spot is not None:
-                            return spot
+                        *_, end = _helpers(Part(file, value), cls, files).handed_back(Part(file, value))
+                        if not _leaf(end.node):
+                            return end.place()
     return None
-
-
-def _computed(value: ast.expr, scope: _Scope, depth: int) -> Location | None:
-    """Where an expression's value is computed: there, or in the user's function that it calls and that returns it."""
-    if isinstance(value, ast.Name) and depth:
-        given = [v for s in ast.walk(scope.function) if isinstance(s, ast.Assign) for v in _given(s, value.id)]
-        return _computed(given[-1], scope, depth + 1) if given and depth < _DEEPEST else None
-    if _leaf(value):
-        return None
-    inner = next(_callees(value.func, scope), None) if isinstance(value, ast.Call) and depth < _DEEPEST else None
-    returned = [n.value for n in ast.walk(inner.function) if isinstance(n, ast.Return) and n.value] if inner else []
-    if inner is not None and len(returned) == 1:
-        return _computed(returned[0], inner, depth + 1)
-    name = f"{scope.owner.__name__}.{scope.function.name}" if scope.owner is not None else scope.function.name
-    return locations.place(scope.file, value, name)
 
 
 def _leaf(value: ast.expr) -> bool:
     if not isinstance(value, ast.Call):
         return not isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.IfExp))
-    return _name(value.func) == "requires_grad_" or any(k.arg == "requires_grad" for k in value.keywords)
+    return syntax.call_name(value) == "requires_grad_" or any(k.arg == "requires_grad" for k in value.keywords)
 
 
-def _fed(target: str, kind: str, scope: _Scope, depth: int) -> Iterator[Location]:
-    """The lines of a function that put something of this kind into ``target``."""
-    for statement in ast.walk(scope.function):
-        if isinstance(statement, _PUTTING):
-            for value in _given(statement, target):
-                yield from _made(value, statement, kind, scope, depth)
+class _Search:
+    """Follows what is put into a variable or an attribute to the lines that call a class.
+
+    Args:
+        kind: the name of the class.
+        helpers: the user's.
+    """
+
+    def __init__(self, kind: str, helpers: Helpers) -> None:
+        self._kind, self._helpers = kind, helpers
+
+    def fed(self, target: str, function: Part, depth: int = 0) -> Iterator[Location]:
+        """The lines of a function that put something of this kind into ``target``."""
+        for statement in ast.walk(function.node):
+            if isinstance(statement, _PUTTING):
+                for value in _given(statement, target):
+                    yield from self._made(value, statement, function, depth)
+
+    def _made(self, value: ast.expr, statement: ast.stmt, function: Part, depth: int) -> Iterator[Location]:
+        if any(isinstance(node, ast.Call) and _makes(node, self._kind) for node in ast.walk(value)):
+            shown = statement if isinstance(statement, (ast.Expr, ast.Return)) else value
+            yield locations.place(function.file, shown, function.name)
+            return
+        if depth >= _DEEPEST or ast.unparse(value) in EMPTY:
+            return
+        for node in ast.walk(value):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                yield from self.fed(node.id, function, depth + 1)
+            elif isinstance(node, ast.Call):
+                for inner in self._helpers.callees(Part(function.file, node.func)):
+                    for back in ast.walk(inner.node):
+                        if isinstance(back, (ast.Return, ast.Yield)) and back.value is not None:
+                            shown = back if isinstance(back, ast.Return) else ast.Expr(value=back)
+                            yield from self._made(back.value, ast.copy_location(shown, back), inner, depth + 1)
 
 
 def _given(statement: ast.stmt, target: str) -> list[ast.expr]:
@@ -362,76 +356,22 @@ def _given(statement: ast.stmt, target: str) -> list[ast.expr]:
     if isinstance(statement, ast.Expr):
         call = statement.value
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in ADDING:
-            if _is(_base(call.func.value), target):
-                return [*call.args, *(k.value for k in call.keywords)]
+            if syntax.stored_name(call.func.value) == target:
+                return syntax.arguments(call)
         return []
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]  # type: ignore[attr-defined]
     value: ast.expr | None = statement.value  # type: ignore[attr-defined]
     if value is None:
         return []
     for one in targets:
-        if _is(_base(one), target):
+        if syntax.stored_name(one) == target:
             return [value]
         for i, part in enumerate(one.elts if isinstance(one, ast.Tuple) else ()):
-            if _is(_base(part), target):
+            if syntax.stored_name(part) == target:
                 return [value.elts[i] if isinstance(value, ast.Tuple) and len(value.elts) > i else value]
     return []
 
 
-def _base(node: ast.expr) -> ast.expr:
-    """``self.a`` of ``self.a[0]["x"]``."""
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return node
-
-
-def _is(node: ast.expr, target: str) -> bool:
-    """``target``: a name, or ``".a"`` for an attribute ``self.a``."""
-    if isinstance(node, ast.Attribute):
-        return f".{node.attr}" == target
-    return isinstance(node, ast.Name) and node.id == target
-
-
-def _made(value: ast.expr, statement: ast.stmt, kind: str, scope: _Scope, depth: int) -> Iterator[Location]:
-    if any(isinstance(node, ast.Call) and _makes(node, kind) for node in ast.walk(value)):
-        name = f"{scope.owner.__name__}.{scope.function.name}" if scope.owner is not None else scope.function.name
-        shown = statement if isinstance(statement, (ast.Expr, ast.Return)) else value
-        yield locations.place(scope.file, shown, name)
-        return
-    if depth >= _DEEPEST or ast.unparse(value) in EMPTY:
-        return
-    for node in ast.walk(value):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield from _fed(node.id, kind, scope, depth + 1)
-        elif isinstance(node, ast.Call):
-            for inner in _callees(node.func, scope):
-                for back in ast.walk(inner.function):
-                    if isinstance(back, (ast.Return, ast.Yield)) and back.value is not None:
-                        shown = back if isinstance(back, ast.Return) else ast.Expr(value=back)
-                        yield from _made(back.value, ast.copy_location(shown, back), kind, inner, depth + 1)
-
-
 def _makes(call: ast.Call, kind: str) -> bool:
     """Whether a call makes something of a class by its name; of a plain tensor, one that requires grad."""
-    return _name(call.func) == kind or (kind == "Tensor" and _leaf(call))
-
-
-def _callees(called: ast.expr, scope: _Scope) -> Iterator[_Scope]:
-    """The user's function that an expression calls: a method of the class, else a function of that name."""
-    name = _name(called)
-    if isinstance(called, ast.Attribute) and scope.owner is not None:
-        for file, owner in bodies(scope.owner):
-            for node in owner.body:
-                if isinstance(node, Function) and node.name == name:
-                    yield _Scope(file, node, scope.owner, scope.files)
-                    return
-    for file in dict.fromkeys([scope.file, *scope.files]):
-        tree = locations.tree_of(file)
-        for top in tree.body if tree is not None else ():
-            if isinstance(top, Function) and top.name == name:
-                yield _Scope(file, top, None, scope.files)
-                return
-
-
-def _name(called: ast.expr) -> str:
-    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+    return syntax.call_name(call) == kind or (kind == "Tensor" and _leaf(call))

@@ -6,13 +6,14 @@ A run knows the frames around a call. A name that is a parameter of its function
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 
 from gradkit.core.records import Location
 from gradkit.core.trace import Chain, Point
-from gradkit.source import dataflow, locations, syntax
+from gradkit.source import dataflow, helpers, locations, syntax
+from gradkit.source.helpers import Part
 
 _DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _Defining = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -63,7 +64,7 @@ def _further_out(chain: Chain, name: str) -> Given | None:
         value = syntax.argument(call, name, at) if at >= 0 else None
     if value is None and any(isinstance(one, ast.Starred) for one in call.args):
         return None
-    default = _default(function.args, name) if value is None else None
+    default = syntax.default(function.args, name) if value is None else None
     return Given(value, chain[1:], default, name) if value is not None or default is not None else None
 
 
@@ -77,13 +78,6 @@ def _leaves_self_out(call: ast.Call, code: CodeType) -> bool:
     """Whether a call leaves the first parameter out: ``self.f(x)``, ``model(x)``, ``A(x)``, not ``A.f(self, x)``."""
     owner = locations.qualified_name(code).split(".")[-2:-1]
     return not (isinstance(call.func, ast.Attribute) and [ast.unparse(call.func.value)] == owner)
-
-
-def _default(given: ast.arguments, name: str) -> ast.expr | None:
-    names = [one.arg for one in (*given.posonlyargs, *given.args)]
-    told = dict(zip(reversed(names), reversed(given.defaults), strict=False))
-    told |= {one.arg: d for one, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d is not None}
-    return told.get(name)
 
 
 def _functions(point: Point) -> list[_Defining]:
@@ -269,23 +263,19 @@ def _left_out(last: Given, files: Iterable[str]) -> Decided | None:
     if not isinstance(call, ast.Call) or not isinstance(last.default, ast.Constant) or last.default.value:
         return None
     called, file = syntax.call_name(call), last.code.co_filename
-    owners = [
-        (one, node, around) for one in dict.fromkeys((file, *files)) for node, around in syntax.statements(one)
-        if isinstance(node, syntax.FUNCTIONS) and node.name == called and last.name in syntax.parameters(node)
-    ]  # fmt: skip
-    calls = (node for one in dict.fromkeys((file, *files)) for node, _ in syntax.statements(one))
+    among = tuple(dict.fromkeys((file, *files)))
+    owners = [one for one in helpers.named(called, among) if last.name in syntax.parameters(one.node)]
+    calls = (node for one in among for node in syntax.nodes(one))
     same = [one for one in calls if isinstance(one, ast.Call) and syntax.call_name(one) == called]
-    gives = len(owners) != 1 or any(_gives(one, last.name, *owners[0][1:]) for one in same)
-    if gives:
+    if len(owners) != 1 or any(_gives(one, last.name, owners[0]) for one in same):
         return Decided(locations.locate(last.chain[0], whole=True), last.name)
-    owner, node, around = owners[0]
-    where = locations.place(owner, last.default, syntax.function_of([*around, node]))
+    where = locations.place(owners[0].file, last.default, owners[0].name)
     return Decided(where, last.name, by_default=True)
 
 
-def _gives(call: ast.Call, name: str, function: syntax.Function, around: Sequence[ast.AST]) -> bool:
-    known = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-    method = bool(around) and isinstance(around[-1], ast.ClassDef) and known[:1] == ["self"]
+def _gives(call: ast.Call, name: str, function: Part) -> bool:
+    known = [one.arg for one in (*function.node.args.posonlyargs, *function.node.args.args)]
+    method = function.owner is not None and known[:1] == ["self"]
     at = known.index(name) - method if name in known else len(call.args)
     spread = any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords)
     return spread or len(call.args) > at or any(one.arg == name for one in call.keywords)

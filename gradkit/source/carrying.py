@@ -10,7 +10,8 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from gradkit.core.records import Location
-from gradkit.source import locations, returns, syntax
+from gradkit.source import helpers, locations, returns, syntax
+from gradkit.source.helpers import Part
 from gradkit.source.syntax import FUNCTIONS
 
 SHAPING = frozenset("to clone cuda cpu float double half view reshape expand repeat unsqueeze squeeze copy".split())
@@ -38,7 +39,7 @@ class Carriers:
     def of_call(self, call: ast.AST) -> str:
         """Whether what is called hands on what it is given, or lets go of its history; ``""`` for anything else."""
         found = self._called(call)
-        return self._of(found[1]) if found is not None else NEITHER
+        return self._of(found.node) if found is not None else NEITHER
 
     def hands_on(self, value: ast.expr, names: set[str]) -> bool:
         """Whether some of what stands under these names is part of what an expression gives, with its history."""
@@ -47,24 +48,17 @@ class Carriers:
     def place(self, call: ast.AST) -> Location | None:
         """The line of a function which hands on what it is given, if it is called on one line only; else None."""
         found = self._called(call)
-        if found is None or self._of(found[1]) != HANDS_ON or len(self._lines(call)) != 1:
+        if found is None or self._of(found.node) != HANDS_ON or len(self._lines(call)) != 1:
             return None
-        file, function, name = found
+        file, function = found.file, found.node
         given = self._given(function)
         made = [(value, one) for value, one in returns.returned(function) if self._is_handed_on(value, given)]
         inner = (self.place(value) for value, _ in made if not _is_within(value, file, function.name))
-        return next(filter(None, inner), None) or (locations.place(file, made[-1][1], name) if made else None)
+        return next(filter(None, inner), None) or (locations.place(file, made[-1][1], found.name) if made else None)
 
-    def _called(self, call: ast.AST) -> tuple[str, syntax.Function, str] | None:
-        """File, function and its qualified name, of a call that something of the user's answers to, and only one."""
-        name = syntax.call_name(call) if isinstance(call, ast.Call) else ""
-        found = [
-            (file, node, syntax.function_of([*around, node]))
-            for file in self._files
-            if name and name in syntax.named(locations.tree_of(file) or ast.Module([], []))
-            for node, around in syntax.statements(file)
-            if isinstance(node, FUNCTIONS) and node.name == name
-        ]
+    def _called(self, call: ast.AST) -> Part | None:
+        """What of the user's answers to a call, if it is only one function."""
+        found = helpers.named(syntax.call_name(call), self._files) if isinstance(call, ast.Call) else []
         return found[0] if len(found) == 1 else None
 
     def _lines(self, call: ast.AST) -> set[tuple[str, int]]:
@@ -101,9 +95,9 @@ class Carriers:
         nodes = [node for node in ast.walk(function) if isinstance(node, ast.stmt)]
         for node in sorted(nodes, key=lambda one: one.lineno):
             if isinstance(node, (ast.For, ast.AsyncFor)) and self._is_handed_on(node.iter, given):
-                given |= _names(node.target)
+                given |= syntax.names_in(node.target)
             for target, value in syntax.pairs(node):
-                given |= _names(target) if self._is_handed_on(value, given) else set()
+                given |= syntax.names_in(target) if self._is_handed_on(value, given) else set()
         return given
 
     def _is_let_go(self, value: ast.expr, given: set[str]) -> bool:
@@ -140,7 +134,7 @@ class Carriers:
         if isinstance(value, (ast.ListComp, ast.GeneratorExp, ast.DictComp)):
             inner = set(given)
             for loop in value.generators:
-                inner |= _names(loop.target) if self._is_handed_on(loop.iter, inner) else set()
+                inner |= syntax.names_in(loop.target) if self._is_handed_on(loop.iter, inner) else set()
             return self._is_handed_on(value.value if isinstance(value, ast.DictComp) else value.elt, inner)
         if isinstance(value, ast.IfExp):
             return self._is_handed_on(value.body, given) or self._is_handed_on(value.orelse, given)
@@ -176,14 +170,10 @@ def _is_within(call: ast.expr, file: str, name: str) -> bool:
     return any(one.lineno <= call.lineno <= (one.end_lineno or one.lineno) for one in own)
 
 
-def _names(target: ast.expr) -> set[str]:
-    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
-
-
 def _parts(value: ast.Tuple | ast.List | ast.Dict) -> Iterator[ast.expr]:
     yield from value.values if isinstance(value, ast.Dict) else value.elts
 
 
 def _arguments(call: ast.Call) -> list[ast.expr]:
     own = [call.func.value] if isinstance(call.func, ast.Attribute) else []
-    return [*own, *call.args, *(one.value for one in call.keywords)]
+    return [*own, *syntax.arguments(call)]

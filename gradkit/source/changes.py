@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gradkit.core import causes
 from gradkit.core.records import Change, Finding, Location
-from gradkit.source import imported, rewrites
+from gradkit.source import imported, rewrites, syntax
 from gradkit.source.imported import Source
 from gradkit.source.rewrites import Changes
 
@@ -189,7 +189,7 @@ def _stored(spot: Location, word: str) -> Changes:
         return ()
     target, inner = statement.targets[0], _inner(statement.value, word)
     reads = _reads_after(function, statement, target)
-    name = _name_for(target, inner, {node.id for node in ast.walk(function) if isinstance(node, ast.Name)})
+    name = _name_for(target, inner, syntax.names_in(function))
     if inner is None or not name or any(node.lineno != node.end_lineno for node in reads):
         return ()
     named = isinstance(inner, ast.Name)

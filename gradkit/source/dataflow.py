@@ -81,7 +81,7 @@ def defined_at(point: Point) -> int | None:
         return None
     owner = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "backward" else None
     asked = owner or (node.args[0] if node.args else None)
-    names = {x.id for x in ast.walk(asked) if isinstance(x, ast.Name)} if asked is not None else set()
+    names = syntax.names_in(asked)
     before = [s for s in statements(code) if s.lineno < locations.line_of(point) and _written(s) & names]
     return max((s.lineno for s in before), default=None)
 
@@ -92,7 +92,7 @@ def read_at(chain: Chain, attributes: Collection[str]) -> Location | None:
     None if no name of the expression stands for one of these attributes.
     """
     node = locations.node_at(chain[0])
-    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} if node is not None else set[str]()
+    names = syntax.names_in(node)
     outer = (code for code, _ in chain if code.co_name == "<module>" or not code.co_name.startswith("<"))
     code = next(outer, chain[0][0])
     found = [

@@ -15,7 +15,7 @@ from gradkit.core.records import Location
 from gradkit.source import locations
 from gradkit.source.conditions import conditions_around
 from gradkit.source.covering import covered
-from gradkit.source.syntax import call_name, function_of, statements
+from gradkit.source.syntax import arguments, call_name, function_of, names_in, statements
 
 _PLAINLY = 2.0
 _FREEZERS = re.compile(r"(^|_)freeze|prepare_model_for_kbit_training", re.I)
@@ -146,7 +146,7 @@ def flag_off(node: ast.AST) -> float:
         given = node.value.value if isinstance(node.value, ast.Constant) else None
         return 2.0 if given is False else 1.0 if given is None else 0.0
     if isinstance(node, ast.Call) and call_name(node) == "requires_grad_":
-        told = [*node.args, *(k.value for k in node.keywords)]
+        told = arguments(node)
         return 2.0 if told and isinstance(told[0], ast.Constant) and told[0].value is False else 0.0
     if isinstance(node, ast.Call) and _sets_flag(node):
         return 2.0 if ast.unparse(node.args[2]) == "False" else 0.0
@@ -272,7 +272,7 @@ def _all_of(node: ast.AST, around: Sequence[ast.AST]) -> str:
     if loop is None:
         called = node.func if isinstance(node, ast.Call) else None
         return ast.unparse(called.value) if isinstance(called, ast.Attribute) else ""
-    over, taken = loop.iter, {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+    over, taken = loop.iter, names_in(loop.target)
     leaves = any(isinstance(one, (ast.Continue, ast.Break)) for one in ast.walk(loop))
     whole = re.fullmatch(r"(.+)\.(?:named_)?parameters\(\)", ast.unparse(over))
     frozen = ast.unparse(node.targets[0]).partition(".")[0] if isinstance(node, ast.Assign) else ""

@@ -41,7 +41,7 @@ def _in_file(file: str, name: str) -> bool:
 def _given_from(node: Any, names: set[str]) -> Iterator[str]:
     """The variables that a loop or an assignment lets stand for one of some names."""
     if isinstance(node, _LOOPS) and _mentions(node.iter, names):
-        yield from (one.id for one in ast.walk(node.target) if isinstance(one, ast.Name))
+        yield from syntax.names_in(node.target)
     for target, value in syntax.pairs(node):
         if isinstance(target, ast.Name) and _is_kept(value, names):
             yield target.id
@@ -51,18 +51,18 @@ def _is_kept(value: ast.expr, names: set[str]) -> bool:
     """Whether a value is what a name holds, an entry of it, or a list in which that is."""
     if isinstance(value, (ast.List, ast.Tuple)):
         return any(_is_kept(one, names) for one in value.elts)
-    return _name(value) in names
+    return syntax.stored_name(value) in names
 
 
 def _reads(node: Any, names: set[str]) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "grad" and _name(node.value) in names
+    return isinstance(node, ast.Attribute) and node.attr == "grad" and syntax.stored_name(node.value) in names
 
 
 def _asks(node: Any, names: set[str]) -> bool:
     """Whether a call asks for gradients, or hands tensors to an optimizer, and names one of these."""
     if not isinstance(node, ast.Call):
         return False
-    given = [*node.args, *(one.value for one in node.keywords)]
+    given = syntax.arguments(node)
     called = syntax.call_name(node)
     return (called in _ASKING or "optim" in ast.unparse(node.func)) and any(_mentions(one, names) for one in given)
 
@@ -76,11 +76,4 @@ def _silences(node: Any, names: set[str]) -> bool:
 
 
 def _mentions(node: ast.AST, names: set[str]) -> bool:
-    return any(_name(one) in names for one in ast.walk(node) if isinstance(one, (ast.Name, ast.Attribute)))
-
-
-def _name(node: ast.AST) -> str:
-    """``"x"`` of ``x`` and ``x[0]``, ``".x"`` of ``self.x`` and ``self.x[0]``."""
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return f".{node.attr}" if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return any(syntax.stored_name(one) in names for one in ast.walk(node) if isinstance(one, (ast.Name, ast.Attribute)))

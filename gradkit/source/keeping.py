@@ -188,7 +188,7 @@ def _stored(statement: ast.stmt, target: str) -> list[ast.expr]:
     calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
     added = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr in ADDING]
     if isinstance(statement, ast.Expr) and added:
-        return [x for call in added for x in (*call.args, *(k.value for k in call.keywords)) if not _is_key(call, x)]
+        return [x for call in added for x in syntax.arguments(call) if not _is_key(call, x)]
     value = getattr(statement, "value", None)
     return [value] if value is not None else []
 

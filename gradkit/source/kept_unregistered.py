@@ -58,7 +58,7 @@ def _methods(cls: type) -> Iterator[tuple[str, str, syntax.Function]]:
     for file, body in attributes.bodies(cls):
         own = [node for node in body.body if isinstance(node, FUNCTIONS) and node.name not in hidden]
         yield from ((file, f"{body.name}.{one.name}", one) for one in own)
-        hidden |= {one.name for one in own if "super" not in {n.id for n in ast.walk(one) if isinstance(n, ast.Name)}}
+        hidden |= {one.name for one in own if "super" not in syntax.names_in(one)}
 
 
 def _stores(method: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 
 from gradkit.core.records import Location
 from gradkit.core.trace import Point
-from gradkit.source import locations, returns, syntax
+from gradkit.source import helpers, locations, returns, syntax
 from gradkit.source.attributes import ADDING
-from gradkit.source.syntax import FUNCTIONS
+from gradkit.source.helpers import Part
 
 _HOLDING = frozenset("list tuple dict values filter".split())
 _LEAVES = frozenset("Parameter Variable requires_grad_ detach parameters named_parameters detach_ leaf".split())
@@ -104,9 +104,8 @@ def _computed(
     """The statement, or the one in the user's function that it calls; None where it computes nothing."""
     function = _function(value, files) if depth < _DEEPEST else None
     if function is not None:
-        inner, node, called = function
-        made = [(v, s) for v, s in returns.returned(node) if not _is_plain(v)]
-        spots = (_computed(v, s, inner, called, files, depth + 1) for v, s in made)
+        made = [(v, s) for v, s in returns.returned(function.node) if not _is_plain(v)]
+        spots = (_computed(v, s, function.file, function.name, files, depth + 1) for v, s in made)
         return next(filter(None, spots), None)
     return None if _is_plain(value) else locations.place(file, statement, name)
 
@@ -125,20 +124,10 @@ def _is_plain(value: ast.expr) -> bool:
     return not isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Subscript))
 
 
-def _function(value: ast.expr, files: tuple[str, ...]) -> tuple[str, syntax.Function, str] | None:
-    """The one function of the user's that a call names, outside of a module's class: file, node, qualified name."""
-    name = syntax.call_name(value) if isinstance(value, ast.Call) else ""
-    found = [
-        (file, node, around)
-        for file in files
-        if name
-        for node, around in syntax.statements(file)
-        if isinstance(node, FUNCTIONS) and node.name == name
-    ]
-    if len(found) != 1:
-        return None
-    file, function, around = found[0]
-    owner = around[-1] if around and isinstance(around[-1], ast.ClassDef) else None
+def _function(value: ast.expr, files: tuple[str, ...]) -> Part | None:
+    """The one function of the user's that a call names, outside of a module's class."""
+    found = helpers.named(syntax.call_name(value), files) if isinstance(value, ast.Call) else []
+    owner = found[0].owner if len(found) == 1 else None
     if owner is not None and any(ast.unparse(base).endswith("Module") for base in owner.bases):
         return None
-    return file, function, syntax.function_of([*around, function])
+    return found[0] if len(found) == 1 else None

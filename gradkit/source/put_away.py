@@ -64,7 +64,7 @@ def attributes_read(point: Point) -> set[str]:
     if node is None:
         return set()
     line, parts = locations.line_of(point), [node]
-    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    names = syntax.names_in(node)
     earlier = [one for one in dataflow.statements(code) if one.lineno < line and _is_simple(one)]
     for name in names:
         given = [one for one in earlier if name in _names_given(one, -1)]
@@ -99,7 +99,8 @@ def _kept_by(
     """Where a statement keeps what stands at a node of it, or under some names: itself, or in a function it calls."""
     here = locations.place(code.co_filename, statement, locations.qualified_name(code))
     calls = [one for one in ast.walk(statement) if isinstance(one, ast.Call)] if _is_simple(statement) else []
-    given = [(call, x) for call in calls for x in _arguments(call) if _holds(x, node, names) and not _is_let_go(x)]
+    told = ((call, x) for call in calls for x in syntax.arguments(call))
+    given = [(call, x) for call, x in told if _holds(x, node, names) and not _is_let_go(x)]
     for call, value in given:
         spot = _kept_in(call, value, here, files)
         if spot is not None:
@@ -136,7 +137,7 @@ def _kept_in(call: ast.Call, value: ast.expr, here: Location, files: tuple[str, 
 def _adds(statement: ast.stmt, names: set[str], files: tuple[str, ...]) -> bool:
     """Whether a statement puts what stands under some names into an object or a container."""
     calls = (one for one in ast.walk(statement) if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute))
-    adding = (x for one in calls if syntax.call_name(one) in ADDING for x in _arguments(one))
+    adding = (x for one in calls if syntax.call_name(one) in ADDING for x in syntax.arguments(one))
     stored = (x for target, x in syntax.pairs(statement) if isinstance(target, (ast.Attribute, ast.Subscript)))
     return any(_is_kept(x, None, frozenset(names), files) for x in (*adding, *stored))
 
@@ -188,10 +189,6 @@ def _holds(value: ast.AST, node: ast.AST | None, names: frozenset[str]) -> bool:
     inside = list(ast.walk(value))
     used = {one.id for one in inside if isinstance(one, ast.Name)}
     return bool(used & names) or (node is not None and any(syntax.same(node, one) for one in inside))
-
-
-def _arguments(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(one.value for one in call.keywords)]
 
 
 def _lines(statement: ast.stmt) -> range:

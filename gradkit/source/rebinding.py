@@ -239,12 +239,7 @@ class _Walk(ast.NodeVisitor):
 
 
 def _names(nodes: Iterable[ast.AST]) -> set[str]:
-    return {one.id for node in nodes for one in ast.walk(node) if isinstance(one, ast.Name)}
-
-
-def names_in(node: ast.AST | None) -> frozenset[str]:
-    """Every name that stands in a node."""
-    return frozenset(_names([node] if node is not None else []))
+    return set[str]().union(*map(syntax.names_in, nodes))
 
 
 # -- what may be done twice --------------------------------------------------------------------------------------------
@@ -290,7 +285,7 @@ def _only_moved(statements: Sequence[ast.stmt], name: str) -> bool:
         id(one)
         for node in own_nodes(statements)
         for target, value in syntax.pairs(node)
-        if name in names_in(target) and _moves(value, names_in(target))
+        if name in syntax.names_in(target) and _moves(value, syntax.names_in(target))
         for one in ast.walk(target)
     }
     augmented = (node.target for node in own_nodes(statements) if isinstance(node, ast.AugAssign))
@@ -308,7 +303,7 @@ def _moves(value: ast.expr, names: frozenset[str]) -> bool:
     if isinstance(value, COMPREHENSIONS):
         part = value.value if isinstance(value, ast.DictComp) else value.elt
         only = value.generators[0]
-        return bool(names_in(only.iter) & names) and _moves(part, names_in(only.target))
+        return bool(syntax.names_in(only.iter) & names) and _moves(part, syntax.names_in(only.target))
     return isinstance(value, ast.Call) and _call_moves(value, names)
 
 
@@ -317,10 +312,10 @@ def _call_moves(call: ast.Call, names: frozenset[str]) -> bool:
         return _moves(call.func.value, names)
     name = syntax.call_name(call)
     if _MOVERS.search(name):
-        return any(names_in(one) & names for one in call.args)
+        return any(syntax.names_in(one) & names for one in call.args)
     if name == "map" and len(call.args) == 2 and isinstance(call.args[0], ast.Lambda):
         given = frozenset(one.arg for one in call.args[0].args.args)
-        return bool(names_in(call.args[1]) & names) and _moves(call.args[0].body, given)
+        return bool(syntax.names_in(call.args[1]) & names) and _moves(call.args[0].body, given)
     return name in ("tuple", "list", "dict") and bool(call.args) and all(_moves(one, names) for one in call.args)
 
 

@@ -14,7 +14,7 @@ from types import CodeType
 from gradkit.core.records import Location
 from gradkit.core.trace import Chain, Point
 from gradkit.source import locations, syntax
-from gradkit.source.syntax import FUNCTIONS, Tree
+from gradkit.source.syntax import FUNCTIONS
 
 _PASSED_THROUGH = (ast.IfExp, ast.BoolOp, ast.Await, ast.NamedExpr)
 
@@ -66,7 +66,7 @@ def _is_handed_on(end: Point, call: Point | None) -> bool:
     node = locations.node_at(call) if call is not None else None
     if tree is None or not isinstance(node, ast.Call):
         return False
-    walked = Tree(tree)
+    walked = syntax.walked(tree)
     here = next((one for one in walked.nodes if syntax.same(one, node)), None)
     around = walked.inside(here) if here is not None else []
     while around and isinstance(around[-1], _PASSED_THROUGH):

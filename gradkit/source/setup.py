@@ -56,8 +56,7 @@ def adapter_line(files: Iterable[str], adapter: str) -> Location | None:
 
     def adds(node: ast.Call, name: str, _owner: str) -> bool:
         return name in ("add_adapter", "load_adapter") and any(
-            isinstance(value, ast.Constant) and value.value == adapter
-            for value in [*node.args, *(k.value for k in node.keywords)]
+            isinstance(value, ast.Constant) and value.value == adapter for value in syntax.arguments(node)
         )
 
     return _first_call(files, adds)

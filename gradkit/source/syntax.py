@@ -50,6 +50,16 @@ def looked_up(value: ast.expr | None) -> tuple[ast.expr | None, str]:
     return (mapping, key.value) if isinstance(key, ast.Constant) and isinstance(key.value, str) else (None, "")
 
 
+def names_in(node: ast.AST | None) -> frozenset[str]:
+    """Every name that stands in a node.
+
+    Example:
+        >>> sorted(names_in(ast.parse("a[i] + self.b")))
+        ['a', 'i', 'self']
+    """
+    return frozenset(one.id for one in (ast.walk(node) if node is not None else ()) if isinstance(one, ast.Name))
+
+
 def stores(function: Function, name: str, line: int) -> list[ast.Name]:
     """Where a name is given a value in a function, above a line."""
     names = (node for node in ast.walk(function) if isinstance(node, ast.Name) and node.lineno < line)
@@ -61,6 +71,13 @@ def assigned(function: Function, name: str, line: int) -> ast.expr | None:
     given = stores(function, name, line)
     found = [value for node in ast.walk(function) for target, value in pairs(node) if target in given]
     return found[0] if len(found) == len(given) == 1 else None
+
+
+def stored_name(node: ast.AST) -> str:
+    """``"x"`` of ``x`` and ``x[0]``, ``".x"`` of ``self.x`` and ``self.x[0]``; ``""`` of anything else."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return f".{node.attr}" if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def call_name(node: ast.Call) -> str:
@@ -80,6 +97,41 @@ def argument(call: ast.AST | None, name: str, position: int) -> ast.expr | None:
     named = next((one.value for one in call.keywords if one.arg == name), None)
     plain = not any(isinstance(one, ast.Starred) for one in call.args[: position + 1])
     return named if named is not None else call.args[position] if plain and len(call.args) > position else None
+
+
+def arguments(call: ast.Call) -> list[ast.expr]:
+    """All that a call is given, by position and by name.
+
+    Example:
+        >>> [ast.unparse(one) for one in arguments(ast.parse("SGD(params, lr=rate)", mode="eval").body)]
+        ['params', 'rate']
+    """
+    return [*call.args, *(one.value for one in call.keywords)]
+
+
+def handed(call: ast.Call, function: Function, name: str) -> ast.expr | None:
+    """What a call of a function hands to its parameter, by name or place; None if it hands nothing that can be told.
+
+    Example:
+        >>> function = ast.parse("def build(self, width, depth=2): ...").body[0]
+        >>> ast.unparse(handed(ast.parse("m.build(8, 3)", mode="eval").body, function, "depth"))
+        '3'
+    """
+    names = [one for one in parameters(function) if one not in ("self", "cls")]
+    return argument(call, name, names.index(name)) if name in names else None
+
+
+def default(given: ast.arguments, name: str) -> ast.expr | None:
+    """What a parameter is if nothing is handed to it; None where it has no default.
+
+    Example:
+        >>> ast.unparse(default(ast.parse("def build(width, depth=2, *, bias=True): ...").body[0].args, "bias"))
+        'True'
+    """
+    plain = [one.arg for one in (*given.posonlyargs, *given.args)]
+    told = dict(zip(reversed(plain), reversed(given.defaults), strict=False))
+    told |= {one.arg: d for one, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d is not None}
+    return told.get(name)
 
 
 def pairs(statement: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
@@ -184,3 +236,15 @@ class Tree:
     def function(self, node: ast.AST) -> Any:
         """The innermost function that a node is inside of, None if it is in none."""
         return self._functions.get(id(node))
+
+
+@functools.lru_cache(maxsize=64)
+def walked(tree: ast.Module) -> Tree:
+    """A file's tree, walked once for all who ask."""
+    return Tree(tree)
+
+
+def nodes(file: str) -> list[Any]:
+    """Every node of a file, outer ones before what is in them; ``[]`` if it cannot be read."""
+    tree = locations.tree_of(file)
+    return walked(tree).nodes if tree is not None else []

@@ -351,7 +351,7 @@ def _is_docstring(statement: ast.stmt, function: Any) -> bool:
 def _targets(node: Any) -> frozenset[str]:
     """The names that a loop's head or a function's parameters give a value."""
     if isinstance(node, (ast.For, ast.AsyncFor)):
-        return rebinding.names_in(node.target)
+        return syntax.names_in(node.target)
     if isinstance(node, ast.While):
         return rebinding.flow([node.test]).stored
     if isinstance(node, (*FUNCTIONS, ast.Lambda)):

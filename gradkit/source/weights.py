@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gradkit.core.records import Location
 from gradkit.core.trace import Chain, Point
-from gradkit.source import addends, locations, syntax
+from gradkit.source import addends, helpers, locations, syntax
 from gradkit.source.syntax import FUNCTIONS
 
 FLOORED, DEFAULT = "floored", "default"
@@ -95,16 +95,16 @@ class _Search:
         elif name.id in syntax.parameters(function):
             outer = next((at for at, point in enumerate(chain) if _function(point) is not function), len(chain))
             call = locations.node_at(chain[outer]) if outer < len(chain) else None
-            given = _given(call, function, name.id) if isinstance(call, ast.Call) else None
+            given = syntax.handed(call, function, name.id) if isinstance(call, ast.Call) else None
             if given is not None:
                 yield from self._reasons(given, chain[outer:], left)
 
     def _of_call(self, call: ast.Call, left: int) -> Iterator[Reason]:
         """What the user's only function of that name returns."""
-        found = [(file, one) for file in self._files for one in _defined(file, syntax.call_name(call))]
+        found = helpers.named(syntax.call_name(call), self._files)
         if len(found) != 1 or left < 0:
             return
-        file, function = found[0]
+        file, function = found[0].file, found[0].node
         for node in ast.walk(function):
             if isinstance(node, ast.Return) and node.value is not None:
                 for value in (node.value, *_stored(function, node)):
@@ -145,19 +145,3 @@ def _stored(function: syntax.Function, end: ast.Return) -> Iterator[ast.expr]:
             stored = syntax.assigned(function, name.id, end.lineno)
             if stored is not None:
                 yield stored
-
-
-def _given(call: ast.Call, function: syntax.Function, name: str) -> ast.expr | None:
-    """The argument that a call hands over under a name."""
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            return keyword.value
-    names = [one for one in syntax.parameters(function) if one not in ("self", "cls")]
-    at = names.index(name) if name in names else len(call.args)
-    plain = at < len(call.args) and not any(isinstance(one, ast.Starred) for one in call.args)
-    return call.args[at] if plain else None
-
-
-def _defined(file: str, name: str) -> list[syntax.Function]:
-    tree = locations.tree_of(file)
-    return syntax.named(tree).get(name, []) if tree is not None and name else []

@@ -333,17 +333,18 @@ def variants(cause: str) -> list[str]:
 
 TAUGHT = {
     "create_graph_missing": {"filled", "handed", "hook", "caller", "default"},
-    "trainable_unused": {"bypass"},
+    "trainable_unused": {"bypass", "stopped"},
     "adapter_inactive": {"midway"},
     "adapter_inference_mode": {"config", "saved", "switched"},
     "unused_input": {"again", "plain", "lost", "late", "frozen"},
     "optimizer_mismatch": {"asked_copy", "held_copies", "used_up"},
     "constant_loss": {"without"},
-    "custom_function": {"recomputed"},
+    "custom_function": {"hidden", "recomputed"},
     "double_backward": {"carried"},
+    "hook_misuse": {"hidden"},
     "frozen_all": {"copied", "unspared", "midway"},
     "params_replaced": {"unknown"},
-    "zero_gradient": {"extinct"},
+    "zero_gradient": {"beyond", "extinct"},
 }
 
 

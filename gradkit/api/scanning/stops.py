@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from gradkit.core.operations import CASTS, MAYBE_NEW, NEW
 from gradkit.core.operations import NAMES as LEAVES
 from gradkit.source import freezing
-from gradkit.source.syntax import FUNCTIONS, Tree
+from gradkit.source.syntax import FUNCTIONS, Tree, arguments
 
 
 class Names:
@@ -161,7 +161,7 @@ class Reader:
         if not isinstance(called, (ast.Name, ast.Attribute)):
             return ""
         kind = _WORDS.get(self.names.dotted(called).rpartition(".")[2], "")
-        told = [*node.args, *(one.value for one in node.keywords)] if isinstance(node, ast.Call) else []
+        told = arguments(node) if isinstance(node, ast.Call) else []
         on = kind == INFERENCE and any(is_constant(one, False) for one in told)
         return "" if on or (kind == SWITCH and any(is_constant(one, True) for one in told)) else kind
 
@@ -188,7 +188,7 @@ class Reader:
             return ""
         bare = not node.args and not node.keywords
         name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        told = [*node.args, *(one.value for one in node.keywords)]
+        told = arguments(node)
         if (name == "eval" and bare) or (name == "train" and len(told) == 1 and is_constant(told[0], False)):
             return EVAL
         if name in ("item", "tolist"):

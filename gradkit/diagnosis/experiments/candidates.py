@@ -15,7 +15,7 @@ from gradkit.core import causes
 from gradkit.core.records import TWIN, Change, Finding, Location
 from gradkit.core.trace import Call, Point
 from gradkit.diagnosis.experiments.plan import Known, Lab
-from gradkit.source import changes, dataflow, imported, locations
+from gradkit.source import changes, dataflow, imported, locations, syntax
 from gradkit.source.changes import Candidate
 from gradkit.source.rewrites import Changes
 
@@ -109,7 +109,7 @@ def _detached(call: Call, made: tuple[Point, ...], spot: Location) -> Iterator[C
         if not isinstance(node, ast.Call) or source is None or point[0].co_filename != spot.file:
             continue
         names = _assigned(frames[id(point[0])]) if made else None
-        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+        for argument in syntax.arguments(node):
             named = argument.id in (names or (argument.id,)) if isinstance(argument, ast.Name) else not made
             if named and isinstance(argument, (ast.Name, ast.Attribute, ast.Subscript)):
                 text, end = source.line(argument.end_lineno or argument.lineno), argument.end_col_offset or 0

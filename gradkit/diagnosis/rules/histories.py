@@ -12,7 +12,7 @@ from gradkit.core.operations import COPIES, JOINS
 from gradkit.core.records import Location
 from gradkit.core.trace import Call, Chain, Point
 from gradkit.diagnosis.rules.evidence import Evidence
-from gradkit.source import dataflow, keeping, locations, put_away
+from gradkit.source import dataflow, keeping, locations, put_away, syntax
 from gradkit.source.keeping import Kept
 from gradkit.tracing.autograd_errors import AutogradError, Freeing
 
@@ -126,9 +126,7 @@ def _is_given(point: Point) -> bool:
     """Whether what stands at a place is made of what its function was given, and not of what an object keeps."""
     code, node = point[0], locations.node_at(point)
     given = {*code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]}
-    parts = (
-        [*node.args, *(one.value for one in node.keywords)] if isinstance(node, ast.Call) else [node] if node else []
-    )
+    parts = syntax.arguments(node) if isinstance(node, ast.Call) else [node] if node else []
     inner = [one for part in parts for one in ast.walk(part)]
     names = {one.id for one in inner if isinstance(one, ast.Name)}
     keeps = any(isinstance(one, ast.Attribute) and ast.unparse(one.value) == "self" for one in inner)

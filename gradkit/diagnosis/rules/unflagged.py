@@ -125,8 +125,7 @@ def _sets(statement: ast.stmt, name: str) -> bool | None:
     call = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
     if not isinstance(call, ast.Call) or ast.unparse(call.func) != f"{name}.requires_grad_":
         return None
-    given = [*call.args, *(one.value for one in call.keywords)]
-    return all(isinstance(one, ast.Constant) and bool(one.value) for one in given)
+    return all(isinstance(one, ast.Constant) and bool(one.value) for one in syntax.arguments(call))
 
 
 def _frozen(e: Evidence, mishap: AutogradError, names: list[str]) -> list[Finding]:

@@ -206,7 +206,7 @@ def _zeroed(e: Evidence, name: str) -> Location | None:
     owner = next((cls for cls, part in reversed(e.way_to(name)) if part == name.rpartition(".")[2]), None)
     spot = spot or (attributes.registered_buffer(owner, name.rpartition(".")[2]) if owner is not None else None)
     spot = spot or attributes.definition(e.way_to(name), e.files, ())[0]
-    return (zeros.made_in_helper(spot) or spot) if spot is not None else None
+    return (zeros.made_in_helper(spot, e.files) or spot) if spot is not None else None
 
 
 def _innermost(deed: Deed) -> Location | None:

@@ -87,6 +87,23 @@ class ShortValve(FixedValve):
         return FixedValve.backward(ctx, grad)[:2]
 
 
+class ListValve(FixedValve):
+    @staticmethod
+    def forward(ctx, sound, knobs):
+        return FixedValve.forward(ctx, sound, *knobs)
+
+    @staticmethod
+    def backward(ctx, grad):
+        slope, *slopes = FixedValve.backward(ctx, grad)
+        return slope, slopes
+
+
+class SpreadValve(FixedValve):
+    @staticmethod
+    def forward(ctx, sound, *knobs):
+        return FixedValve.forward(ctx, sound, *knobs)
+
+
 class KeepingValve(torch.autograd.Function):
     @staticmethod
     def forward(ctx, sound, drive, bias):
@@ -119,6 +136,17 @@ class FixedAmplifier(Amplifier):
     # [end]
 
 
+class ListAmplifier(Amplifier):
+    def forward(self, strings):
+        return self.valve.apply(self.pickup(strings), [self.drive, self.bias])
+
+
+class SpreadAmplifier(Amplifier):
+    def forward(self, strings):
+        knobs = [self.drive, self.bias]
+        return self.valve.apply(self.pickup(strings), *knobs)
+
+
 class PlainAmplifier(Amplifier):
     # [plain]
     def forward(self, strings):
@@ -141,6 +169,10 @@ FAILS = "partial"
 
 def make_fixed():
     return program(FixedAmplifier, FixedValve)
+
+
+def make_hidden():
+    return program(ListAmplifier, ListValve)
 
 
 def make_recomputed():
@@ -271,3 +303,10 @@ def experiment_a_recomputation_that_is_silenced_teaches_nothing():
     model, step = make_recomputed()
     assert starved(model, step) == [name for name, _ in model.named_parameters()]
     assert starved(*program(FixedAmplifier, AgainValve)) == []
+
+
+def experiment_a_list_gets_no_gradient_and_is_to_be_spread():
+    assert "returned a gradient different than None at position 2" in refused(make_hidden()[1])
+    assert starved(*program(ListAmplifier, Valve)) == KNOBS
+    for mine, cured in zip(gradients(*program(SpreadAmplifier, SpreadValve)), gradients(*make_fixed())):
+        assert mine.any() and torch.equal(mine, cured)

@@ -37,9 +37,38 @@ class PlainWhales(Whales):
         return torch.tanh(self.ear(song))
 
 
-def program(kind):
+class ScaledWhales(PlainWhales):
+    def __init__(self):
+        super().__init__()
+        self.ear = nn.Linear(12, 8, bias=False)
+
+    def loudness(self, heard):
+        return heard.pow(2).sum(dim=1, keepdim=True).sqrt()
+
+    def listen(self, song):
+        heard = super().listen(song)
+        self.watch(heard)
+        return heard / (self.loudness(heard) + 1e-6)
+
+    def watch(self, heard):
+        pass
+
+
+class HidingWhales(ScaledWhales):
+    def watch(self, heard):
+        if heard.requires_grad:
+            heard.register_hook(lambda grad: grad if grad.isfinite().all() else torch.zeros_like(grad))
+
+
+class SteadyWhales(HidingWhales):
+    def loudness(self, heard):
+        return (heard.pow(2).sum(dim=1, keepdim=True) + 1e-12).sqrt()
+
+
+def program(kind, silent=0):
     torch.manual_seed(0)
     model, songs, names = kind(), torch.randn(10, 12), torch.randint(0, 5, (10,))
+    songs[:silent] = 0
     return model, lambda: F.cross_entropy(model(songs), names)
 
 
@@ -52,6 +81,10 @@ FAILS = "partial"
 
 def make_fixed():
     return program(FixedWhales)
+
+
+def make_hidden():
+    return program(HidingWhales, silent=1)
 
 
 # [see]
@@ -198,3 +231,14 @@ def experiment_a_removed_hook_is_gone():
     handle.remove()
     heard.sum().backward()
     assert heard.grad.all()
+
+
+def experiment_zeros_in_the_place_of_nan_hide_one_silent_song():
+    model, step = make_hidden()
+    assert step().isfinite() and no_signal(model, step) == ["ear.weight"]
+    bare, bare_step = program(ScaledWhales, silent=1)
+    bare_step().backward()
+    assert bare.ear.weight.grad.isnan().any() and bare.name.weight.grad.isfinite().all()
+    assert no_signal(*program(HidingWhales)) == []
+    steady, steady_step = program(SteadyWhales, silent=1)
+    assert no_signal(steady, steady_step) == [] and steady.ear.weight.grad.isfinite().all()

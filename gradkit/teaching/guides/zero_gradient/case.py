@@ -58,6 +58,36 @@ class LitLights(DarkLights):
             self.stage.bias += 5
 
 
+class DimmedLights(SmoothLights):
+    def __init__(self, start=80.0):
+        super().__init__()
+        self.dimmer = nn.Parameter(torch.tensor(start))
+
+    def dimmed(self):
+        return self.dimmer.clamp(0.0, 1.0)
+
+    def lamps(self, scene):
+        return super().lamps(scene) * self.dimmed()
+
+
+class StartedLights(DimmedLights):
+    def __init__(self):
+        super().__init__(0.8)
+
+
+class PercentLights(DimmedLights):
+    def dimmed(self):
+        return self.dimmer.clamp(0.0, 100.0) / 100
+
+
+class SigmoidLights(DimmedLights):
+    def __init__(self):
+        super().__init__(1.4)
+
+    def dimmed(self):
+        return torch.sigmoid(self.dimmer)
+
+
 def program(kind):
     torch.manual_seed(0)
     model, scene, mood = kind(), torch.randn(12, 6), torch.rand(12, 3)
@@ -77,6 +107,10 @@ def make_fixed():
 
 def make_extinct():
     return program(DarkLights)
+
+
+def make_beyond():
+    return program(DimmedLights)
 
 
 # [see]
@@ -234,4 +268,15 @@ def experiment_a_last_relu_below_zero_for_every_example_never_wakes():
         optimizer.step()
     assert step().item() == first
     for kind in (SoftLights, LeakyLights, LitLights):
+        assert no_signal(*program(kind)) == []
+
+
+def experiment_a_parameter_beyond_its_own_bounds_never_comes_back():
+    model, step = make_beyond()
+    optimizer, first = torch.optim.SGD(model.parameters(), lr=0.1), step().item()
+    for _ in range(20):
+        assert no_signal(model, step) == ["dimmer"]
+        optimizer.step()
+    assert step().item() < first and model.dimmer == 80
+    for kind in (StartedLights, PercentLights, SigmoidLights):
         assert no_signal(*program(kind)) == []

@@ -16,6 +16,7 @@ from gradkit.diagnosis.rules import copies
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import adapter_configs, attributes, freezing, installed, kept_unregistered, locations, setup
 from gradkit.source.adapter_configs import Said
+from gradkit.source.picked_by_flag import would_be_taken
 from gradkit.source.used_up import used_up
 from gradkit.witness.deeds import COPIED, FROZEN, Deed
 
@@ -30,7 +31,8 @@ def findings(e: Evidence) -> list[Finding]:
     idle = [a for a in e.facts.adapters if not a.active and not a.inference_mode and not _is_switched_off(e)]
     found = [_inactive(e, a, starved) for a in idle if set(a.parameters) & set(starved)] or _disabled(e, starved)
     told = {n for f in found for n in f.parameters}
-    return [*midway, *found, *_frozen(e, told, known), *_unregistered(e), *_optimizer(e)]
+    frozen, lacking = _frozen_first(e, _frozen(e, told, known), _optimizer(e))
+    return [*midway, *found, *frozen, *_unregistered(e), *lacking]
 
 
 def _is_switched_off(e: Evidence) -> bool:
@@ -356,6 +358,38 @@ def _of_a_generator(
     """A group of the optimizer is empty: it was handed a generator that had been gone through before."""
     notes = (Note("emptied_here", built),) if built is not None else ()
     return Finding("optimizer_mismatch", made, notes, proof=proof, parameters=names, facts=facts, variant="used_up")
+
+
+def _frozen_first(
+    e: Evidence, frozen: Sequence[Finding], lacking: Sequence[Finding]
+) -> tuple[list[Finding], list[Finding]]:
+    """What an optimizer lacks only because it is handed what requires grad: no fault of its line, but a note there."""
+    off = {name for one in frozen for name in one.parameters}
+    found, left = list(frozen), list[Finding]()
+    for one in lacking:
+        taken = set(_taken_unless_frozen(e, one, [name for name in one.parameters if name in off]))
+        rest = tuple(name for name in one.parameters if name not in taken)
+        left += [replace(one, parameters=rest)] if rest else []
+        note = Note("skipped_here", one.location, {"optimizer": one.facts["optimizer"]}) if one.location else None
+        found = [
+            replace(f, notes=(*f.notes, note)) if note is not None and taken.intersection(f.parameters) else f
+            for f in found
+        ]
+    return found, left
+
+
+def _taken_unless_frozen(e: Evidence, lacking: Finding, names: Sequence[str]) -> tuple[str, ...]:
+    """Of some frozen parameters, those that the optimizer's line would take if they were not; a Trainer takes all."""
+    gap = e.first.gap
+    if not names or lacking.variant not in ("", "trainer"):
+        return ()
+    if lacking.variant == "trainer":
+        return tuple(names)
+    if gap.built is not None and gap.built.chain:
+        built: Location | None = setup.optimizer_line_at(gap.built.chain[0])
+    else:
+        built = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near)
+    return would_be_taken(built, gap.kind, names, [row.name for row in e.rows], e.files) if built is not None else ()
 
 
 def _put_after(e: Evidence, names: Sequence[str], built: Deed) -> list[Note]:

@@ -80,3 +80,33 @@ def _handed(function: Function, name: str, files: Sequence[str]) -> Iterator[tup
             )
             if told is not None:
                 yield told, Scope(file, tuple(around))
+
+
+def words(owner: ast.expr, scope: Scope, files: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The names, attributes and keys by which a module is named, there or where a variable is given it.
+
+    Returns:
+        Each with the qualified name of the function whose variable it is; ``"."`` for attributes and keys.
+    """
+    for one in ast.walk(owner):
+        if isinstance(one, ast.Attribute):
+            yield ".", one.attr
+        elif isinstance(one, ast.Constant) and isinstance(one.value, str):
+            yield from ((".", word) for word in one.value.split("."))
+        elif isinstance(one, ast.Name):
+            told = list(given(one, scope, files))
+            if not told or scope.function is None or one.id not in parameters(scope.function):
+                yield function_of(scope.around), one.id
+            if not told:  # of the whole file, or taken apart from what is returned
+                yield "", one.id
+            for value, where in told:
+                yield from _named(value, where)
+
+
+def _named(value: ast.expr, scope: Scope) -> Iterator[tuple[str, str]]:
+    if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
+        for one in ast.walk(value):
+            if isinstance(one, ast.Attribute):
+                yield ".", one.attr
+            elif isinstance(one, ast.Name):
+                yield function_of(scope.around), one.id

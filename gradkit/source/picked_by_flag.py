@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from gradkit.core.records import Location
 from gradkit.source import attributes, freezing
 from gradkit.source.conditions import conditions_around
-from gradkit.source.handed_over import Scope, built_at, given
+from gradkit.source.handed_over import Scope, built_at, given, words
 from gradkit.source.syntax import FUNCTIONS, call_name, paths, statements
 
 _DEEPEST = 6
@@ -160,6 +160,11 @@ def _of_call(call: ast.Call, scope: Scope, files: Sequence[str], depth: int) -> 
         yield from (way for part in parts for way in _ways(part, scope, files, depth))
 
 
+def _words(owner: ast.expr, scope: Scope, files: Sequence[str]) -> Iterator[str]:
+    """What a module is named by, without the words for the whole of a model."""
+    return (word for _, word in words(owner, scope, files) if word not in _PLAIN)
+
+
 def _returned(name: str, files: Sequence[str], depth: int) -> Iterator[_Way]:
     """The ways to what the user's functions of a name return or yield."""
     for file in files:
@@ -201,18 +206,3 @@ def _put_in(value: ast.expr, path: Sequence[ast.AST], scope: Scope, files: Seque
     from_loop = any(isinstance(one, ast.Name) and one.id in taken for one in ast.walk(value))
     sources = [loop.iter for loop in loops] if from_loop else [value]
     yield from _narrowed(_together(sources, scope, files, depth), tests)
-
-
-def _words(owner: ast.expr, scope: Scope, files: Sequence[str]) -> Iterator[str]:
-    """The names and attributes by which a module is named, there or where a variable is given it."""
-    for one in ast.walk(owner):
-        if isinstance(one, ast.Attribute):
-            yield one.attr
-        elif isinstance(one, ast.Constant) and isinstance(one.value, str):
-            yield from one.value.split(".")
-        elif isinstance(one, ast.Name) and one.id not in _PLAIN:
-            yield one.id
-        if isinstance(one, ast.Name):
-            for told, _ in given(one, scope, files):
-                if isinstance(told, (ast.Attribute, ast.Subscript)):
-                    yield from (x.attr for x in ast.walk(told) if isinstance(x, ast.Attribute))

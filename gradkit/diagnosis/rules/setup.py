@@ -14,10 +14,18 @@ from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
 from gradkit.diagnosis.facts.seen import Seen
 from gradkit.diagnosis.rules import copies
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
-from gradkit.source import adapter_configs, attributes, freezing, installed, kept_unregistered, locations, setup
+from gradkit.source import (
+    adapter_configs,
+    attributes,
+    freezing,
+    installed,
+    kept_unregistered,
+    locations,
+    setup,
+    used_up,
+)
 from gradkit.source.adapter_configs import Said
 from gradkit.source.picked_by_flag import would_be_taken
-from gradkit.source.used_up import used_up
 from gradkit.witness.deeds import COPIED, FROZEN, Deed
 
 ADAPTER = "adapter_inference_mode"
@@ -328,7 +336,7 @@ def _optimizer(e: Evidence) -> list[Finding]:
         notes = (*called_by(gap.built.chain), *_put_after(e, names, gap.built))
         if gap.copied is not None:
             return [of_copies(gap.copied, spot, names, facts)]
-        made = used_up(spot, gap.kind, e.files) if gap.empty else None
+        made = _used_up(e, spot, names)
         if made is not None:
             return [_of_a_generator(made, spot, names, facts, OBSERVED)]
         by = gap.built.by.partition(".")[0]
@@ -337,10 +345,21 @@ def _optimizer(e: Evidence) -> list[Finding]:
             Finding("optimizer_mismatch", spot, notes, proof=OBSERVED, parameters=names, facts=facts, variant=variant)
         ]
     line = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=filtered)
-    made = used_up(line, gap.kind, e.files) if gap.empty and line is not None else None
+    made = _used_up(e, line, names) if line is not None else None
     if made is not None:
         return [_of_a_generator(made, line, names, facts, _searched(made))]
     return [Finding("optimizer_mismatch", line, proof=_searched(line), parameters=names, facts=facts)]
+
+
+def _used_up(e: Evidence, built: Location, names: Sequence[str]) -> Location | None:
+    """The line that makes the generator which the optimizer was handed when it was used up: a group of it is empty, or
+    it holds nothing of the very modules whose parameters the generator gives."""
+    gap = e.first.gap
+    if gap.empty:
+        return used_up.used_up(built, gap.kind, e.files)
+    held = [row.name for row in e.rows if row.name not in gap.missing]
+    found = [one.location for one in used_up.kept(built, gap.kind, e.files) if one.is_of(names, held)]
+    return found[0] if len(found) == 1 else None
 
 
 def of_copies(copied: Deed, built: Location | None, names: tuple[str, ...], facts: dict[str, str]) -> Finding:

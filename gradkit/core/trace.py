@@ -151,6 +151,8 @@ class Trace:
         disabled: paths of modules that ran with their peft adapters switched off.
         trained: numbers of values that the step trains itself, by an optimizer or by a gradient that it asks for.
         flagged: where ``requires_grad`` was set on what the step had computed, by the number of the value.
+        late: where ``requires_grad`` was set on what the step had met before, by the number of the value: how many
+            values there were by then, and the user's frames.
         unfilled: parameters whose ``requires_grad`` the step took away before a backward came to them, which has not
             filled them: the user's frames, and those of a library, by name.
         begun: dotted paths of the modules whose forward began.
@@ -167,6 +169,7 @@ class Trace:
     trained: frozenset[int] = frozenset()
     disabled: frozenset[str] = frozenset()
     flagged: dict[int, Chain] = field(default_factory=dict)
+    late: dict[int, tuple[int, Chain]] = field(default_factory=dict)
     unfilled: dict[str, tuple[Chain, Chain]] = field(default_factory=dict)
     begun: frozenset[str] = frozenset()
 

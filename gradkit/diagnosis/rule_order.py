@@ -47,7 +47,7 @@ def _of_error(evidence: Evidence) -> list[Finding] | None:
 
 
 def _of_run(evidence: Evidence) -> list[Finding]:
-    found = sorted(_set_up_and_cut(evidence), key=_rank)
+    found = _ranked(_set_up_and_cut(evidence))
     found += _by(cut_lines.flagged, evidence)
     first = _by(no_loss.findings, evidence, {p for f in found for p in f.parameters})
     found = [*first, *no_loss.noted(evidence, found)]
@@ -91,6 +91,14 @@ def _is_read(finding: Finding) -> bool:
     return finding.proof == LIKELY and causes.cause(finding.cause).explains
 
 
-def _rank(finding: Finding) -> int:
-    """What is to be mended first: a flag that hides the error; last of all, what is frozen by a flag."""
-    return causes.cause(finding.cause).rank
+def _ranked(found: Iterable[Finding]) -> list[Finding]:
+    """What is to be mended first: a flag that hides the error; last of all, what is frozen by a flag, and then an
+    optimizer that lacks no more than that."""
+    found = list(found)
+    frozen = {name for one in found if causes.cause(one.cause).rank == causes.LAST for name in one.parameters}
+
+    def rank(finding: Finding) -> int:
+        follows = _is_of_an_optimizer(finding) and frozen.issuperset(finding.parameters)
+        return causes.LAST + 1 if follows else causes.cause(finding.cause).rank
+
+    return sorted(found, key=rank)

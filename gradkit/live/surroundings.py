@@ -20,15 +20,15 @@ from torch.optim import Optimizer
 
 from gradkit.core import introspection
 from gradkit.diagnosis.facts import inventory, plain_leaves
-from gradkit.live import beside_model
-from gradkit.source import frames
+from gradkit.live import beside_model, beside_used_up
+from gradkit.source import frames, locations
 from gradkit.state import registered
 from gradkit.tracing.after_backward import held_by
 from gradkit.witness import histories, listening
 from gradkit.witness.deeds import BUILT, CREATED, REGISTERED
 from gradkit.witness.histories import deeds_of
 
-LEFT_OUT, STRAY, BESIDE, ADAPTER, ANEW = "left_out", "stray", "beside", "adapter", "anew"
+LEFT_OUT, STRAY, BESIDE, ADAPTER, ANEW, USED_UP = "left_out", "stray", "beside", "adapter", "anew", "used_up"
 _MOST = 64
 
 
@@ -50,6 +50,7 @@ def look(
         LEFT_OUT: [out for one in models for out in (*left_out(one, held), *_late(one, held, optimizer))],
         STRAY: [stray for one in models for stray in _strays(one)],
         BESIDE: _beside(frame, held) if models else [],
+        USED_UP: _used_up(frame, optimizer, held) if models else [],
     }
     if any(about.values()):
         trained = _trained_by_anyone()
@@ -87,6 +88,18 @@ def _beside(frame: FrameType | None, held: Collection[int]) -> list[torch.Tensor
             files[frame.f_code.co_filename] = None
         frame = frame.f_back
     return list(beside_model.left_alone(modules.values(), values, held, tuple(files)))
+
+
+def _used_up(frame: FrameType | None, optimizer: Optimizer, held: Collection[int]) -> list[torch.Tensor]:
+    """What stands beside the model and was handed to the optimizer by a generator that was used up."""
+    variables, files = list[tuple[str, str, Any]](), dict[str, None]()
+    while frame is not None:
+        if frames.is_user_file(frame.f_code.co_filename):
+            function = locations.qualified_name(frame.f_code).replace("<module>", "")
+            variables += [(function, name, value) for name, value in locals_of(frame).items()]
+            files[frame.f_code.co_filename] = None
+        frame = frame.f_back
+    return list(beside_used_up.left_out(optimizer, variables, held, files))
 
 
 def ids_of(names: Collection[str], frame: FrameType | None, wanted: Collection[int]) -> dict[str, frozenset[int]]:

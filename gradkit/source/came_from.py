@@ -174,6 +174,76 @@ def bound_at(chain: Chain, value: ast.expr) -> Location | None:
     return None
 
 
+def taken_at(chain: Chain, instead: str, files: Iterable[str]) -> Location | None:
+    """The line that takes out of a record, an object or a variable what the innermost of some calls is given.
+
+    A parameter is followed to what the callers give; a name to the line that binds it, if that looks it up or computes
+    it from what it stands for; a call of a function of the user's to what that returns as it is:
+    ``return data["distance"]``.
+
+    Args:
+        chain: the frames of the call, innermost first.
+        instead: the name of what should have been taken: where a function is handed that as well, its own line.
+        files: the user's.
+
+    Returns:
+        None where that call is given several things.
+    """
+    value = _only_operand(locations.node_at(chain[0]) if chain else None)
+    if value is None:
+        return None
+    last = list(handed(chain, value))[-1]
+    if last.value is None:
+        return None
+    returned = _returned_as_it_is(last.value, files)
+    if returned is not None or not isinstance(last.value, ast.Name):
+        return returned or locations.place(last.code.co_filename, last.value, locations.qualified_name(last.code))
+    statement = _last(last.chain[0], last.value.id, last.value.id)
+    given = given_to(last.chain[0], last.value.id)
+    if statement is not None and given is not None:
+        returned = _returned_as_it_is(given, files)
+        if returned is not None or isinstance(given, (ast.Attribute, ast.Subscript)) or _mentions(given, instead):
+            return returned or _place(last.code, statement)
+    both = len(last.chain) < len(chain) and _mentions(locations.node_at(last.chain[0]), instead)
+    return locations.locate(chain[0] if both else last.chain[0])
+
+
+def _mentions(node: ast.AST | None, name: str) -> bool:
+    return node is not None and any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(node))
+
+
+def _only_operand(node: ast.AST | None) -> ast.expr | None:
+    """The one thing that an expression computes with: of ``x[:, None]``, ``x.norm(dim=1)``, ``f(x)`` and ``x - 1``."""
+    if isinstance(node, ast.Subscript):
+        return node.value
+    if isinstance(node, ast.UnaryOp):
+        return node.operand
+    if isinstance(node, ast.BinOp):
+        given: list[ast.expr] = [node.left, node.right]
+    elif isinstance(node, ast.Call):
+        owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        plain = [one for one in owner if ast.unparse(one) not in ("torch", "F", "self", "nn.functional")]
+        given = [*plain, *node.args] if plain or not owner or len(node.args) == 1 else []
+    else:
+        return None
+    given = [one for one in given if not isinstance(one, ast.Constant)]
+    return given[0] if len(given) == 1 else None
+
+
+def _returned_as_it_is(value: ast.expr, files: Iterable[str]) -> Location | None:
+    """The one line by which a function of the user's hands out what something holds, of a call of that function."""
+    name = syntax.call_name(value) if isinstance(value, ast.Call) else ""
+    found = [
+        locations.place(file, node, syntax.function_of([*around, node]))
+        for file in files if name
+        for node, around in syntax.statements(file)
+        if isinstance(node, ast.Return) and isinstance(node.value, (ast.Attribute, ast.Subscript))
+        and around and isinstance(around[-1], (*syntax.FUNCTIONS, ast.If))
+        and next((x.name for x in reversed(around) if isinstance(x, syntax.FUNCTIONS)), "") == name
+    ]  # fmt: skip
+    return found[0] if len(found) == 1 else None
+
+
 def _last(point: Point, text: str, name: str) -> ast.stmt | None:
     """The last statement before a place that gives a value to what is written there, or to its first name."""
     line, before = locations.line_of(point), list[ast.stmt]()

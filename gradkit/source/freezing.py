@@ -160,7 +160,9 @@ def _sets_flag(node: ast.Call) -> bool:
 
 def _excluded(node: ast.AST, around: Sequence[ast.AST], names: Sequence[str]) -> bool:
     """Whether a condition around a statement (``if "lora_" not in name``) rules all the named parameters out."""
-    return any(all(_holds(test, name) is (not wanted) for name in names) for test, wanted in _conditions(node, around))
+    return any(
+        all(holds_for(test, name) is (not wanted) for name in names) for test, wanted in _conditions(node, around)
+    )
 
 
 def _conditions(node: ast.AST, around: Sequence[ast.AST]) -> list[tuple[ast.expr, bool]]:
@@ -175,14 +177,14 @@ def _conditions(node: ast.AST, around: Sequence[ast.AST]) -> list[tuple[ast.expr
 _NAMED = "named_parameters("
 
 
-def _holds(test: ast.expr, name: str) -> bool | None:
+def holds_for(test: ast.expr, name: str) -> bool | None:
     """Whether a condition on a name holds for this one; None if that cannot be told."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = _holds(test.operand, name)
+        inner = holds_for(test.operand, name)
         return None if inner is None else not inner
     if isinstance(test, ast.BoolOp):
         deciding = isinstance(test.op, ast.Or)
-        parts = [_holds(value, name) for value in test.values]
+        parts = [holds_for(value, name) for value in test.values]
         return deciding if deciding in parts else None if None in parts else not deciding
     texts = _asked_of_name(test)
     if isinstance(test, ast.Call) and texts:

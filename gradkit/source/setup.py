@@ -312,13 +312,19 @@ def _picks(value: ast.expr) -> bool:
     """Whether an expression leaves parameters out: by a condition other than ``requires_grad``, or by naming parts."""
     conditions = [test for node in ast.walk(value) if isinstance(node, ast.comprehension) for test in node.ifs]
     calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
-    conditions += [node.args[0] for node in calls if ast.unparse(node.func) == "filter" and node.args]
-    if any("requires_grad" not in ast.unparse(test) for test in conditions):
+    asked = [node.args[0] for node in calls if ast.unparse(node.func) == "filter" and node.args]
+    conditions += [one.body if isinstance(one, ast.Lambda) else one for one in asked]
+    if any("requires_grad" not in ast.unparse(part) for test in conditions for part in _each_of(test)):
         return True
-    asked = [
+    owners = [
         node.func.value for node in calls if isinstance(node.func, ast.Attribute) and "parameters" in node.func.attr
     ]
-    return bool(asked) and all(isinstance(owner, ast.Attribute) for owner in asked)
+    return bool(owners) and all(isinstance(owner, ast.Attribute) for owner in owners)
+
+
+def _each_of(test: ast.expr) -> list[ast.expr]:
+    """What has to hold for a condition to hold, where several things have to."""
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
 
 
 def matches_no_name(files: Iterable[str], function: str, names: Iterable[str]) -> Location | None:

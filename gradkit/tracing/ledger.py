@@ -68,6 +68,8 @@ class Ledger:
         scalars: the newest single numbers that calls have made, as copies without history, by number: what a loss
             is put together from.
         flagged: where tensors that the step had computed without a history were told to require grad, by number.
+        late: where tensors that the step had met before were told to require grad, by number: how many values there
+            were by then, and the user's frames.
         unfilled: parameters that a backward has come to and not filled, as the step had taken their ``requires_grad``
             away since it computed with them: where, as the user's frames and those of a library, by name.
     """
@@ -89,6 +91,7 @@ class Ledger:
         self.wrapping = False
         self.scalars: dict[int, torch.Tensor] = {}
         self.flagged: dict[int, Chain] = {}
+        self.late: dict[int, tuple[int, Chain]] = {}
         self.unfilled: dict[str, tuple[Chain, Chain]] = {}
         self._switched: dict[str, tuple[Chain, Chain]] = {}
 
@@ -150,6 +153,8 @@ class Ledger:
             self._switched.pop(parameter, None)
             if self.makers[number] >= 0 and args[0].grad_fn is None:
                 self.flagged[number] = chains[0]
+            if not parameter and not args[0].requires_grad:
+                self.late.setdefault(number, (len(self.makers), chains[0]))
         elif parameter and args[0].requires_grad:
             self._switched[parameter] = chains
 

@@ -492,5 +492,6 @@ class Tracer(TorchFunctionMode):
             trained=frozenset(self._model.trained_values.union(*(one.inputs for one in self.backwards.passes))),
             disabled=self._model.disabled(),
             flagged=dict(self.ledger.flagged),
+            late=dict(self.ledger.late),
             unfilled=dict(self.ledger.unfilled),
         )

@@ -14,9 +14,18 @@ from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
 from gradkit.diagnosis.facts.seen import Seen
 from gradkit.diagnosis.rules import copies
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
-from gradkit.source import adapter_configs, attributes, freezing, installed, kept_unregistered, locations, setup
+from gradkit.source import (
+    adapter_configs,
+    attributes,
+    freezing,
+    installed,
+    kept_unregistered,
+    locations,
+    setup,
+    used_up,
+)
 from gradkit.source.adapter_configs import Said
-from gradkit.source.used_up import used_up
+from gradkit.source.picked_by_flag import would_be_taken
 from gradkit.witness.deeds import COPIED, FROZEN, Deed
 
 ADAPTER = "adapter_inference_mode"
@@ -30,7 +39,8 @@ def findings(e: Evidence) -> list[Finding]:
     idle = [a for a in e.facts.adapters if not a.active and not a.inference_mode and not _is_switched_off(e)]
     found = [_inactive(e, a, starved) for a in idle if set(a.parameters) & set(starved)] or _disabled(e, starved)
     told = {n for f in found for n in f.parameters}
-    return [*midway, *found, *_frozen(e, told, known), *_unregistered(e), *_optimizer(e)]
+    frozen, lacking = _frozen_first(e, _frozen(e, told, known), _optimizer(e))
+    return [*midway, *found, *frozen, *_unregistered(e), *lacking]
 
 
 def _is_switched_off(e: Evidence) -> bool:
@@ -326,7 +336,7 @@ def _optimizer(e: Evidence) -> list[Finding]:
         notes = (*called_by(gap.built.chain), *_put_after(e, names, gap.built))
         if gap.copied is not None:
             return [of_copies(gap.copied, spot, names, facts)]
-        made = used_up(spot, gap.kind, e.files) if gap.empty else None
+        made = _used_up(e, spot, names)
         if made is not None:
             return [_of_a_generator(made, spot, names, facts, OBSERVED)]
         by = gap.built.by.partition(".")[0]
@@ -335,10 +345,21 @@ def _optimizer(e: Evidence) -> list[Finding]:
             Finding("optimizer_mismatch", spot, notes, proof=OBSERVED, parameters=names, facts=facts, variant=variant)
         ]
     line = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=filtered)
-    made = used_up(line, gap.kind, e.files) if gap.empty and line is not None else None
+    made = _used_up(e, line, names) if line is not None else None
     if made is not None:
         return [_of_a_generator(made, line, names, facts, _searched(made))]
     return [Finding("optimizer_mismatch", line, proof=_searched(line), parameters=names, facts=facts)]
+
+
+def _used_up(e: Evidence, built: Location, names: Sequence[str]) -> Location | None:
+    """The line that makes the generator which the optimizer was handed when it was used up: a group of it is empty, or
+    it holds nothing of the very modules whose parameters the generator gives."""
+    gap = e.first.gap
+    if gap.empty:
+        return used_up.used_up(built, gap.kind, e.files)
+    held = [row.name for row in e.rows if row.name not in gap.missing]
+    found = [one.location for one in used_up.kept(built, gap.kind, e.files) if one.is_of(names, held)]
+    return found[0] if len(found) == 1 else None
 
 
 def of_copies(copied: Deed, built: Location | None, names: tuple[str, ...], facts: dict[str, str]) -> Finding:
@@ -356,6 +377,38 @@ def _of_a_generator(
     """A group of the optimizer is empty: it was handed a generator that had been gone through before."""
     notes = (Note("emptied_here", built),) if built is not None else ()
     return Finding("optimizer_mismatch", made, notes, proof=proof, parameters=names, facts=facts, variant="used_up")
+
+
+def _frozen_first(
+    e: Evidence, frozen: Sequence[Finding], lacking: Sequence[Finding]
+) -> tuple[list[Finding], list[Finding]]:
+    """What an optimizer lacks only because it is handed what requires grad: no fault of its line, but a note there."""
+    off = {name for one in frozen for name in one.parameters}
+    found, left = list(frozen), list[Finding]()
+    for one in lacking:
+        taken = set(_taken_unless_frozen(e, one, [name for name in one.parameters if name in off]))
+        rest = tuple(name for name in one.parameters if name not in taken)
+        left += [replace(one, parameters=rest)] if rest else []
+        note = Note("skipped_here", one.location, {"optimizer": one.facts["optimizer"]}) if one.location else None
+        found = [
+            replace(f, notes=(*f.notes, note)) if note is not None and taken.intersection(f.parameters) else f
+            for f in found
+        ]
+    return found, left
+
+
+def _taken_unless_frozen(e: Evidence, lacking: Finding, names: Sequence[str]) -> tuple[str, ...]:
+    """Of some frozen parameters, those that the optimizer's line would take if they were not; a Trainer takes all."""
+    gap = e.first.gap
+    if not names or lacking.variant not in ("", "trainer"):
+        return ()
+    if lacking.variant == "trainer":
+        return tuple(names)
+    if gap.built is not None and gap.built.chain:
+        built: Location | None = setup.optimizer_line_at(gap.built.chain[0])
+    else:
+        built = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near)
+    return would_be_taken(built, gap.kind, names, [row.name for row in e.rows], e.files) if built is not None else ()
 
 
 def _put_after(e: Evidence, names: Sequence[str], built: Deed) -> list[Note]:

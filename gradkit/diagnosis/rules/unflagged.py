@@ -36,13 +36,28 @@ def findings(e: Evidence, mishap: AutogradError) -> list[Finding]:
     return by_line(one for number in plain for one in _of_value(e, mishap, number))
 
 
+def seen_too_late(e: Evidence, mishap: AutogradError) -> Finding | None:
+    """What ``too_late`` tells, where the step was seen to use the value first, and to set ``requires_grad`` then."""
+    spots = [_set_after_its_uses(e, mishap, number) for number in mishap.inputs] if mishap.asked >= 0 else []
+    return _finding(e, mishap, spots[0], LATE) if len(spots) == 1 and spots[0] is not None else None
+
+
 def too_late(e: Evidence, mishap: AutogradError) -> Finding | None:
     """A value took part in what its gradient is asked of, without a history: it was told to require grad after that."""
     part = e.trace.sources([mishap.asked]) if mishap.asked >= 0 else set[int]()
     late = [n for n in mishap.inputs if n in part and e.trace.values[n].leaf and not e.trace.values[n].parameter]
-    asked = _asked(mishap, 0) if len(late) == len(mishap.inputs) == 1 else None
+    asked = asked_for(mishap, 0) if len(late) == len(mishap.inputs) == 1 else None
     spot = _switched(_whole(e, mishap), asked, on=True) if asked is not None else None
     return _finding(e, mishap, spot, LATE) if spot is not None else None
+
+
+def _set_after_its_uses(e: Evidence, mishap: AutogradError, number: int) -> Location | None:
+    """Where a value was told to require grad when all that is asked of had been computed from it."""
+    values, chain = e.trace.late.get(number, (0, ()))
+    uses = [call for call in e.trace.behind([mishap.asked]) if number in call.inputs]
+    if not chain or not uses or any(made >= values for call in uses for made in call.outputs):
+        return None
+    return locations.innermost(chain)
 
 
 def _is_all(e: Evidence, mishap: AutogradError, plain: list[int]) -> bool:
@@ -65,7 +80,7 @@ def _of_value(e: Evidence, mishap: AutogradError, number: int) -> Iterator[Findi
     if lost:
         return
     position = mishap.inputs.index(number)
-    value = _asked(mishap, position)
+    value = asked_for(mishap, position)
     off = _switched(_whole(e, mishap), value, on=False) if value is not None else None
     bound = came_from.bound_at(_whole(e, mishap), value) if value is not None else None
     spot = off or bound or _made(e, number) or locations.innermost(mishap.chain)
@@ -93,7 +108,7 @@ def _made(e: Evidence, number: int) -> Location | None:
     return locations.innermost(e.trace.calls[maker].chain) if maker >= 0 else None
 
 
-def _asked(mishap: AutogradError, position: int) -> ast.expr | None:
+def asked_for(mishap: AutogradError, position: int) -> ast.expr | None:
     """The expression that stands for one of the values whose gradient is asked for."""
     call = locations.node_at(mishap.chain[0]) if mishap.chain else None
     if not isinstance(call, ast.Call):

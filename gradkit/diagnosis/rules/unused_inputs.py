@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 
 from gradkit.core.operations import GRAD_KEPT
@@ -10,7 +11,7 @@ from gradkit.core.trace import Call
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.rules import cut_lines, unflagged
 from gradkit.diagnosis.rules.evidence import Evidence, called_by, of_error, same_line
-from gradkit.source import locations
+from gradkit.source import came_from, locations
 from gradkit.source.locations import innermost
 from gradkit.tracing.autograd_errors import AutogradError
 
@@ -23,6 +24,9 @@ def findings(e: Evidence, mishap: AutogradError) -> list[Finding]:
     branch = _branched(e, mishap)
     if branch is not None:
         return [branch]
+    late = unflagged.seen_too_late(e, mishap)
+    if late is not None:
+        return [late]
     cut_off = severed(e, mishap)
     if cut_off:
         return cut_off
@@ -30,7 +34,7 @@ def findings(e: Evidence, mishap: AutogradError) -> list[Finding]:
     if late is not None:
         return [late]
     last = next(reversed(e.trace.ahead(mishap.inputs)), None)
-    spot = _ignoring(e, last) if last is not None else None
+    spot = _ignoring(e, last) if last is not None else _taken_ready_made(e, mishap)
     notes = [Note("dropped", locations.locate(last.chain[0]), {"call": last.name})] if last and last.chain else []
     asked = innermost(mishap.chain)
     if spot is not None and asked is not None:
@@ -121,6 +125,24 @@ def _ignoring(e: Evidence, last: Call) -> Location | None:
             if last.chain and point[0] is last.chain[0][0] and depth > 0 and locations.holds(point, last.chain[0]):
                 return locations.locate(call.chain[depth - 1])
     return None
+
+
+def _taken_ready_made(e: Evidence, mishap: AutogradError) -> Location | None:
+    """The line that takes, in place of what a gradient is asked of, the one thing that the program had computed before:
+    distances kept with a graph, where the positions are asked for. One of the same shape is rather a copy."""
+    values = e.trace.values
+    outside = [
+        n for n in e.trace.sources([mishap.asked])
+        if (v := values[n]).maker < 0 and v.floating and not (v.parameter or v.buffer or v.stray or v.requires_grad)
+    ]  # fmt: skip
+    if len(outside) != 1 or any(
+        values[n].maker >= 0 or values[n].shape == values[outside[0]].shape for n in mishap.inputs
+    ):
+        return None
+    first = next(iter(e.trace.using(outside)), None)
+    asked = unflagged.asked_for(mishap, 0)
+    name = ast.unparse(asked).partition(".")[0].partition("[")[0] if asked is not None else ""
+    return came_from.taken_at(first.chain, name, e.files) if first is not None and first.chain else None
 
 
 def _took(e: Evidence, call: Call, values: set[int]) -> bool:

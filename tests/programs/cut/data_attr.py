@@ -88,3 +88,17 @@ def a_state_moved_through_its_data() -> Built:
         return model["outer"](state).sum()
 
     return model, step
+
+
+@cut("data_attr")
+def a_value_that_was_looked_at_before_it_required_grad_and_is_cut_off_later() -> Built:
+    model, places = small(), batch()
+
+    def step() -> torch.Tensor:
+        at = places.clone()
+        at.mean()
+        at.requires_grad_()
+        energy = model(at.data).sum()  # CUT
+        return torch.autograd.grad(energy, at, create_graph=True)[0].square().mean()
+
+    return model, step

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import nn
 
 from tests.programs.shared import Built, batch, cut, pair, small
 
@@ -128,6 +129,95 @@ def a_derivative_by_a_part_that_is_taken_where_it_is_asked_for() -> Built:
 
 
 # -- what never required grad -----------------------------------------------------------------------------------------
+
+
+@cut("unused_input")
+def distances_that_were_kept_with_a_graph_before_its_positions_required_grad() -> Built:
+    model, at = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1)), batch()
+    graph = {"at": at, "apart": (at[1:] - at[:-1]).norm(dim=1)}
+
+    def distances(graph: dict[str, torch.Tensor]) -> torch.Tensor:
+        return graph["apart"]  # CUT
+
+    def step() -> torch.Tensor:
+        graph["at"].requires_grad_()
+        energy = model(distances(graph)[:, None]).sum()
+        return torch.autograd.grad(energy, graph["at"], create_graph=True)[0].square().mean()
+
+    return model, step
+
+
+@cut("unused_input")
+def a_forward_that_is_handed_positions_and_takes_their_distances() -> Built:
+    class Energy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = nn.Linear(1, 1)
+
+        def forward(self, at: torch.Tensor, apart: torch.Tensor) -> torch.Tensor:
+            return self.out(apart.unsqueeze(1)).square().sum()
+
+    model, at = Energy(), batch()
+    apart = at[1:].norm(dim=1)  # CUT
+
+    def step() -> torch.Tensor:
+        at.requires_grad_()
+        return torch.autograd.grad(model(at, apart), at, create_graph=True)[0].square().mean()
+
+    return model, step
+
+
+@cut("unused_input")
+def a_noise_of_one_row_that_is_not_added() -> Built:
+    model, x, noise = small(), batch(), torch.zeros(1, 4)
+
+    def step() -> torch.Tensor:
+        noise.requires_grad_()
+        out = model(x).sum()  # CUT
+        return torch.autograd.grad(out, noise, create_graph=True)[0].square().mean()
+
+    return model, step
+
+
+@cut("unused_input")
+def distances_that_a_helper_computes_before_positions_require_grad() -> Built:
+    model, places = small(), batch()
+
+    def distances(at: torch.Tensor) -> torch.Tensor:
+        return (at - at.mean(0)).abs()
+
+    def step() -> torch.Tensor:
+        at = places.clone()
+        apart = distances(at)
+        at.requires_grad_()  # CUT
+        (force,) = torch.autograd.grad(model(apart).sum(), at, create_graph=True)
+        return force.square().mean()
+
+    return model, step
+
+
+@cut("unused_input")
+def positions_of_a_batch_that_require_grad_after_a_method_has_used_them() -> Built:
+    class Graph:
+        def __init__(self, at: torch.Tensor) -> None:
+            self.at = at
+
+        def prepare(self) -> None:
+            self.apart = (self.at[1:] - self.at[:1]).square()
+
+        def track(self) -> None:
+            self.at.requires_grad = True  # CUT
+
+    model, places = small(), batch()
+
+    def step() -> torch.Tensor:
+        graph = Graph(places.clone())
+        graph.prepare()
+        graph.track()
+        energy = model(graph.apart).sum()
+        return torch.autograd.grad(energy, graph.at, create_graph=True)[0].square().mean()
+
+    return model, step
 
 
 @cut("unused_input")

@@ -126,7 +126,7 @@ _CAUSES = (
     Cause("non_scalar", BACKWARD),
     Cause("double_backward", BACKWARD, variants=("frees", "carried", "loss", "kept", "once", "anew"), change="kept"),
     Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf"), change="out_of_place"),
-    Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook", "caller", "default")),
+    Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook", "caller", "default", "opposite")),
     Cause("custom_function", MACHINERY, variants=("style", "missing", "inside", "recomputed", "hidden")),
     Cause("hook_misuse", MACHINERY, variants=_HOOKS, arrives=True),
     Cause("checkpoint_reentrant", MACHINERY, variants=("by_method",), change="reentrant"),

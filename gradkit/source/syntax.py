@@ -33,6 +33,20 @@ def parameters(function: Function) -> list[str]:
     return [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
 
 
+def default(function: Function | ast.Lambda, name: str) -> ast.expr | None:
+    """The default of what a function may be given; None if it has none.
+
+    Example:
+        >>> ast.unparse(default(ast.parse("def f(x, *, sparse=False): ...").body[0], "sparse"))
+        'False'
+    """
+    given = function.args
+    names = [one.arg for one in (*given.posonlyargs, *given.args)]
+    told = dict(zip(reversed(names), reversed(given.defaults), strict=False))
+    told |= {one.arg: d for one, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d is not None}
+    return told.get(name)
+
+
 def looked_up(value: ast.expr | None) -> tuple[ast.expr | None, str]:
     """The mapping and the key of ``batch.get("image")``, ``batch.pop("image", None)`` or ``batch["image"]``.
 

@@ -70,6 +70,7 @@ _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
 _ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen")
 _CONFIGS = ("config", "saved", "switched")
+_FLAGS = ("caller", "default", "opposite")
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 
 _CAUSES = (
@@ -126,7 +127,7 @@ _CAUSES = (
     Cause("non_scalar", BACKWARD),
     Cause("double_backward", BACKWARD, variants=("frees", "carried", "loss", "kept", "once", "anew"), change="kept"),
     Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf"), change="out_of_place"),
-    Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook", "caller", "default", "opposite")),
+    Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook", "later", "kept", *_FLAGS)),
     Cause("custom_function", MACHINERY, variants=("style", "missing", "inside", "recomputed", "hidden")),
     Cause("hook_misuse", MACHINERY, variants=_HOOKS, arrives=True),
     Cause("checkpoint_reentrant", MACHINERY, variants=("by_method",), change="reentrant"),

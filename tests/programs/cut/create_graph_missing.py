@@ -349,3 +349,69 @@ class Phased(nn.Module):
 def a_flag_that_two_lines_switch_off() -> Built:
     model, x = Phased(), batch()
     return model, lambda: model(x)
+
+
+# -- what a hook keeps for the loss of a later step -------------------------------------------------------------------
+
+
+@cut("create_graph_missing")
+def a_term_that_a_hook_computes_for_the_step_after() -> Built:
+    x, terms = batch(), list[torch.Tensor]()
+    model = nn.ModuleDict({"net": small(), "gain": nn.Linear(1, 1, bias=False)})
+
+    def weigh(grad: torch.Tensor) -> None:
+        terms.append(model["gain"](grad.abs().mean().reshape(1)).sum())  # CUT
+
+    def step() -> torch.Tensor:
+        out = model["net"](x)
+        out.register_hook(weigh)
+        return out.pow(2).mean() + sum(terms.pop() for _ in terms[:1])
+
+    return model, step
+
+
+class Attending(nn.Module):
+    """Weighs its features by what the last backward handed to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer, self.gate = nn.Linear(4, 8), nn.Linear(8, 1), nn.Linear(8, 8)
+        self.mask = torch.ones(8)
+        self.inner.register_full_backward_hook(self.attend)
+
+    def attend(self, module: nn.Module, given: object, grads: tuple[torch.Tensor, ...]) -> None:
+        self.mask = self.gate(grads[0].mean(0)).sigmoid()  # CUT
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(torch.tanh(self.inner(x)) * self.mask)
+
+
+@cut("create_graph_missing", within=Attending)
+def a_mask_that_the_hook_of_a_module_makes_in_a_step_that_trains() -> Built:
+    model, x = Attending(), batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).pow(2).mean().backward()
+        optimizer.step()
+
+    step()
+    return model, step
+
+
+@cut("create_graph_missing")
+def a_loss_of_the_gradient_that_a_hook_has_kept_from_the_step_before() -> Built:
+    model, x, slopes = small(), batch(), list[torch.Tensor]()
+
+    def keep(module: nn.Module, given: tuple[torch.Tensor, ...], grads: object) -> None:
+        slopes.append(given[0])  # CUT
+
+    def step() -> torch.Tensor:
+        out = model(x)
+        return (slopes[-1].norm(dim=1) - 1).pow(2).mean() if slopes else out.pow(2).mean()
+
+    model[2].register_full_backward_hook(keep)
+    step().backward()
+    model.zero_grad()
+    return model, step

@@ -262,3 +262,43 @@ def a_penalty_whose_history_the_settings_switch_on() -> Built:
         return value.mean() + slope.square().mean()
 
     return model, step
+
+
+# -- what a hook keeps for a later step -------------------------------------------------------------------------------
+
+
+class Listening(nn.Module):
+    """Computes of the last gradient where autograd records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer, self.gate = nn.Linear(4, 8), nn.Linear(8, 1), nn.Linear(8, 8)
+        self.last = torch.ones(8)
+        self.inner.register_full_backward_hook(self.keep)
+
+    def keep(self, module: nn.Module, given: object, grads: tuple[torch.Tensor, ...]) -> None:
+        self.last = grads[0].mean(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(torch.tanh(self.inner(x)) * self.gate(self.last).sigmoid())
+
+
+@sound
+def a_mask_made_in_the_step_of_the_gradient_of_the_step_before() -> Built:
+    model, x = Listening(), batch()
+    model(x).pow(2).mean().backward()
+    model.zero_grad()
+    return model, lambda: model(x).pow(2).mean()
+
+
+@sound
+def losses_that_are_weighed_by_the_gradients_of_the_step_before() -> Built:
+    model, x, seen = small(), batch(), {"norm": torch.ones(())}
+    model[2].register_full_backward_hook(lambda module, given, grads: seen.update(norm=given[0].norm()))
+
+    def step() -> torch.Tensor:
+        return model(x).pow(2).mean() / (1 + seen["norm"])
+
+    step().backward()
+    model.zero_grad()
+    return model, step

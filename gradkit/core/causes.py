@@ -70,6 +70,7 @@ _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
 _ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen")
 _CONFIGS = ("config", "saved", "switched")
+_KINDS = ("sparse", "refuses", "dense")
 _FLAGS = ("caller", "default", "opposite")
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 
@@ -112,7 +113,7 @@ _CAUSES = (
     Cause(
         "optimizer_mismatch",
         PARAMETERS,
-        variants=("trainer", "asked_copy", "held_copies", "used_up"),
+        variants=("trainer", "asked_copy", "held_copies", "used_up", *_KINDS),
         arrives=True,
         check="optimizer",
     ),

@@ -95,7 +95,7 @@ _CAUSES = (
         change="stacked",
     ),
     Cause("cached_tensor", HISTORY, variants=("loss",)),
-    Cause("non_differentiable_op", DERIVATIVE, variants=("choices", "sparse"), sites=("integer_cast",)),
+    Cause("non_differentiable_op", DERIVATIVE, variants=("choices", "weights", "sparse"), sites=("integer_cast",)),
     Cause("integer_cast", DERIVATIVE, sites=("integer_cast",)),
     Cause("zero_gradient", DERIVATIVE, variants=_ZEROS, passing=_PASSING, arrives=True, check="nonzero"),
     Cause("nan_gradient", DERIVATIVE, arrives=True),

@@ -70,6 +70,8 @@ _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
 _ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen")
 _CONFIGS = ("config", "saved", "switched")
+_KINDS = ("sparse", "refuses", "dense")
+_FLAGS = ("caller", "default", "opposite")
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 
 _CAUSES = (
@@ -93,7 +95,7 @@ _CAUSES = (
         change="stacked",
     ),
     Cause("cached_tensor", HISTORY, variants=("loss",)),
-    Cause("non_differentiable_op", DERIVATIVE, variants=("choices", "sparse"), sites=("integer_cast",)),
+    Cause("non_differentiable_op", DERIVATIVE, variants=("choices", "weights", "sparse"), sites=("integer_cast",)),
     Cause("integer_cast", DERIVATIVE, sites=("integer_cast",)),
     Cause("zero_gradient", DERIVATIVE, variants=_ZEROS, passing=_PASSING, arrives=True, check="nonzero"),
     Cause("nan_gradient", DERIVATIVE, arrives=True),
@@ -111,7 +113,7 @@ _CAUSES = (
     Cause(
         "optimizer_mismatch",
         PARAMETERS,
-        variants=("trainer", "asked_copy", "held_copies", "used_up"),
+        variants=("trainer", "asked_copy", "held_copies", "used_up", *_KINDS),
         arrives=True,
         check="optimizer",
     ),
@@ -126,7 +128,7 @@ _CAUSES = (
     Cause("non_scalar", BACKWARD),
     Cause("double_backward", BACKWARD, variants=("frees", "carried", "loss", "kept", "once", "anew"), change="kept"),
     Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf"), change="out_of_place"),
-    Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook", "caller", "default")),
+    Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook", "later", "kept", *_FLAGS)),
     Cause("custom_function", MACHINERY, variants=("style", "missing", "inside", "recomputed", "hidden")),
     Cause("hook_misuse", MACHINERY, variants=_HOOKS, arrives=True),
     Cause("checkpoint_reentrant", MACHINERY, variants=("by_method",), change="reentrant"),

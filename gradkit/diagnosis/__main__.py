@@ -180,6 +180,7 @@ def _showed(shown: plan.Shown, trace: Trace) -> dict[str, list[str]]:
         "rerun": sorted(shown.rerun.revived or ()),
         "returns": [_place(returns.place(point)) for point in shown.returns.chain],
         "caches": [one.name for one in shown.caches.kept],
+        "later": [name for one in shown.later.of_hooks for name in one.parameters],
         "histories": [one.name for one in shown.histories.kept],
         "influence": [*shown.influence.without],
         "recomputed": [_place(locations.innermost(chain)) for chain in shown.recomputed.chains],

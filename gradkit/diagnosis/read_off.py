@@ -7,6 +7,7 @@ Only errors that are raised at the line to change, or that name what is to be ch
 - a custom Function or a hook raises, returns what is no gradient, or has a form that torch does not run: the line
   stands in it, or the class is named;
 - a gradient scaler that is used out of order raises where it is used;
+- an optimizer says that it takes no sparse, or no dense gradients: what asks for such is read off the source;
 - ``DistributedDataParallel`` names the parameters that took no part.
 
 A backward that finds no history, a graph that is freed or a value that was overwritten was led there by other lines; to
@@ -38,7 +39,7 @@ _AT_THE_LINE = frozenset({
     autograd_errors.LEAF_WRITTEN, autograd_errors.VIEW_WRITTEN, autograd_errors.NUMPY_REFUSED,
     autograd_errors.NOT_A_LEAF, autograd_errors.INTEGER_FLAG, autograd_errors.HOOK_REFUSED, autograd_errors.INFERENCE,
     autograd_errors.SCALER, autograd_errors.REDUCTION, autograd_errors.BAD_GRADIENT, autograd_errors.OLD_STYLE,
-    autograd_errors.NO_METHOD,
+    autograd_errors.NO_METHOD, autograd_errors.NOT_TAKEN,
 })  # fmt: skip
 
 

@@ -45,7 +45,7 @@ LIMIT, LONGER = 30.0, 120.0
 # Errors that hang on what an optimizer or scaler did between: there they step, and are put back.
 _OF_STEPS = frozenset({
     autograd_errors.OVERWRITTEN, autograd_errors.LEAF_WRITTEN, autograd_errors.VIEW_WRITTEN, autograd_errors.TWICE,
-    autograd_errors.SCALER,
+    autograd_errors.SCALER, autograd_errors.NOT_TAKEN,
 })  # fmt: skip
 _WITHOUT_HISTORY = (autograd_errors.NO_HISTORY, autograd_errors.MANY_ELEMENTS)
 UNEXPLAINED = "unexplained"

@@ -198,6 +198,6 @@ def _is_method(file: str, function: Function) -> bool:
 
 def _is_optional(function: Function, name: str) -> bool:
     """Whether a parameter that is not given is None, False or empty."""
-    given, told = function.args, syntax.default(function.args, name)
+    given, told = function.args, syntax.default(function, name)
     known = name in [one.arg for one in (*given.posonlyargs, *given.args)]
     return not known or (told is not None and ast.unparse(told) in ("None", "False", "()", "[]", "''", "0"))

@@ -6,14 +6,13 @@ A run knows the frames around a call. A name that is a parameter of its function
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
 
 from gradkit.core.records import Location
 from gradkit.core.trace import Chain, Point
-from gradkit.source import dataflow, helpers, locations, syntax
-from gradkit.source.helpers import Part
+from gradkit.source import dataflow, locations, syntax
 
 _DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _Defining = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -64,7 +63,7 @@ def _further_out(chain: Chain, name: str) -> Given | None:
         value = syntax.argument(call, name, at) if at >= 0 else None
     if value is None and any(isinstance(one, ast.Starred) for one in call.args):
         return None
-    default = syntax.default(function.args, name) if value is None else None
+    default = syntax.default(function, name) if value is None else None
     return Given(value, chain[1:], default, name) if value is not None or default is not None else None
 
 
@@ -148,6 +147,11 @@ def takes_the_rest(point: Point, name: str) -> bool:
     around = _functions(point)
     rest = around[0].args.kwarg if around else None
     return rest is not None and rest.arg == name
+
+
+def binding(point: Point, name: str) -> ast.stmt | None:
+    """The last statement before a place that gives a variable a value, in the function around it or further out."""
+    return _last(point, name, name)
 
 
 def bound_at(chain: Chain, value: ast.expr) -> Location | None:
@@ -283,69 +287,3 @@ def _place(code: CodeType, statement: ast.stmt) -> Location:
     opens = isinstance(statement, (ast.For, ast.AsyncFor, ast.With, ast.AsyncWith))
     where = locations.head if opens else locations.place
     return where(code.co_filename, statement, locations.qualified_name(code))
-
-
-@dataclass(frozen=True)
-class Decided:
-    """Where an argument that is off was decided.
-
-    Attributes:
-        location: the line.
-        name: the parameter that it was left out of, or given for.
-        by_default: nobody gives it: the default decides.
-    """
-
-    location: Location
-    name: str
-    by_default: bool = False
-
-
-def decided_at(chain: Chain, name: str, position: int, files: Iterable[str]) -> Decided | None:
-    """Where a flag that a call hands on is off: the caller that gives False or leaves it out, or the default.
-
-    Args:
-        chain: the frames of the call, and those further out that ran it.
-        name, position: the parameter of what is called, ``"create_graph"`` and 4 of ``torch.autograd.grad``.
-        files: the user's: the default is to blame only where no call in them gives the flag.
-
-    Returns:
-        None where the call itself decides, or where it cannot be told.
-    """
-    call = locations.node_at(chain[0]) if chain else None
-    value = syntax.argument(call, name, position) if isinstance(call, ast.Call) else None
-    if value is None:
-        return None
-    last = list(handed(chain, value))[-1]
-    if last.value is None:
-        return _left_out(last, files)
-    if isinstance(last.value, ast.Constant):
-        where = locations.place(last.code.co_filename, last.value, locations.qualified_name(last.code))
-        return Decided(where, last.name) if last.name and not last.value.value else None
-    given = _last(last.chain[0], last.value.id, last.value.id) if isinstance(last.value, ast.Name) else None
-    off = [v for t, v in syntax.pairs(given) if ast.unparse(t) == ast.unparse(last.value)] if given is not None else []
-    plain = len(off) == 1 and isinstance(off[0], ast.Constant) and not off[0].value
-    return Decided(_place(last.code, given), ast.unparse(last.value)) if plain and given is not None else None
-
-
-def _left_out(last: Given, files: Iterable[str]) -> Decided | None:
-    """The call that leaves a parameter out; where every call does, its default."""
-    call = locations.node_at(last.chain[0])
-    if not isinstance(call, ast.Call) or not isinstance(last.default, ast.Constant) or last.default.value:
-        return None
-    called, file = syntax.call_name(call), last.code.co_filename
-    among = tuple(dict.fromkeys((file, *files)))
-    owners = [one for one in helpers.named(called, among) if last.name in syntax.parameters(one.node)]
-    calls = (node for one in among for node in syntax.nodes(one))
-    same = [one for one in calls if isinstance(one, ast.Call) and syntax.call_name(one) == called]
-    if len(owners) != 1 or any(_gives(one, last.name, owners[0]) for one in same):
-        return Decided(locations.locate(last.chain[0], whole=True), last.name)
-    where = locations.place(owners[0].file, last.default, owners[0].name)
-    return Decided(where, last.name, by_default=True)
-
-
-def _gives(call: ast.Call, name: str, function: Part) -> bool:
-    known = [one.arg for one in (*function.node.args.posonlyargs, *function.node.args.args)]
-    method = function.owner is not None and known[:1] == ["self"]
-    at = known.index(name) - method if name in known else len(call.args)
-    spread = any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords)
-    return spread or len(call.args) > at or any(one.arg == name for one in call.keywords)

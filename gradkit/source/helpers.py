@@ -198,7 +198,7 @@ class Helpers:
             if isinstance(node, ast.Call) and syntax.call_name(node) == called
         ]
         told = [one for one in found if one.node is not None]
-        default = syntax.default(function.node.args, name) if not found or len(told) < len(found) else None
+        default = syntax.default(function.node, name) if not found or len(told) < len(found) else None
         return told + ([Part(function.file, default)] if default is not None else [])
 
 

@@ -33,6 +33,20 @@ def parameters(function: Function) -> list[str]:
     return [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
 
 
+def default(function: Function | ast.Lambda, name: str) -> ast.expr | None:
+    """The default of what a function may be given; None if it has none.
+
+    Example:
+        >>> ast.unparse(default(ast.parse("def f(x, *, sparse=False): ...").body[0], "sparse"))
+        'False'
+    """
+    given = function.args
+    names = [one.arg for one in (*given.posonlyargs, *given.args)]
+    told = dict(zip(reversed(names), reversed(given.defaults), strict=False))
+    told |= {one.arg: d for one, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d is not None}
+    return told.get(name)
+
+
 def looked_up(value: ast.expr | None) -> tuple[ast.expr | None, str]:
     """The mapping and the key of ``batch.get("image")``, ``batch.pop("image", None)`` or ``batch["image"]``.
 
@@ -119,19 +133,6 @@ def handed(call: ast.Call, function: Function, name: str) -> ast.expr | None:
     """
     names = [one for one in parameters(function) if one not in ("self", "cls")]
     return argument(call, name, names.index(name)) if name in names else None
-
-
-def default(given: ast.arguments, name: str) -> ast.expr | None:
-    """What a parameter is if nothing is handed to it; None where it has no default.
-
-    Example:
-        >>> ast.unparse(default(ast.parse("def build(width, depth=2, *, bias=True): ...").body[0].args, "bias"))
-        'True'
-    """
-    plain = [one.arg for one in (*given.posonlyargs, *given.args)]
-    told = dict(zip(reversed(plain), reversed(given.defaults), strict=False))
-    told |= {one.arg: d for one, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d is not None}
-    return told.get(name)
 
 
 def pairs(statement: ast.AST) -> list[tuple[ast.expr, ast.expr]]:

@@ -103,6 +103,7 @@ BAD_GRADIENT, HOOK_REFUSED, NOT_A_LEAF, NUMPY_REFUSED = "bad_gradient", "hook_re
 EVAL_ONLY, INTEGER_FLAG, NO_HISTORY, HOOK_RESULT = "eval_only", "integer_flag", "no_history", "hook_result"
 OLD_STYLE, NO_METHOD = "old_style", "no_method"
 NAN_RETURNED = "nan_returned"
+NOT_TAKEN = "not_taken"
 IN_FUNCTION, IN_HOOK = "function", "hook"
 
 _KINDS: tuple[tuple[str, str], ...] = (
@@ -133,6 +134,7 @@ _KINDS: tuple[tuple[str, str], ...] = (
     (NUMPY_REFUSED, r"numpy\(\) on Tensor that requires grad"),
     (EVAL_ONLY, r"RNN backward .* training mode"),
     (NAN_RETURNED, r"Function '\w+' returned nan values"),
+    (NOT_TAKEN, r"does not support (sparse|dense) grad"),
     (INTEGER_FLAG, r"floating point (and complex )?dtype can require gradients"),
 )  # fmt: skip
 

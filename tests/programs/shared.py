@@ -31,12 +31,16 @@ class Program:
         return self.build.__code__.co_filename
 
 
-def cut(cause: str, short: str = "") -> Callable[[Callable[[], Built]], Callable[[], Built]]:
-    """Enter a program that loses the gradient by ``cause``."""
+Build = Callable[[], Built]
+
+
+def cut(cause: str, short: str = "", within: type | None = None) -> Callable[[Build], Build]:
+    """Enter a program that loses the gradient by ``cause``; ``within``: a class that has marked lines, too."""
 
     def enter(build: Callable[[], Built]) -> Callable[[], Built]:
-        text, first = inspect.getsourcelines(build)
-        lines = frozenset(first + i for i, line in enumerate(text) if line.rstrip().endswith(MARK))
+        texts = [inspect.getsourcelines(one) for one in (build, within) if one is not None]
+        marked = ((first + i, line) for text, first in texts for i, line in enumerate(text))
+        lines = frozenset(number for number, line in marked if line.rstrip().endswith(MARK))
         vars(build)["faulty"] = Program(build, cause, lines, short)
         return build
 

@@ -15,6 +15,7 @@ from gradkit.core.trace import Chain, Value
 from gradkit.diagnosis.experiments import (
     before_derivatives,
     influence,
+    later_step,
     lost_gradients,
     returns,
     undo_cuts,
@@ -24,6 +25,7 @@ from gradkit.diagnosis.experiments import (
 )
 from gradkit.diagnosis.experiments.caches import CachedValue, CacheSearch
 from gradkit.diagnosis.experiments.influence import Influence
+from gradkit.diagnosis.experiments.later_step import LaterStep
 from gradkit.diagnosis.experiments.lost_gradients import ZeroGradient
 from gradkit.diagnosis.experiments.returns import Returned
 from gradkit.diagnosis.experiments.undo_cuts import Rerun
@@ -87,6 +89,7 @@ class Shown:
         histories: what holds values whose history is from before the step, where the error speaks of such.
         returns: the run that watches where what took the place of the loss was returned.
         caches: the runs without what was kept from before.
+        later: the runs of two steps in a row.
         influence: the runs with other values of what a loss made of derivatives may not depend on.
         hooks: the runs with the user's hooks made transparent.
         refused: likewise, for hooks whose result torch refused.
@@ -102,6 +105,7 @@ class Shown:
     histories: Caches = field(default_factory=Caches)
     returns: Returned = field(default_factory=Returned)
     caches: Caches = field(default_factory=Caches)
+    later: LaterStep = field(default_factory=LaterStep)
     influence: Influence = field(default_factory=Influence)
     hooks: Unhooked = field(default_factory=Unhooked)
     refused: Unhooked = field(default_factory=Unhooked)
@@ -335,6 +339,21 @@ def _may_be_stale(value: Value) -> bool:
     return value.maker < 0 and value.floating and not value.requires_grad and not value.parameter
 
 
+def _left_unconnected(known: Known) -> tuple[str, ...]:
+    """Parameters from which nothing flows into the loss, and which no value kept from before explains."""
+    told = {name for one in known.shown.caches.kept for name in one.connected}
+    return tuple(name for name in known.verdict.unconnected if name not in told)
+
+
+def _may_come_later(known: Known) -> bool:
+    may_run = known.replay and known.first.hooks is not None and known.first.no_loss is None
+    return may_run and known.first.mishap is None and bool(_left_unconnected(known))
+
+
+def _in_the_step_after(known: Known, lab: Lab) -> LaterStep:
+    return later_step.ask(lab.session, _left_unconnected(known))
+
+
 def _may_drop_out(known: Known) -> bool:
     asked = known.replay and not known.first.error and known.verdict.unexplained
     return bool(asked) and influence.is_of_derivatives(known.first.trace)
@@ -446,6 +465,9 @@ EXPERIMENTS = (
     Experiment(
         name="caches", untried="stale", ask=_without_what_was_kept, broken=Caches(runs=1),
         applies=lambda known: bool(known.verdict.unconnected),
+    ),
+    Experiment(
+        name="later", untried="replay", ask=_in_the_step_after, broken=LaterStep(runs=1), applies=_may_come_later,
     ),
     Experiment(
         name="influence", untried="influence", ask=_with_other_values, broken=Influence(runs=1),

@@ -1,21 +1,24 @@
 """A gradient whose own history was not recorded: the line where ``create_graph`` was left off.
 
 A helper may hand the flag on that decides; then the line is the caller's that leaves it out or gives False, or the
-helper's default where nobody gives it.
+helper's default where nobody gives it. An object or a table of settings may hold it; then it is the line that set it.
 """
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 
 from gradkit.core.operations import ADDS, FILLED, GRAD
 from gradkit.core.records import LIKELY, Finding, Note
 from gradkit.core.trace import Call
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
-from gradkit.source import came_from, locations
+from gradkit.source import came_from, locations, syntax
+from gradkit.source import decided as decided_by
 
-CALLER, DEFAULT = "caller", "default"
+CALLER, DEFAULT, OPPOSITE = "caller", "default", "opposite"
 _POSITION = 4  # of create_graph among the arguments of torch.autograd.grad
+_OF_BACKWARD = 2  # among those of Tensor.backward; torch.autograd.backward is handed the tensors first
 
 
 def dead_terms(e: Evidence) -> list[Finding]:
@@ -53,15 +56,33 @@ def decided(e: Evidence, call: Call, found: Finding) -> Finding:
     """A finding about a gradient without a history, at the line that decided so.
 
     Args:
-        call: what handed the gradient out; of another than ``torch.autograd.grad``, the finding stays as it is.
+        call: what handed the gradient out, or read what the last backward before it had filled in.
         found: the finding, at the line of the call.
     """
-    if call.name != GRAD or not call.chain:
+    if not call.chain:
         return found
-    told = came_from.decided_at((*call.chain, *e.facts.callers), "create_graph", _POSITION, e.files)
+    asking, position = _asking(call)
+    told = decided_by.decided_at((*call.chain, *e.facts.callers), asking, "create_graph", position, e.files)
     if told is None:
         return found
     asked = locations.innermost(call.chain)
     notes = (Note("asked_here", asked, {}),) if asked is not None else ()
-    variant, facts = DEFAULT if told.by_default else CALLER, {**found.facts, "name": told.name}
+    variant = OPPOSITE if told.opposite else DEFAULT if told.by_default else CALLER
+    facts = {**found.facts, "name": told.name}
     return replace(found, location=told.location, notes=notes, variant=variant, facts=facts)
+
+
+def _asking(call: Call) -> tuple[ast.AST | None, int]:
+    """The call that asked for a gradient, and the position of ``create_graph`` among its arguments."""
+    if call.name == GRAD:
+        return locations.node_at(call.chain[0]), _POSITION
+    if call.name != FILLED:
+        return None, 0
+    line = locations.line_of(call.chain[0])
+    before = [
+        node for one in came_from.statements_around(call.chain[0]) if one.lineno < line for node in ast.walk(one)
+        if isinstance(node, ast.Call) and syntax.call_name(node) == "backward"
+    ]  # fmt: skip
+    last = max(before, key=lambda one: one.lineno, default=None)
+    of_torch = last is not None and ast.unparse(last.func).endswith("autograd.backward")
+    return last, _OF_BACKWARD + of_torch

@@ -40,7 +40,7 @@ from gradkit.core.trace import (
 from gradkit.diagnosis.experiments import undo_cuts
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.facts.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, UNDECLARED, Cut
-from gradkit.diagnosis.rules import create_graph, library, live_twins
+from gradkit.diagnosis.rules import chosen_weights, create_graph, library, live_twins
 from gradkit.diagnosis.rules.evidence import Beside, Evidence, called_by, line_of
 from gradkit.source import locations, setup
 
@@ -334,7 +334,7 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     )  # fmt: skip
     if cause == "create_graph_missing" and region is None and first is not None:
         return create_graph.decided(e, first, found)
-    return library.told(found, region, first)
+    return library.told(chosen_weights.told(e, cut, found), region, first)
 
 
 def _lets_inputs_train(e: Evidence) -> bool:

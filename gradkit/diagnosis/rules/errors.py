@@ -14,7 +14,7 @@ from dataclasses import replace
 from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, SEVERAL, Finding, Location, Note
 from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain
-from gradkit.diagnosis.rules import gradients, histories, no_loss, unflagged, unused_inputs
+from gradkit.diagnosis.rules import gradients, histories, no_loss, sparse, unflagged, unused_inputs
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, of_error, same_line
 from gradkit.source import (
     attributes,
@@ -379,6 +379,7 @@ _RULES: dict[str, Callable[[Evidence, AutogradError], list[Finding]]] = {
     autograd_errors.INFERENCE: _inference,
     autograd_errors.NAN_RETURNED: _nan_returned,
     autograd_errors.NOT_A_LEAF: _no_leaf,
+    autograd_errors.NOT_TAKEN: sparse.findings,
     autograd_errors.NUMPY_REFUSED: _at("numpy_roundtrip"),
     autograd_errors.INTEGER_FLAG: _at("integer_cast"),
     autograd_errors.HOOK_REFUSED: _at("hook_misuse"),

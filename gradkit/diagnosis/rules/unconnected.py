@@ -18,7 +18,7 @@ from gradkit.core.operations import NEW
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
 from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
-from gradkit.diagnosis.rules import bypass
+from gradkit.diagnosis.rules import bypass, kept_by_hooks
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, line_of, one_place
 from gradkit.source import arguments, attributes, conditions, dataflow, frames, locations
 from gradkit.source.taken_out import ARRAY, BARE, COPY, NUMBER, taken_out_at
@@ -54,9 +54,11 @@ def _explained(e: Evidence, names: list[str]) -> list[Finding]:
     proven = {name for kept in e.shown.caches.kept for name in kept.connected}
     past = bypass.findings(e, [name for name in names if name not in proven])
     names = _left(names, past)
+    hooked = kept_by_hooks.findings(e, names) if names else []
+    names = _left(names, hooked)
     kept = cached_findings(e, names) if names else []
     names = _left(names, kept)
-    return [*past, *kept, *(_without_a_kept_value(e, names) if names else ())]
+    return [*past, *hooked, *kept, *(_without_a_kept_value(e, names) if names else ())]
 
 
 def _left(names: Iterable[str], found: Sequence[Finding]) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import SimpleNamespace
+
 import torch
 from torch import nn
 
@@ -204,4 +207,211 @@ def a_flag_that_two_helpers_hand_on_and_the_outermost_caller_says_no_to() -> Bui
     def step() -> torch.Tensor:
         return penalty(model(x), x, keep=False)  # CUT
 
+    return model, step
+
+
+# -- a flag that an object or a table of settings holds ---------------------------------------------------------------
+
+
+def _slanted() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 8, bias=False), nn.Tanh(), nn.Linear(8, 1, bias=False))
+
+
+class Steep(nn.Module):
+    """Penalises its slope."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = _slanted()
+        self.twice_differentiable = False  # CUT
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        place = x.clone().requires_grad_()
+        value = self.net(place).sum()
+        (slope,) = torch.autograd.grad(value, place, create_graph=self.twice_differentiable)
+        return (slope.norm(dim=1) - 1).square().mean()
+
+
+@cut("create_graph_missing", within=Steep)
+def a_flag_that_the_constructor_keeps_in_an_attribute() -> Built:
+    model, x = Steep(), batch()
+    return model, lambda: model(x)
+
+
+class Scored(nn.Module):
+    """Is told when it is made whether slopes keep a history."""
+
+    def __init__(self, slopes_live: bool = False) -> None:
+        super().__init__()
+        self.net, self.slopes_live = _slanted(), slopes_live
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        place = x.clone().requires_grad_()
+        value = self.net(place)
+        (slope,) = torch.autograd.grad(value.sum(), place, retain_graph=True, create_graph=self.slopes_live)
+        return value.mean() + slope.square().mean()
+
+
+@cut("create_graph_missing")
+def a_flag_that_is_given_to_the_constructor() -> Built:
+    model, x = Scored(slopes_live=False), batch()  # CUT
+    return model, lambda: model(x)
+
+
+@cut("create_graph_missing")
+def a_flag_in_a_dictionary_of_settings() -> Built:
+    model, x = _slanted(), batch().requires_grad_()
+    settings = {"penalty_graph": False, "weight": 10.0}  # CUT
+
+    def step() -> torch.Tensor:
+        value = model(x)
+        (slope,) = torch.autograd.grad(value.sum(), x, retain_graph=True, create_graph=settings["penalty_graph"])
+        return value.mean() + settings["weight"] * slope.square().mean()
+
+    return model, step
+
+
+@dataclass
+class Settings:
+    """Settings of a penalty."""
+
+    weight: float = 10.0
+    graph_of_slopes: bool = False  # CUT
+
+
+@cut("create_graph_missing", within=Settings)
+def a_flag_that_is_a_field_with_a_default() -> Built:
+    model, x, settings = _slanted(), batch().requires_grad_(), Settings(weight=2.0)
+
+    def step() -> torch.Tensor:
+        value = model(x)
+        (slope,) = torch.autograd.grad(value.sum(), x, retain_graph=True, create_graph=settings.graph_of_slopes)
+        return value.mean() + settings.weight * slope.square().mean()
+
+    return model, step
+
+
+@cut("create_graph_missing")
+def a_flag_whose_opposite_is_asked_for() -> Built:
+    model, x = _slanted(), batch().requires_grad_()
+    settings = SimpleNamespace(approximate=True)  # CUT
+
+    def step() -> torch.Tensor:
+        value = model(x)
+        (slope,) = torch.autograd.grad(value.sum(), x, retain_graph=True, create_graph=not settings.approximate)
+        return value.mean() + slope.square().mean()
+
+    return model, step
+
+
+class Forces:
+    """Compares forces, which a backward fills in."""
+
+    forces_train = False  # CUT
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def loss(self, x: torch.Tensor) -> torch.Tensor:
+        place = x.clone().requires_grad_()
+        energy = self.model(place)
+        energy.sum().backward(retain_graph=True, create_graph=self.forces_train)
+        forces = place.grad
+        self.model.zero_grad()
+        return energy.mean() + (forces - 1).square().mean()
+
+
+@cut("create_graph_missing", within=Forces)
+def a_flag_of_a_backward_that_a_class_holds() -> Built:
+    model, x = _slanted(), batch()
+    trainer = Forces(model)
+    return model, lambda: trainer.loss(x)
+
+
+class Phased(nn.Module):
+    """Has two places that switch the flag off: which of them did cannot be told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.in_phase_two = _slanted(), False
+
+    def begin(self) -> None:
+        self.in_phase_two = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        place = x.clone().requires_grad_()
+        value = self.net(place).sum()
+        (slope,) = torch.autograd.grad(value, place, create_graph=self.in_phase_two)  # CUT
+        return (slope.norm(dim=1) - 1).square().mean()
+
+
+@cut("create_graph_missing", within=Phased)
+def a_flag_that_two_lines_switch_off() -> Built:
+    model, x = Phased(), batch()
+    return model, lambda: model(x)
+
+
+# -- what a hook keeps for the loss of a later step -------------------------------------------------------------------
+
+
+@cut("create_graph_missing")
+def a_term_that_a_hook_computes_for_the_step_after() -> Built:
+    x, terms = batch(), list[torch.Tensor]()
+    model = nn.ModuleDict({"net": small(), "gain": nn.Linear(1, 1, bias=False)})
+
+    def weigh(grad: torch.Tensor) -> None:
+        terms.append(model["gain"](grad.abs().mean().reshape(1)).sum())  # CUT
+
+    def step() -> torch.Tensor:
+        out = model["net"](x)
+        out.register_hook(weigh)
+        return out.pow(2).mean() + sum(terms.pop() for _ in terms[:1])
+
+    return model, step
+
+
+class Attending(nn.Module):
+    """Weighs its features by what the last backward handed to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer, self.gate = nn.Linear(4, 8), nn.Linear(8, 1), nn.Linear(8, 8)
+        self.mask = torch.ones(8)
+        self.inner.register_full_backward_hook(self.attend)
+
+    def attend(self, module: nn.Module, given: object, grads: tuple[torch.Tensor, ...]) -> None:
+        self.mask = self.gate(grads[0].mean(0)).sigmoid()  # CUT
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(torch.tanh(self.inner(x)) * self.mask)
+
+
+@cut("create_graph_missing", within=Attending)
+def a_mask_that_the_hook_of_a_module_makes_in_a_step_that_trains() -> Built:
+    model, x = Attending(), batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).pow(2).mean().backward()
+        optimizer.step()
+
+    step()
+    return model, step
+
+
+@cut("create_graph_missing")
+def a_loss_of_the_gradient_that_a_hook_has_kept_from_the_step_before() -> Built:
+    model, x, slopes = small(), batch(), list[torch.Tensor]()
+
+    def keep(module: nn.Module, given: tuple[torch.Tensor, ...], grads: object) -> None:
+        slopes.append(given[0])  # CUT
+
+    def step() -> torch.Tensor:
+        out = model(x)
+        return (slopes[-1].norm(dim=1) - 1).pow(2).mean() if slopes else out.pow(2).mean()
+
+    model[2].register_full_backward_hook(keep)
+    step().backward()
+    model.zero_grad()
     return model, step

@@ -105,3 +105,61 @@ def features_gathered_over_the_workers() -> Built:
         return model["outer"](torch.cat(parts)).sum()
 
     return model, step
+
+
+# -- weights of what was chosen ---------------------------------------------------------------------------------------
+
+
+def experts() -> nn.ModuleDict:
+    return nn.ModuleDict({"router": nn.Linear(4, 3), "experts": nn.ModuleList(nn.Linear(4, 2) for _ in range(3))})
+
+
+@cut("non_differentiable_op")
+def experts_weighed_by_ones_where_they_were_chosen() -> Built:
+    model, x = experts(), batch()
+
+    def step() -> torch.Tensor:
+        scores = model["router"](x).softmax(-1)
+        _, chosen = scores.topk(2, dim=-1)
+        weights = F.one_hot(chosen, 3).sum(1).float() / 2  # CUT
+        outputs = torch.stack([expert(x) for expert in model["experts"]], 1)
+        return torch.einsum("be,bed->bd", weights, outputs).pow(2).mean()
+
+    return model, step
+
+
+@cut("non_differentiable_op")
+def experts_that_are_compared_with_the_chosen_one() -> Built:
+    model, x = experts(), batch()
+
+    def step() -> torch.Tensor:
+        chosen, mixed = model["router"](x).argmax(-1, keepdim=True), torch.zeros(6, 2)
+        for number, expert in enumerate(model["experts"]):
+            weight = (chosen == number).float()  # CUT
+            mixed = mixed + weight * expert(x)
+        return mixed.pow(2).mean()
+
+    return model, step
+
+
+@cut("non_differentiable_op")
+def rows_of_a_table_that_the_best_match_picks() -> Built:
+    model, x = pair(codes=nn.Linear(4, 8, bias=False)), batch()
+
+    def step() -> torch.Tensor:
+        match = (model["inner"](x) @ model["codes"].weight.t()).argmax(-1)  # CUT
+        return model["outer"](F.one_hot(match, 8).float() @ model["codes"].weight).sum()
+
+    return model, step
+
+
+@cut("non_differentiable_op")
+def experts_that_see_only_the_rows_that_chose_them() -> Built:
+    model, x = experts(), batch()
+
+    def step() -> torch.Tensor:
+        chosen = model["router"](x).argmax(-1)  # CUT
+        rows = [torch.where(chosen == number)[0] for number in range(3)]
+        return sum(expert(x[at]).pow(2).sum() for expert, at in zip(model["experts"], rows, strict=True))
+
+    return model, step

@@ -211,3 +211,94 @@ def a_helper_that_is_asked_for_a_weight_without_a_graph_and_for_a_term_with_one(
         return weight * (slope(value, create_graph=True) + value).square().mean()
 
     return model, step
+
+
+# -- a flag that an object or a table of settings holds ---------------------------------------------------------------
+
+
+class Adapting(nn.Module):
+    """Adapts its weights in an inner step, of first order unless it is told otherwise."""
+
+    def __init__(self, second_order: bool = False) -> None:
+        super().__init__()
+        self.net, self.second_order = nn.Linear(4, 1), second_order
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = list(self.net.parameters())
+        slopes = torch.autograd.grad(self.net(x).square().mean(), weights, create_graph=self.second_order)
+        weight, bias = (p - 0.1 * slope for p, slope in zip(weights, slopes, strict=True))
+        return F.linear(x, weight, bias).square().mean()
+
+
+@sound
+def an_inner_step_whose_order_an_attribute_decides() -> Built:
+    model, x = Adapting(), batch()
+    return model, lambda: model(x)
+
+
+@sound
+def a_slope_for_the_log_whose_history_the_settings_switch_off() -> Built:
+    model, x = small(), batch().requires_grad_()
+    settings, log = {"second_order": False}, list[float]()
+
+    def step() -> torch.Tensor:
+        value = model(x)
+        (slope,) = torch.autograd.grad(value.sum(), x, retain_graph=True, create_graph=settings["second_order"])
+        log.append(slope.norm().item())
+        return value.mean() / (1 + slope.norm(dim=1)).mean()
+
+    return model, step
+
+
+@sound
+def a_penalty_whose_history_the_settings_switch_on() -> Built:
+    model, x = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Tanh(), nn.Linear(8, 1, bias=False)), batch()
+    settings = {"history": True}
+
+    def step() -> torch.Tensor:
+        place = x.clone().requires_grad_()
+        value = model(place)
+        (slope,) = torch.autograd.grad(value.sum(), place, retain_graph=True, create_graph=settings["history"])
+        return value.mean() + slope.square().mean()
+
+    return model, step
+
+
+# -- what a hook keeps for a later step -------------------------------------------------------------------------------
+
+
+class Listening(nn.Module):
+    """Computes of the last gradient where autograd records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer, self.gate = nn.Linear(4, 8), nn.Linear(8, 1), nn.Linear(8, 8)
+        self.last = torch.ones(8)
+        self.inner.register_full_backward_hook(self.keep)
+
+    def keep(self, module: nn.Module, given: object, grads: tuple[torch.Tensor, ...]) -> None:
+        self.last = grads[0].mean(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(torch.tanh(self.inner(x)) * self.gate(self.last).sigmoid())
+
+
+@sound
+def a_mask_made_in_the_step_of_the_gradient_of_the_step_before() -> Built:
+    model, x = Listening(), batch()
+    model(x).pow(2).mean().backward()
+    model.zero_grad()
+    return model, lambda: model(x).pow(2).mean()
+
+
+@sound
+def losses_that_are_weighed_by_the_gradients_of_the_step_before() -> Built:
+    model, x, seen = small(), batch(), {"norm": torch.ones(())}
+    model[2].register_full_backward_hook(lambda module, given, grads: seen.update(norm=given[0].norm()))
+
+    def step() -> torch.Tensor:
+        return model(x).pow(2).mean() / (1 + seen["norm"])
+
+    step().backward()
+    model.zero_grad()
+    return model, step

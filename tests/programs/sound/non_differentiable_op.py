@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from tests.programs.shared import Built, batch, pair, small, sound
 
@@ -68,5 +69,36 @@ def weights_rounded_by_fake_quantisation() -> Built:
     def step() -> torch.Tensor:
         weight = torch.fake_quantize_per_tensor_affine(model["inner"].weight, 0.05, 0, -128, 127)
         return model["outer"](F.linear(x, weight, model["inner"].bias)).sum()
+
+    return model, step
+
+
+# -- weights of what was chosen ---------------------------------------------------------------------------------------
+
+
+@sound
+def experts_weighed_by_their_scores_in_the_places_of_the_chosen() -> Built:
+    model = nn.ModuleDict({"router": nn.Linear(4, 3), "experts": nn.ModuleList(nn.Linear(4, 2) for _ in range(3))})
+    x = batch()
+
+    def step() -> torch.Tensor:
+        scores = model["router"](x).softmax(-1)
+        values, chosen = scores.topk(2, dim=-1)
+        weights = torch.zeros_like(scores).scatter(1, chosen, values)
+        outputs = torch.stack([expert(x) for expert in model["experts"]], 1)
+        return torch.einsum("be,bed->bd", weights, outputs).pow(2).mean()
+
+    return model, step
+
+
+@sound
+def experts_weighed_by_a_choice_that_hands_the_gradient_straight_through() -> Built:
+    model = nn.ModuleDict({"router": nn.Linear(4, 3), "experts": nn.ModuleList(nn.Linear(4, 2) for _ in range(3))})
+    x = batch()
+
+    def step() -> torch.Tensor:
+        scores = model["router"](x).softmax(-1)
+        weights = F.one_hot(scores.argmax(-1), 3).float() + scores - scores.detach()
+        return sum(weights[:, i : i + 1] * expert(x) for i, expert in enumerate(model["experts"])).pow(2).mean()
 
     return model, step

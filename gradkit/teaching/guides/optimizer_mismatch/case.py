@@ -227,3 +227,18 @@ def experiment_a_generator_that_was_gone_through_leaves_an_empty_group():
     model, step = make_used_up()
     assert step.optimizer.param_groups[0]["params"] == []
     assert moved(model, step) == []
+
+
+def experiment_adam_refuses_sparse_gradients_and_sparse_adam_dense_ones():
+    def steps(optimizer, sparse):
+        table = nn.EmbeddingBag(20, 4, sparse=sparse)
+        table(torch.zeros(2, 3, dtype=torch.long)).sum().backward()
+        try:
+            optimizer(table.parameters()).step()
+        except RuntimeError as error:
+            return str(error)
+        return ""
+
+    assert "does not support sparse gradients" in steps(torch.optim.Adam, sparse=True)
+    assert "does not support dense gradients" in steps(torch.optim.SparseAdam, sparse=False)
+    assert steps(torch.optim.Adam, sparse=False) == steps(torch.optim.SparseAdam, sparse=True) == ""

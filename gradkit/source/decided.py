@@ -1,0 +1,112 @@
+"""Where a flag that is off was decided: by a caller, a default, or what set it on an object or in a table of settings.
+
+A run knows that the flag was off when it was read. Where the source holds one line alone that makes it so, that line
+decided; where it holds several, or one whose value cannot be read, none is named.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gradkit.core.records import Location
+from gradkit.core.trace import Chain
+from gradkit.source import came_from, held_flags, locations, syntax
+from gradkit.source.came_from import Given
+from gradkit.source.held_flags import bare
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Where an argument that is off was decided.
+
+    Attributes:
+        location: the line.
+        name: the parameter, attribute or setting that it was left out of, or given for.
+        by_default: nobody gives it: the default decides.
+        opposite: the argument is ``not name``.
+    """
+
+    location: Location
+    name: str
+    by_default: bool = False
+    opposite: bool = False
+
+
+def decided_at(chain: Chain, call: ast.AST | None, name: str, position: int, files: Iterable[str]) -> Decided | None:
+    """Where a flag that a call hands on is off: the line that gives False or leaves it out, or the default.
+
+    Args:
+        chain: the frames of the call, and those further out that ran it.
+        call: what is called, in the innermost of them.
+        name, position: the parameter of what is called, ``"create_graph"`` and 4 of ``torch.autograd.grad``.
+        files: the user's: the default is to blame only where no call in them gives the flag.
+
+    Returns:
+        None where the call itself decides, or where it cannot be told.
+    """
+    given = syntax.argument(call, name, position)
+    if given is None or not chain:
+        return None
+    value, opposite = bare(given)
+    last = list(came_from.handed(chain, value))[-1]
+    files = tuple(dict.fromkeys((last.code.co_filename, *files)))
+    if last.value is None:
+        return _left_out(last, opposite, files)
+    value, turned = bare(last.value)
+    opposite = opposite is not turned
+    if isinstance(value, ast.Constant):
+        where = locations.place(last.code.co_filename, last.value, locations.qualified_name(last.code))
+        return Decided(where, last.name, opposite=opposite) if last.name and bool(value.value) is opposite else None
+    if isinstance(value, ast.Name):
+        return _bound(last, value, opposite, files)
+    return _held(last, value, opposite, files)
+
+
+def _bound(last: Given, name: ast.Name, opposite: bool, files: Sequence[str]) -> Decided | None:
+    """The statement that gave a variable its value; or, where that is a setting, the line that made it so."""
+    statement = came_from.binding(last.chain[0], name.id)
+    found = [v for t, v in syntax.pairs(statement) if ast.unparse(t) == name.id] if statement is not None else []
+    if statement is None or len(found) != 1:
+        return None
+    value, turned = bare(found[0])
+    if not isinstance(value, ast.Constant):
+        return _held(last, value, opposite is not turned, files)
+    if bool(value.value) is not (opposite is not turned):
+        return None
+    where = locations.place(last.code.co_filename, statement, locations.qualified_name(last.code))
+    return Decided(where, name.id, opposite=opposite)
+
+
+def _held(last: Given, value: ast.expr, opposite: bool, files: Sequence[str]) -> Decided | None:
+    """The one line that makes what an object or a table holds so."""
+    setting = held_flags.read(value, locations.qualified_name(last.code))
+    ends = held_flags.ends(setting, files) if setting is not None else None
+    wrong = [one for one in ends or () if one.is_on is (opposite is not one.turned)]
+    off = {(one.location.file, one.location.line): one for one in wrong}
+    if len(off) != 1:
+        return None
+    (end,) = off.values()
+    return Decided(end.location, end.name, end.by_default, opposite is not end.turned)
+
+
+def _left_out(last: Given, opposite: bool, files: Sequence[str]) -> Decided | None:
+    """The call that leaves a parameter out; where every call does, its default."""
+    call = locations.node_at(last.chain[0])
+    default, turned = bare(last.default) if last.default is not None else (None, False)
+    opposite = opposite is not turned
+    if not isinstance(call, ast.Call) or not isinstance(default, ast.Constant) or bool(default.value) is not opposite:
+        return None
+    called = syntax.call_name(call)
+    owners = [
+        (one, node, around) for one in files for node, around in syntax.statements(one)
+        if isinstance(node, syntax.FUNCTIONS) and node.name == called and last.name in syntax.parameters(node)
+    ]  # fmt: skip
+    calls = [node for one in files for node, _ in syntax.statements(one) if isinstance(node, ast.Call)]
+    same = [one for one in calls if syntax.call_name(one) == called]
+    if len(owners) != 1 or any(held_flags.gives(one, last.name, *owners[0][1:]) for one in same):
+        return Decided(locations.locate(last.chain[0], whole=True), last.name, opposite=opposite)
+    owner, node, around = owners[0]
+    where = locations.place(owner, last.default or default, syntax.function_of([*around, node]))
+    return Decided(where, last.name, by_default=True, opposite=opposite)

@@ -6,7 +6,7 @@ A run knows the frames around a call. A name that is a parameter of its function
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 

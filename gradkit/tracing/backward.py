@@ -23,9 +23,9 @@ from gradkit.tracing.autograd_errors import AutogradError
 from gradkit.tracing.autograd_graph import leaf_of, walk_graph
 
 _TWICE = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
-    "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad()."
-)
+    "Trying",
+    "to backward through the graph a second time (or directly access saved tensors after they have already been freed)",
+)  # torch's own words
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def refuse_a_second_walk() -> NoReturn:
     Raises:
         RuntimeError: always.
     """
-    raise RuntimeError(_TWICE)
+    raise RuntimeError(" ".join(_TWICE))
 
 
 def _older(loss: torch.Tensor, since: int) -> bool:

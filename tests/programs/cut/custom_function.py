@@ -250,6 +250,273 @@ def a_backward_that_returns_zeros() -> Built:
     return model, lambda: model["outer"](Round.apply(model["inner"](x))).sum()
 
 
+class Moved(torch.autograd.Function):
+    """Moves each number by a part of its neighbour."""
+
+    @staticmethod
+    def forward(ctx: Any, image: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(image, shift)
+        return image * (1 - shift) + image.roll(1, 1) * shift
+
+
+def _moving(move: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Built:
+    model, x = pair(flow=nn.Linear(4, 4)), batch()
+    return model, lambda: model["outer"](move(model["inner"](x), model["flow"](x).sigmoid())).square().sum()
+
+
+@cut("custom_function")
+def a_gradient_that_is_made_of_zeros_and_never_filled() -> Built:
+    class Unfilled(Moved):
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            image, shift = ctx.saved_tensors
+            grad_image, grad_shift = torch.zeros_like(image), torch.zeros_like(shift)
+            for part, by in ((1 - shift, 0), (shift, -1)):
+                grad_image += (grad * part).roll(by, 1)
+            return grad_image, grad_shift  # CUT
+
+    return _moving(Unfilled.apply)
+
+
+def _both_gradients(grad: torch.Tensor, image: torch.Tensor, shift: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    of_shift = image.new_zeros(shift.shape)
+    of_image = grad * (1 - shift)
+    return of_image, of_shift
+
+
+@cut("custom_function")
+def zeros_that_a_helper_of_a_backward_hands_back_behind_a_plain_number() -> Built:
+    class Blended(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, image: torch.Tensor, strength: float, shift: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(image, shift)
+            return image * (1 - shift) + strength * shift
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            of_image, of_shift = _both_gradients(grad, *ctx.saved_tensors)
+            return of_image, None, of_shift  # CUT
+
+    return _moving(lambda image, shift: Blended.apply(image, 0.5, shift))
+
+
+@cut("custom_function")
+def zeros_of_which_only_a_copy_is_written() -> Built:
+    class Copied(Moved):
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            image, shift = ctx.saved_tensors
+            grad_shift = None
+            rows = torch.arange(len(shift))
+            if ctx.needs_input_grad[1]:
+                grad_shift = torch.zeros_like(shift)
+            assert grad_shift is not None
+            grad_shift[rows][:, 1:] = (grad * (image.roll(1, 1) - image))[:, 1:]
+            return grad * (1 - shift) + (grad * shift).roll(-1, 1), grad_shift  # CUT
+
+    return _moving(Copied.apply)
+
+
+@cut("custom_function")
+def a_sum_into_zeros_whose_result_is_let_go() -> Built:
+    class Gathered(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+            ctx.rows, ctx.size = rows, table.shape
+            return table[rows]
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            grad_table = torch.zeros(ctx.size)
+            grad_table.index_add(0, ctx.rows, grad)
+            return grad_table, None  # CUT
+
+    model, x = pair(), batch()
+    rows = torch.tensor([0, 2, 2, 5])
+    return model, lambda: model["outer"](Gathered.apply(model["inner"](x), rows)).sum()
+
+
+@cut("custom_function")
+def buckets_whose_gradient_is_zero_on_purpose_in_a_step_that_goes_backward_by_itself() -> Built:
+    class Bucket(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(edges)
+            return torch.bucketize(x, edges).float()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            (edges,) = ctx.saved_tensors
+            nothing = 0.0 * grad
+            return nothing, torch.zeros_like(edges)  # CUT
+
+    model, x = pair(), batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = model["outer"](Bucket.apply(model["inner"](x), torch.linspace(-1, 1, 9))).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, step
+
+
+# -- a second derivative of what forward has computed on the way ------------------------------------------------------
+
+
+def _slopes(model: nn.ModuleDict, act: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    points = x.clone().requires_grad_()
+    total = model["outer"](act(model["inner"](points))).sum()
+    return torch.autograd.grad(total, points, create_graph=True)[0]
+
+
+@cut("custom_function")
+def a_slope_of_what_forward_has_saved_on_the_way() -> Built:
+    class LogCosh(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            bent = x.tanh()
+            ctx.save_for_backward(bent)
+            return x.cosh().log()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            (bent,) = ctx.saved_tensors
+            return grad * bent  # CUT
+
+    model, x = pair(), batch()
+    model["outer"] = nn.Linear(4, 1, bias=False)
+    return model, lambda: (_slopes(model, LogCosh.apply, x) - 1).square().mean()
+
+
+@cut("custom_function")
+def a_gradient_penalty_through_an_attribute_that_a_helper_uses() -> Built:
+    def _weighed(grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return grad * weight
+
+    class SoftPlus(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.share = torch.sigmoid(x)
+            return torch.log1p(x.exp())
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            share = ctx.share.view_as(grad)
+            return _weighed(grad, share)  # CUT
+
+    class Critic(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.outer = nn.Linear(4, 8), nn.Linear(8, 1, bias=False)
+            self.norm = nn.Parameter(torch.zeros(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.outer(SoftPlus.apply(self.inner(x) + self.norm))
+
+    model, real = Critic(), batch()
+
+    def step() -> torch.Tensor:
+        mixed = (0.5 * real + 0.1).requires_grad_()
+        grads = torch.autograd.grad(model(mixed).sum(), mixed, create_graph=True)[0]
+        return (grads.norm(dim=1) - 1).square().mean()
+
+    return model, step
+
+
+@cut("custom_function")
+def forces_of_distances_that_forward_takes_itself() -> Built:
+    class Bumps(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, distance: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
+            away = distance.unsqueeze(-1) - centres
+            bumps = torch.exp(-away.square())
+            ctx.save_for_backward(away, bumps)
+            return bumps.sum(0)
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            away, bumps = ctx.saved_tensors
+            slope = -2 * away * bumps * grad  # CUT
+            return slope.sum(-1), -slope.sum(0)
+
+    class Field(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.centres, self.weights = nn.Parameter(torch.linspace(0, 2, 5)), nn.Parameter(torch.randn(5))
+
+        def forward(self, places: torch.Tensor) -> torch.Tensor:
+            return (Bumps.apply(places.norm(dim=1), self.centres) * self.weights).sum()
+
+    model, at, forces = Field(), torch.rand(6, 3), torch.randn(6, 3)
+
+    def step() -> torch.Tensor:
+        places = at.clone().requires_grad_()
+        pulled = -torch.autograd.grad(model(places), places, create_graph=True)[0]
+        return (pulled - forces).square().mean()
+
+    return model, step
+
+
+@cut("custom_function")
+def a_penalty_on_the_slope_at_a_latent_that_has_no_history_at_all() -> Built:
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            twice = 2 * x
+            ctx.save_for_backward(twice)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            (twice,) = ctx.saved_tensors
+            return grad * twice  # CUT
+
+    model = nn.Embedding(3, 4)
+
+    def step() -> torch.Tensor:
+        slope = torch.autograd.grad(Doubled.apply(model.weight).sum(), model.weight, create_graph=True)[0]
+        return slope.square().sum()
+
+    return model, step
+
+
+@cut("custom_function")
+def two_functions_of_which_one_saves_what_it_has_computed() -> Built:
+    class Exp(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            out = x.exp()
+            ctx.save_for_backward(out)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            (out,) = ctx.saved_tensors
+            return grad * out
+
+    class Sine(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x.cos())
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return ctx.saved_tensors[0] * grad  # CUT
+
+    model, x = pair(), batch()
+    model["outer"] = nn.Linear(4, 1, bias=False)
+
+    def step() -> torch.Tensor:
+        plain = Exp.apply(model["outer"].weight).square().mean()
+        return plain + _slopes(model, Sine.apply, x).square().mean()
+
+    return model, step
+
+
 # -- what autograd does not find, or finds by another index -----------------------------------------------------------
 
 

@@ -181,6 +181,23 @@ def test_the_line_of_the_backward_that_computes_with_an_intermediate_is_named(bu
     assert finding.location.line in vars(build)["faulty"].lines
 
 
+def test_a_function_whose_apply_has_been_given_a_name_before_is_heard_too() -> None:
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.slope = 2 * x
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return grad * ctx.slope
+
+    model, x, square = pair(), batch(), Square.apply
+    model["outer"] = nn.Linear(4, 1, bias=False)
+    (finding,) = gradkit.diagnose(lambda: (_slopes(model, square, x) - 1).square().mean(), model=model).findings
+    assert (finding.cause, finding.variant) == ("custom_function", "intermediate")
+
+
 def test_forwards_that_are_run_once_more_draw_nothing_from_the_generator() -> None:
     model, step = a_slope_of_what_forward_has_saved_on_the_way()
     before = torch.get_rng_state()

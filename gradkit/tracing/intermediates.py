@@ -57,7 +57,8 @@ class Intermediates(Intervention):
 
         @on_behalf
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            result = super(inner, cls).apply(*args, **kwargs)
+            held: Any = super(inner, cls)
+            result = held.apply(*args, **kwargs)
             self._applied(result, args, kwargs)
             return result
 

@@ -72,6 +72,7 @@ _ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen")
 _CONFIGS = ("config", "saved", "switched")
 _KINDS = ("sparse", "refuses", "dense")
 _FLAGS = ("caller", "default", "opposite")
+_FUNCTIONS = ("style", "missing", "inside", "recomputed", "hidden", "zeros", "intermediate")
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 
 _CAUSES = (
@@ -129,7 +130,7 @@ _CAUSES = (
     Cause("double_backward", BACKWARD, variants=("frees", "carried", "loss", "kept", "once", "anew"), change="kept"),
     Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf"), change="out_of_place"),
     Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook", "later", "kept", *_FLAGS)),
-    Cause("custom_function", MACHINERY, variants=("style", "missing", "inside", "recomputed", "hidden")),
+    Cause("custom_function", MACHINERY, variants=_FUNCTIONS),
     Cause("hook_misuse", MACHINERY, variants=_HOOKS, arrives=True),
     Cause("checkpoint_reentrant", MACHINERY, variants=("by_method",), change="reentrant"),
     Cause("amp_misuse", MACHINERY, variants=_SCALER),

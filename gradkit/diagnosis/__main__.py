@@ -184,6 +184,7 @@ def _showed(shown: plan.Shown, trace: Trace) -> dict[str, list[str]]:
         "histories": [one.name for one in shown.histories.kept],
         "influence": [*shown.influence.without],
         "recomputed": [_place(locations.innermost(chain)) for chain in shown.recomputed.chains],
+        "intermediates": [*shown.intermediates.revived],
         "zeros": [*shown.zeros.woken],
         "terms": sorted({name for names in shown.terms.parameters.values() for name in names}),
         **{name: [p for one in answer.silencers for p in one.parameters] for name, answer in hooks.items()},

@@ -53,8 +53,8 @@ def _of_run(evidence: Evidence) -> list[Finding]:
     found = [*first, *no_loss.noted(evidence, found)]
     found += _by(unconnected.findings, evidence, {p for f in found for p in f.parameters})
     for rule in (
-        gradients.dropped_findings, errors.scaler_findings, gradients.hook_findings, gradients.zero_findings,
-        idle.findings,
+        gradients.dropped_findings, gradients.intermediate_findings, errors.scaler_findings, gradients.hook_findings,
+        gradients.zero_findings, idle.findings,
     ):  # fmt: skip
         found += _by(rule, evidence)
     found += _by(unconnected.built, evidence, {f.location for f in found})

@@ -12,7 +12,7 @@ from types import CodeType
 
 from gradkit.core.records import Location
 from gradkit.core.trace import Chain, Point
-from gradkit.source import dataflow, locations, syntax
+from gradkit.source import dataflow, locations, returns, syntax
 from gradkit.source.attributes import ADDING
 from gradkit.source.carrying import Carriers
 from gradkit.source.keeping import is_without_history as _is_let_go
@@ -38,6 +38,9 @@ def put_away_at(
     files, shared, at = tuple(files), {code for code, _ in used}, output
     for point in made:
         code, node = point[0], locations.node_at(point)
+        if code.co_name == "<lambda>" and code not in shared:  # the statement around it has made the function alone
+            at = -1
+            continue
         statement = dataflow.statement_at(code, locations.line_of(point))
         if statement is None:
             return None
@@ -58,19 +61,57 @@ def put_away_at(
     return None
 
 
-def attributes_read(point: Point) -> set[str]:
-    """The attributes that an expression reads, by itself or by a variable that was given one: ``table = self.kept``."""
+def attributes_read(point: Point, files: Iterable[str] = (), made: Chain = ()) -> set[str]:
+    """The attributes that an expression reads: by itself, by a variable that was given one, or by a helper.
+
+    ``table = self.kept`` before it; ``self.rows(n)`` or ``self.basis`` whose function returns ``self.kept[n]``.
+
+    Args:
+        files: the user's, where the helpers are sought.
+        made: the frames in which what it reads was made: of several helpers of one name it is the one that ran there,
+            and where none did, none is asked.
+    """
     code, node = point[0], locations.node_at(point)
     if node is None:
         return set()
-    line, parts = locations.line_of(point), [node]
-    names = syntax.names_in(node)
+    line = locations.line_of(point)
     earlier = [one for one in dataflow.statements(code) if one.lineno < line and _is_simple(one)]
-    for name in names:
-        given = [one for one in earlier if name in _names_given(one, -1)]
-        last = max(given, key=lambda one: one.lineno, default=None)
-        parts += [value for _, value in syntax.pairs(last)] if last is not None else []
-    return {one.attr for part in parts for one in ast.walk(part) if isinstance(one, ast.Attribute)}
+    found, todo, asked = set[str](), _parts_of(node, earlier, latest=True), set[str]()
+    for _ in range(_HELPERS):
+        inner = [one for part in todo for one in ast.walk(part)]
+        read = {one.attr for one in inner if isinstance(one, ast.Attribute)}
+        found |= read
+        called = read | {one.func.id for one in inner if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
+        todo = [part for name in sorted(called - asked) for part in _returned_by(name, tuple(files), made)]
+        asked |= called
+    return found
+
+
+_HELPERS = 4
+
+
+def _parts_of(node: ast.AST, statements: list[ast.stmt], *, latest: bool) -> list[ast.AST]:
+    """An expression, and what the variables in it were given by some statements; of each, the ``latest`` alone."""
+    parts: list[ast.AST] = [node]
+    for name in {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}:
+        given = sorted((one for one in statements if name in _names_given(one, -1)), key=lambda one: one.lineno)
+        parts += [value for one in given[-latest:] for _, value in syntax.pairs(one)]
+    return parts
+
+
+def _returned_by(name: str, files: tuple[str, ...], made: Chain) -> list[ast.AST]:
+    """What the function of some name returns, if there is one alone, or one that ran."""
+    known = [(file, one) for file in files for one in _functions(file, name)]
+    ran = {(code.co_filename, code.co_firstlineno) for code, _ in made if code.co_name == name}
+    found = [one for file, one in known if len(known) == 1 or not ran.isdisjoint((file, at) for at in _heads(one))]
+    if len(found) != 1:
+        return []
+    statements = [one for one in ast.walk(found[0]) if isinstance(one, ast.stmt) and _is_simple(one)]
+    return [part for value, _ in returns.returned(found[0]) for part in _parts_of(value, statements, latest=False)]
+
+
+def _heads(function: syntax.Function) -> list[int]:
+    return [function.lineno, *(one.lineno for one in function.decorator_list)]
 
 
 def _handed_on(statement: ast.stmt, names: frozenset[str], code: CodeType, files: tuple[str, ...]) -> ast.stmt:

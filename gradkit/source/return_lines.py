@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable
 from types import CodeType
 
@@ -44,17 +43,14 @@ def return_of_method(files: Iterable[str], owner: str, method: str) -> Location 
     return None
 
 
-def return_without_gradient(code: CodeType, position: int, *, zeros: bool = False) -> Location | None:
+def return_without_gradient(code: CodeType, position: int) -> Location | None:
     """The ``return`` of a function that gives None at a position of its tuple; if none plainly does, its last one.
 
     Where that gives a name which only one ``if`` gives another value than None, it is the condition of that.
-
-    With ``zeros``, the last one that plainly gives zeros there (``torch.zeros_like(grad)``, ``0 * grad``), or None.
     """
-    lines = {line for *_, line in code.co_lines() if line}
-    nodes = [n for n, _ in statements(code.co_filename) if isinstance(n, ast.Return) and n.lineno in lines]
-    plain = [n for n in nodes if _gives(n.value, position, zeros=zeros)]
-    best = (plain or ([] if zeros else nodes))[-1:]
+    nodes = _returns(code)
+    plain = [n for n in nodes if _gives_none(n.value, position)]
+    best = (plain or nodes)[-1:]
     test = _only_condition(code, best[0], position) if best and not plain else None
     if test is not None:
         return locations.place(code.co_filename, test, locations.qualified_name(code))
@@ -63,9 +59,13 @@ def return_without_gradient(code: CodeType, position: int, *, zeros: bool = Fals
 
 def gives_none(code: CodeType, position: int) -> bool:
     """Whether a function's last ``return`` plainly gives None at a position of its tuple."""
+    nodes = _returns(code)
+    return bool(nodes) and _gives_none(nodes[-1].value, position)
+
+
+def _returns(code: CodeType) -> list[ast.Return]:
     lines = {line for *_, line in code.co_lines() if line}
-    nodes = [n for n, _ in statements(code.co_filename) if isinstance(n, ast.Return) and n.lineno in lines]
-    return bool(nodes) and _gives(nodes[-1].value, position, zeros=False)
+    return [n for n, _ in statements(code.co_filename) if isinstance(n, ast.Return) and n.lineno in lines]
 
 
 def _only_condition(code: CodeType, found: ast.Return, position: int) -> ast.expr | None:
@@ -86,11 +86,6 @@ def _is_none(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value is None
 
 
-_ZEROS = re.compile(r"\bzeros(_like)?\(|\bzero_\(|(^|[^\w.])0(\.0*)? \* |\* 0(\.0*)?$")
-
-
-def _gives(value: ast.expr | None, position: int, *, zeros: bool) -> bool:
+def _gives_none(value: ast.expr | None, position: int) -> bool:
     at = value.elts[position] if isinstance(value, ast.Tuple) and position < len(value.elts) else value
-    if zeros:
-        return at is not None and bool(_ZEROS.search(ast.unparse(at)))
-    return at is None or (isinstance(at, ast.Constant) and at.value is None)
+    return at is None or _is_none(at)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import CodeType
 from typing import Any, NoReturn
 
 import torch
@@ -191,49 +189,6 @@ def not_finite_at(loss: torch.Tensor, preserved: Preserved) -> tuple[int, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class Dropped:
-    """A node of a custom Function that was handed a gradient and handed none on.
-
-    Attributes:
-        name: the Function's name.
-        code: of its ``backward``.
-        position: which of the inputs of ``apply`` gets none, among those that are tensors.
-        parameters: those behind that input.
-        zeros: it gets a gradient of nothing but zeros.
-    """
-
-    name: str
-    code: CodeType
-    position: int
-    parameters: tuple[str, ...]
-    zeros: bool = False
-
-
-def dropped(loss: torch.Tensor, preserved: Preserved) -> tuple[Dropped, ...]:
-    """Run a backward and find the custom Functions that let a gradient end."""
-    found: dict[tuple[int, int], Any] = {}
-
-    def watch(node: Any, handed_on: Any, handed: Any) -> None:
-        if getattr(node, "_forward_cls", None) is None or not any(g is not None for g in handed):
-            return
-        for position, ((parent, _), grad) in enumerate(zip(node.next_functions, handed_on, strict=False)):
-            if parent is not None and (grad is None or (_all_zero([grad]) and not _all_zero(handed))):
-                found[(id(node), position)] = (node._forward_cls, parent, grad is not None)  # noqa: SLF001
-
-    with watched(loss, watch):
-        backward(loss, preserved)
-    names = {id(p): name for name, p in reversed(list(preserved.parameters.items()))}
-    made = []
-    for (_, position), (cls, parent, zeros) in found.items():
-        leaves = [one for node in walk_graph([parent])[0] if (one := leaf_of(node)) is not None]
-        behind = tuple(names[id(one)] for one in leaves if id(one) in names)
-        code = getattr(inspect.unwrap(cls.backward), "__code__", None)
-        if behind and code is not None:
-            made.append(Dropped(cls.__name__, code, position, behind, zeros))
-    return tuple(made)
-
-
 @contextlib.contextmanager
 def watched(loss: torch.Tensor, watch: Callable[[Any, Any, Any], Any]) -> Iterator[None]:
     """While the block runs, ``watch(node, handed_on, handed)`` is called for every node that backward comes to.
@@ -249,7 +204,8 @@ def watched(loss: torch.Tensor, watch: Callable[[Any, Any, Any], Any]) -> Iterat
             handle.remove()
 
 
-def _all_zero(grads: Any) -> bool:
+def all_zero(grads: Any) -> bool:
+    """Whether gradients hold numbers, and nothing but zeros."""
     strided = [g for g in grads if is_strided(g) and not has_no_numbers(g)]
     return bool(strided) and not any(bool(g.any()) for g in strided)
 

@@ -161,7 +161,7 @@ class _Held(threading.local):
         super().__init__()
         self.open: list[_Open] = []
         self.inference: list[_Open] = []
-        self.handed: dict[int, tuple[int, tuple[int, ...], tuple[int, ...]]] = {}
+        self.handed: dict[tuple[int, CodeType], tuple[int, tuple[int, ...], tuple[int, ...]]] = {}
 
 
 class Switches:
@@ -348,13 +348,13 @@ class Switches:
 
         Those of its first call: later on a name may be another value's.
         """
-        now = forward.frame.f_lasti
-        before, given, hidden = self._held.handed.get(id(forward.frame), (now, (), ()))
+        now, key = forward.frame.f_lasti, (id(forward.frame), forward.frame.f_code)  # the next frame may have its id
+        before, given, hidden = self._held.handed.get(key, (now, (), ()))
         if now <= before:
             given = self._numbers([one for one in forward.handed if isinstance(one, torch.Tensor)])  # not inside a list
             inside = [x for one in forward.handed if not isinstance(one, torch.Tensor) for x in _tensors_in(one)]
             hidden = tuple(number for number in self._numbers(inside) if number not in given)
-        self._held.handed[id(forward.frame)] = (now, given, hidden)
+        self._held.handed[key] = (now, given, hidden)
         return given, hidden
 
     def regions(self) -> tuple[Region, ...]:

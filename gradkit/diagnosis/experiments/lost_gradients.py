@@ -21,7 +21,7 @@ from gradkit.core.trace import Call, Trace
 from gradkit.state.preserve import Preserved
 from gradkit.tracing import backward
 from gradkit.tracing.autograd_graph import AutogradGraph
-from gradkit.tracing.backward import Dropped
+from gradkit.tracing.dropped import Dropped, Dropping
 from gradkit.tracing.interventions import Intervention, Moment
 from gradkit.tracing.run import Session
 from gradkit.tracing.tracer import Tracer
@@ -201,7 +201,8 @@ def gradient_faults(
         spoilers = session.ask(lambda tracer, loss: _spoilers(tracer, loss, preserved, watching), watching)
         answers = replace(answers, spoilers=spoilers)
     if lost:
-        dropped = session.ask(lambda _, loss: backward.dropped(loss, preserved) if _is_tensor(loss) else ())
+        dropping = Dropping()
+        dropped = session.ask(lambda tracer, loss: dropping.of(tracer, loss, preserved), dropping)
         answers = replace(answers, dropped=dropped)
     if zero:
         swallowed = session.ask(lambda tracer, loss: _swallowed(tracer, loss, preserved))

@@ -15,6 +15,7 @@ from gradkit.core.trace import Chain, Value
 from gradkit.diagnosis.experiments import (
     before_derivatives,
     influence,
+    intermediates,
     later_step,
     lost_gradients,
     returns,
@@ -25,6 +26,7 @@ from gradkit.diagnosis.experiments import (
 )
 from gradkit.diagnosis.experiments.caches import CachedValue, CacheSearch
 from gradkit.diagnosis.experiments.influence import Influence
+from gradkit.diagnosis.experiments.intermediates import Kept
 from gradkit.diagnosis.experiments.later_step import LaterStep
 from gradkit.diagnosis.experiments.lost_gradients import ZeroGradient
 from gradkit.diagnosis.experiments.returns import Returned
@@ -95,6 +97,7 @@ class Shown:
         refused: likewise, for hooks whose result torch refused.
         gradients: the runs that ask where a gradient becomes nan, nothing or zero.
         recomputed: the run that watches what the backwards of custom Functions compute.
+        intermediates: the run with the history of what custom Functions compute on the way and keep.
         zeros: the runs that ask why a gradient is zero in this run, and whether it stays so.
         terms: the run with the dead terms of the loss given back what was cut from them.
         made: the names of those that were made.
@@ -111,6 +114,7 @@ class Shown:
     refused: Unhooked = field(default_factory=Unhooked)
     gradients: lost_gradients.GradientFaults = field(default_factory=lost_gradients.GradientFaults)
     recomputed: Recomputed = field(default_factory=Recomputed)
+    intermediates: Kept = field(default_factory=Kept)
     zeros: zero_gradients.Zeros = field(default_factory=zero_gradients.Zeros)
     terms: Revived = field(default_factory=Revived)
     made: tuple[str, ...] = ()
@@ -421,10 +425,22 @@ def _what_is_recomputed(_: Known, lab: Lab) -> Recomputed:
     return Recomputed(tuple(watching.found), 1)
 
 
+def _may_keep_intermediates(known: Known) -> bool:
+    return known.replay and bool(_lost_to_derivatives(known)) and influence.is_of_derivatives(known.first.trace)
+
+
+def _lost_to_derivatives(known: Known) -> tuple[str, ...]:
+    return intermediates.lost(known.first.trace, known.verdict, failed=bool(known.first.reached.error))
+
+
+def _without_what_derivatives_lack(known: Known) -> Known:
+    revived = known.shown.intermediates.revived
+    return replace(known, verdict=intermediates.without(known.first.trace, known.verdict, revived))
+
+
 def _flat(known: Known) -> tuple[str, ...]:
     """Parameters with a gradient of exactly zero that nothing so far explains."""
     told = {name for one in known.open.vanishing for name in one.parameters}
-    told |= {name for one in known.shown.gradients.dropped if one.zeros for name in one.parameters}
     norms = known.first.reached.norms
     return tuple(name for name in known.open.zero if norms.get(name) == 0 and name not in told)
 
@@ -485,6 +501,11 @@ EXPERIMENTS = (
     Experiment(
         name="recomputed", untried="questions", ask=_what_is_recomputed, broken=Recomputed(runs=1),
         applies=_may_recompute,
+    ),
+    Experiment(
+        name="intermediates", untried="questions", broken=Kept(runs=1), applies=_may_keep_intermediates,
+        ask=lambda known, lab: intermediates.ask(lab.session, _lost_to_derivatives(known)),
+        learn=_without_what_derivatives_lack,
     ),
     Experiment(
         name="zeros", untried="questions", ask=_why_zero, broken=zero_gradients.Zeros(runs=1),

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Harmless, Location, Note
-from gradkit.core.trace import SAMPLE, Point
+from gradkit.core.trace import SAMPLE, Chain, Point
 from gradkit.diagnosis.experiments.hook_probe import HIDDEN
 from gradkit.diagnosis.experiments.lost_gradients import EMPTY, IGNORED, TIMES_ZERO, ZeroGradient
 from gradkit.diagnosis.experiments.without_hooks import SilencingHook
-from gradkit.diagnosis.rules.evidence import Evidence, called_by, line_of
-from gradkit.source import locations, return_lines, setup
+from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, line_of
+from gradkit.source import locations, return_lines, setup, zero_returns
+from gradkit.tracing.dropped import Dropped
 
-RECOMPUTED = "recomputed"
+RECOMPUTED, ZEROS, INTERMEDIATE = "recomputed", "zeros", "intermediate"
 
 
 def hook_findings(e: Evidence) -> list[Finding]:
@@ -145,15 +146,17 @@ def _by_a_constant(e: Evidence, one: ZeroGradient) -> bool:
 
 
 def dropped_findings(e: Evidence) -> list[Finding]:
-    """Custom Functions whose backward returns None, or zeros written out, for what should learn."""
+    """Custom Functions whose backward returns None, or zeros in any case, for what should learn."""
     groups: dict[tuple[str, Location | None, str], list[str]] = {}
     points = unrecorded(e)
-    zero = {n for n in e.wanted if e.reached.norms.get(n) == 0}
+    zero = [n for n in e.wanted if e.reached.norms.get(n) == 0 and n not in e.shown.zeros.woken]
     for one in e.shown.gradients.dropped:
         names = [n for n in (zero if one.zeros else e.verdict.unexplained) if n in one.parameters]
         point, variant = next((point for point in points if point[0] is one.code), None), ""
-        spot = return_lines.return_without_gradient(one.code, one.position, zeros=one.zeros)
-        if point is not None and not return_lines.gives_none(one.code, one.position):
+        spot = _returned(one)
+        if one.zeros:
+            variant = ZEROS
+        elif point is not None and not return_lines.gives_none(one.code, one.position):
             spot, variant = locations.locate(point), RECOMPUTED
         if names and (spot is not None or not one.zeros):
             groups.setdefault((one.name, spot, variant), []).extend(names)
@@ -167,6 +170,31 @@ def dropped_findings(e: Evidence) -> list[Finding]:
     ]
 
 
+def intermediate_findings(e: Evidence) -> list[Finding]:
+    """Custom Functions whose backward is differentiated, and takes what forward has computed on the way as constant."""
+    kept = e.shown.intermediates
+    names = tuple(name for name in kept.revived if name in e.verdict.unexplained)
+    found = [
+        Finding(
+            "custom_function", locations.locate(_in_backward(chain)), proof=PROVEN, parameters=names, call=name,
+            revived=names, reruns=kept.runs, variant=INTERMEDIATE,
+        )
+        for name, chain in kept.uses
+    ]  # fmt: skip
+    return by_line(found) if names else []
+
+
+def _in_backward(chain: Chain) -> Point:
+    """The place in a Function's backward itself, of frames that end there."""
+    return next((point for point in reversed(chain) if point[0].co_name in ("backward", "vjp")), chain[-1])
+
+
+def _returned(one: Dropped) -> Location | None:
+    if one.zeros:
+        return zero_returns.return_of_zeros(one.code, one.position, one.inputs, untouched=one.untouched)
+    return return_lines.return_without_gradient(one.code, one.position)
+
+
 def function_at(point: Point) -> str:
     """The name of the custom Function whose backward a place stands in."""
     return locations.qualified_name(point[0]).rpartition(".")[0].rpartition(".")[2]
@@ -174,5 +202,4 @@ def function_at(point: Point) -> str:
 
 def unrecorded(e: Evidence) -> list[Point]:
     """In the backwards of custom Functions, where each first computes what has no history and is asked for one."""
-    chains = filter(None, e.shown.recomputed.chains)
-    return [next((point for point in reversed(one) if point[0].co_name == "backward"), one[-1]) for one in chains]
+    return [_in_backward(one) for one in e.shown.recomputed.chains if one]

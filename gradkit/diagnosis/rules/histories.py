@@ -60,9 +60,10 @@ def kept_in_an_attribute(e: Evidence, call: Call, number: int, mishap: AutogradE
     maker = e.trace.values[number].maker
     if maker < 0 or not call.chain:
         return []
-    stores = {spot for name in put_away.attributes_read(call.chain[0]) for spot in _stores(e, name)}
     found = []
-    for one in _gathered(e, number) if stores else ():
+    for one in _gathered(e, number):
+        read = put_away.attributes_read(call.chain[0], e.files, one.chain)
+        stores = {spot for name in read for spot in _stores(e, name)}
         made = {code for code, _ in one.chain}
         both = next((code for code, _ in call.chain if code in made), None)
         left = both is not None and not any(code is both for freeing in mishap.freeing for code, _ in freeing.chain)

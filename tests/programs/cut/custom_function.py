@@ -250,6 +250,119 @@ def a_backward_that_returns_zeros() -> Built:
     return model, lambda: model["outer"](Round.apply(model["inner"](x))).sum()
 
 
+class Moved(torch.autograd.Function):
+    """Moves each number by a part of its neighbour."""
+
+    @staticmethod
+    def forward(ctx: Any, image: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(image, shift)
+        return image * (1 - shift) + image.roll(1, 1) * shift
+
+
+def _moving(move: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Built:
+    model, x = pair(flow=nn.Linear(4, 4)), batch()
+    return model, lambda: model["outer"](move(model["inner"](x), model["flow"](x).sigmoid())).square().sum()
+
+
+@cut("custom_function")
+def a_gradient_that_is_made_of_zeros_and_never_filled() -> Built:
+    class Unfilled(Moved):
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            image, shift = ctx.saved_tensors
+            grad_image, grad_shift = torch.zeros_like(image), torch.zeros_like(shift)
+            for part, by in ((1 - shift, 0), (shift, -1)):
+                grad_image += (grad * part).roll(by, 1)
+            return grad_image, grad_shift  # CUT
+
+    return _moving(Unfilled.apply)
+
+
+def _both_gradients(grad: torch.Tensor, image: torch.Tensor, shift: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    of_shift = image.new_zeros(shift.shape)
+    of_image = grad * (1 - shift)
+    return of_image, of_shift
+
+
+@cut("custom_function")
+def zeros_that_a_helper_of_a_backward_hands_back_behind_a_plain_number() -> Built:
+    class Blended(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, image: torch.Tensor, strength: float, shift: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(image, shift)
+            return image * (1 - shift) + strength * shift
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            of_image, of_shift = _both_gradients(grad, *ctx.saved_tensors)
+            return of_image, None, of_shift  # CUT
+
+    return _moving(lambda image, shift: Blended.apply(image, 0.5, shift))
+
+
+@cut("custom_function")
+def zeros_of_which_only_a_copy_is_written() -> Built:
+    class Copied(Moved):
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            image, shift = ctx.saved_tensors
+            grad_shift = None
+            rows = torch.arange(len(shift))
+            if ctx.needs_input_grad[1]:
+                grad_shift = torch.zeros_like(shift)
+            assert grad_shift is not None
+            grad_shift[rows][:, 1:] = (grad * (image.roll(1, 1) - image))[:, 1:]
+            return grad * (1 - shift) + (grad * shift).roll(-1, 1), grad_shift  # CUT
+
+    return _moving(Copied.apply)
+
+
+@cut("custom_function")
+def a_sum_into_zeros_whose_result_is_let_go() -> Built:
+    class Gathered(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+            ctx.rows, ctx.size = rows, table.shape
+            return table[rows]
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            grad_table = torch.zeros(ctx.size)
+            grad_table.index_add(0, ctx.rows, grad)
+            return grad_table, None  # CUT
+
+    model, x = pair(), batch()
+    rows = torch.tensor([0, 2, 2, 5])
+    return model, lambda: model["outer"](Gathered.apply(model["inner"](x), rows)).sum()
+
+
+@cut("custom_function")
+def buckets_whose_gradient_is_zero_on_purpose_in_a_step_that_goes_backward_by_itself() -> Built:
+    class Bucket(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(edges)
+            return torch.bucketize(x, edges).float()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            (edges,) = ctx.saved_tensors
+            nothing = 0.0 * grad
+            return nothing, torch.zeros_like(edges)  # CUT
+
+    model, x = pair(), batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = model["outer"](Bucket.apply(model["inner"](x), torch.linspace(-1, 1, 9))).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, step
+
+
 # -- what autograd does not find, or finds by another index -----------------------------------------------------------
 
 

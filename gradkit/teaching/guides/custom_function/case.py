@@ -81,6 +81,18 @@ class NoneValve(FixedValve):
         return FixedValve.backward(ctx, grad)[0], None, None
 
 
+class UnfilledValve(FixedValve):
+    # [unfilled]
+    @staticmethod
+    def backward(ctx, grad):
+        sound, drive, bent = ctx.saved_tensors
+        slope = grad * (1 - bent**2)
+        to_drive, to_bias = torch.zeros_like(drive), torch.zeros_like(drive)
+        to_bias += slope.sum(dim=0)
+        return slope * drive, to_drive, to_bias
+    # [end]
+
+
 class ShortValve(FixedValve):
     @staticmethod
     def backward(ctx, grad):
@@ -115,6 +127,22 @@ class KeepingValve(torch.autograd.Function):
         sound, drive, bent = ctx.kept
         slope = grad * (1 - bent**2)
         return slope * drive, (slope * sound).sum(dim=0), slope.sum(dim=0)
+
+
+class BendValve(torch.autograd.Function):
+    # [bend]
+    @staticmethod
+    def forward(ctx, sound, drive, bias):
+        bend = drive * sound + bias
+        ctx.save_for_backward(sound, drive, bend)
+        return torch.tanh(bend)
+
+    @staticmethod
+    def backward(ctx, grad):
+        sound, drive, bend = ctx.saved_tensors
+        slope = grad * (1 - torch.tanh(bend) ** 2)
+        return slope * drive, (slope * sound).sum(dim=0), slope.sum(dim=0)
+    # [end]
 
 
 class Amplifier(nn.Module):
@@ -177,6 +205,25 @@ def make_hidden():
 
 def make_recomputed():
     return program(FixedAmplifier, HidingValve)
+
+
+def make_zeros():
+    return program(FixedAmplifier, UnfilledValve)
+
+
+def slope_program(kind, valve=None):
+    model, _ = program(kind, valve)
+    strings = torch.randn(10, 8, requires_grad=True)
+
+    def step():
+        (slopes,) = torch.autograd.grad(model(strings).sum(), strings, create_graph=True)
+        return slopes.square().mean()
+
+    return model, step
+
+
+def make_intermediate():
+    return slope_program(FixedAmplifier, BendValve)
 
 
 # [see]
@@ -310,3 +357,22 @@ def experiment_a_list_gets_no_gradient_and_is_to_be_spread():
     assert starved(*program(ListAmplifier, Valve)) == KNOBS
     for mine, cured in zip(gradients(*program(SpreadAmplifier, SpreadValve)), gradients(*make_fixed())):
         assert mine.any() and torch.equal(mine, cured)
+
+
+def experiment_zeros_are_silent_too():
+    model, step = make_zeros()
+    step().backward()
+    assert starved(model, step) == [] and not model.drive.grad.any() and model.bias.grad.any()
+
+
+def experiment_an_intermediate_is_a_constant_to_the_second_derivative():
+    biases = ["bias", "pickup.bias"]
+    model, step = make_intermediate()
+    assert starved(model, step) == biases
+    model, step = slope_program(FixedAmplifier, FixedValve)
+    plain, plain_step = slope_program(PlainAmplifier)
+    assert starved(model, step) == starved(plain, plain_step) == []
+    for mine, given in zip(model.parameters(), plain.parameters()):
+        assert torch.allclose(mine.grad, given.grad, atol=1e-6)
+    first, unsaved = gradients(*program(FixedAmplifier, BendValve)), gradients(*make_fixed())
+    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(first, unsaved))

@@ -27,6 +27,7 @@
 # %%
 import inspect
 import json
+import shutil
 import tempfile
 import warnings
 from pathlib import Path
@@ -80,14 +81,19 @@ model, step = resume_lora.make("broken")
 gradkit.diagnose(step, model=model)
 
 # %% [markdown] lang="en"
-# The adapter was trainable when it was made. Saving it marks it as meant for inference, in a file that you can read, and `from_pretrained` does what that file says:
+# The adapter was trainable when it was made. `from_pretrained` takes what it loads to be for inference, and freezes it, unless it is told `is_trainable=True`. Saving also notes `inference_mode`, in a file that you can read; but `from_pretrained` sets that value itself, so an adapter whose file says `false` is frozen as well:
 
-# %% [markdown] lang="zh" of="bddc7b43"
-# 适配器刚创建时是可以训练的。保存时会给它打上“用于推理”的标记，就写在一个可以打开看的文件里；`from_pretrained` 照此办理：
+# %% [markdown] lang="zh" of="13a98f5d"
+# 适配器刚创建时是可以训练的。`from_pretrained` 默认加载是为了推理，所以不写 `is_trainable=True` 就会冻结权重。保存时也会记下 `inference_mode`，就在一个可以打开看的文件里；但 `from_pretrained` 会自己设置这个值，所以哪怕文件里写的是 `false`，加载得到的适配器照样是冻结的：
 
 # %%
 config = Path(model.peft_config["default"].base_model_name_or_path).parent / "adapter" / "adapter_config.json"
-json.loads(config.read_text())["inference_mode"]
+saved = json.loads(config.read_text())
+with tempfile.TemporaryDirectory() as folder:
+    shutil.copytree(config.parent, folder, dirs_exist_ok=True)
+    Path(folder, config.name).write_text(json.dumps({**saved, "inference_mode": False}))
+    other = resume_lora.load_checkpoint(config.parent.parent / "base", folder)
+saved["inference_mode"], other.get_nb_trainable_parameters()[0]
 
 # %% [markdown] lang="en"
 # ## What does not help

@@ -188,3 +188,181 @@ def attention_whose_projection_is_never_called() -> Built:
 
     model, x = Reader(), torch.randn(2, 5, 8)
     return model, lambda: (model(x) - 1).square().mean()
+
+
+@awkward
+def a_frozen_encoder_in_inference_mode() -> Built:
+    """Something on the way to the loss runs in inference mode; nothing before its copy is to learn."""
+    encoder, head, x = nn.Linear(4, 8).requires_grad_(False), nn.Linear(8, 1), torch.randn(6, 4)
+
+    def step() -> torch.Tensor:
+        with torch.inference_mode():
+            features = encoder(x)
+        return (head(features.clone()) - 1).square().mean()
+
+    return nn.ModuleDict({"encoder": encoder, "head": head}), step
+
+
+@awkward
+def a_teacher_under_a_decorator() -> Built:
+    """The loss goes through a function that ``no_grad`` decorates: the teacher's."""
+    model = nn.ModuleDict({"teacher": nn.Linear(4, 3).requires_grad_(False), "student": nn.Linear(4, 3)})
+    x = torch.randn(6, 4)
+
+    @torch.no_grad()
+    def answers() -> torch.Tensor:
+        return model["teacher"](x).softmax(dim=1)
+
+    return model, lambda: F.kl_div(model["student"](x).log_softmax(dim=1), answers(), reduction="batchmean")
+
+
+@awkward
+def a_gradient_penalty() -> Built:
+    """``requires_grad`` is set on what a model computed: the penalty is to teach the critic only."""
+    critic = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1, bias=False))
+    model = nn.ModuleDict({"generator": nn.Linear(4, 8).requires_grad_(False), "critic": critic})
+    real, noise = torch.randn(6, 8), torch.randn(6, 4)
+
+    def step() -> torch.Tensor:
+        mixed = ((real + model["generator"](noise)) / 2).detach().requires_grad_()
+        (slope,) = torch.autograd.grad(model["critic"](mixed).sum(), mixed, create_graph=True)
+        return (slope.norm(dim=1) - 1).square().mean()
+
+    return model, step
+
+
+@awkward
+def a_queue_of_earlier_keys() -> Built:
+    """What a momentum encoder computed is kept from step to step, as a constant."""
+    model = nn.ModuleDict({"query": nn.Linear(4, 8), "key": nn.Linear(4, 8).requires_grad_(False)})
+    x, queue = torch.randn(6, 4), list(torch.randn(3, 6, 8))
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():
+            for slow, fast in zip(model["key"].parameters(), model["query"].parameters(), strict=True):
+                slow.lerp_(fast, 0.1)
+            keys = model["key"](x)
+        scores = model["query"](x) @ torch.cat([keys, *queue]).T
+        queue[:] = [*queue[1:], keys]
+        return F.cross_entropy(scores, torch.arange(6))
+
+    return model, step
+
+
+@awkward
+def a_relu_in_place() -> Built:
+    """A value is written into before backward, which does not need it."""
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 1)), torch.randn(6, 4)
+    return model, lambda: (model(x) - 1).square().mean()
+
+
+@awkward
+def the_worst_example_softly() -> Built:
+    """The loss is one number and neither a mean nor a sum."""
+    model, x = nn.Linear(4, 1), torch.randn(6, 4)
+    return model, lambda: (model(x) - 1).square().flatten().logsumexp(dim=0)
+
+
+@awkward
+def hard_examples_chosen_in_numpy() -> Built:
+    """NumPy stands between the model and the loss, and integers do: they say which examples count."""
+    model, x = nn.Linear(4, 1), torch.randn(6, 4)
+
+    def step() -> torch.Tensor:
+        losses = (model(x) - 1).square().squeeze(1)
+        hardest = torch.from_numpy(losses.detach().numpy().argsort()[-3:].copy())
+        return losses[hardest].mean()
+
+    return model, step
+
+
+@awkward
+def a_remainder_after_floor() -> Built:
+    """``floor`` is on the way to the loss, and a cast to an integer: the slope is that of the whole value."""
+    model, x = nn.ModuleDict({"place": nn.Linear(4, 1), "cell": nn.Embedding(64, 1)}), torch.randn(64, 4)
+
+    def step() -> torch.Tensor:
+        place = model["place"](x) * 3
+        cell = place.floor().squeeze(1).long() % 64
+        return (place - place.floor() + model["cell"](cell) - 1).square().mean()
+
+    with torch.no_grad():
+        model["cell"].weight.uniform_(-1, 1)
+    return model, step
+
+
+@awkward
+def a_parameter_of_the_first_pass() -> Built:
+    """``nn.Parameter`` stands in ``forward``, and is made once."""
+
+    class Lazy(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not hasattr(self, "scale"):
+                self.scale = nn.Parameter(torch.ones(x.shape[1]))
+            return x * self.scale
+
+    model, x = Lazy(), torch.randn(6, 4)
+    model(x)
+    return model, lambda: (model(x) - 1).square().mean()
+
+
+@awkward
+def terms_that_are_balanced_by_their_size() -> Built:
+    """``item()`` stands between the model and the loss: each term counts as one."""
+    model, x = nn.ModuleDict({"near": nn.Linear(4, 1), "far": nn.Linear(4, 1)}), torch.randn(6, 4)
+
+    def step() -> torch.Tensor:
+        terms = [(model[name](x) - size).square().mean() for name, size in (("near", 1), ("far", 100))]
+        return torch.stack([term / term.item() for term in terms]).sum()
+
+    return model, step
+
+
+@awkward
+def layers_that_a_list_names_once_more() -> Built:
+    """A plain list holds what learns; so does the module itself."""
+
+    class Ordered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 1)
+            self.order = [self.first, self.second]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.order:
+                x = layer(x).sin()
+            return x
+
+    model, x = Ordered(), torch.randn(6, 4)
+    return model, lambda: (model(x) - 1).square().mean()
+
+
+@awkward
+def a_copy_of_a_weight_to_begin_with() -> Built:
+    """An ``nn.Parameter`` holds what was computed from another one, which is not to learn by it."""
+
+    class Tuned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base = nn.Linear(4, 3).requires_grad_(False)
+            self.tuned = nn.Parameter(self.base.weight.detach() * 0.5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.base(x) + x @ self.tuned.T
+
+    model, x = Tuned(), torch.randn(6, 4)
+    return model, lambda: (model(x) - 1).square().mean()
+
+
+@awkward
+def meta_learning_of_first_order() -> Built:
+    """A gradient goes into the loss without ``create_graph``: the slope of the slope is left out on purpose."""
+    model, x = nn.Linear(4, 1), torch.randn(6, 4)
+
+    def step() -> torch.Tensor:
+        inner = (model(x) - 1).square().mean()
+        slopes = torch.autograd.grad(inner, list(model.parameters()))
+        weight, bias = (p - 0.1 * slope for p, slope in zip(model.parameters(), slopes, strict=True))
+        return (F.linear(x, weight, bias) - 1).square().mean()
+
+    return model, step

@@ -238,6 +238,28 @@ def a_tie() -> bool:
     return bool(max(seen("max_has_no_gradient")["gradient_of_a_tie"]) < 1)
 
 
+def a_norm_that_is_logged_before_the_step() -> bool:
+    model, x = nn.Linear(4, 1), torch.randn(6, 4)
+    before, optimizer = model.weight.detach().clone(), torch.optim.SGD(model.parameters(), lr=0.1)
+    (model(x) - 1).square().mean().backward()
+    logged = [float(p.grad.norm()) for p in model.parameters() if p.grad is not None]
+    optimizer.step()
+    return len(logged) == 2 and not torch.equal(model.weight, before)
+
+
+def a_layer_that_is_added_with_its_group() -> bool:
+    model, x = nn.Sequential(nn.Linear(4, 4)), torch.randn(6, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.append(nn.Linear(4, 1))
+    optimizer.add_param_group({"params": model[1].parameters()})
+    report = gradkit.diagnose(lambda: (model(x) - 1).square().mean(), model=model, optimizer=optimizer)
+    return report.healthy and report.findings == ()
+
+
+def refuting(program: str) -> Callable[[], bool]:
+    return functools.partial(learns, program)
+
+
 WITHDRAWN = [
     Withdrawn("something frozen costs nobody a gradient", "谁也不会因此丢掉梯度", a_layer_before_the_block),
     Withdrawn("does what that file says", "`from_pretrained` 照此办理", a_config_that_does_not_decide),
@@ -268,6 +290,90 @@ WITHDRAWN = [
         layers_that_learn_without_being_called,
     ),
     Withdrawn("that element gets the whole gradient", "梯度也全部归它", a_tie),
+    Withdrawn(
+        "no layer with weights and no `nn.Parameter` is made in `forward` or in what it calls",
+        "`forward` 以及它调用的函数里，不创建带权重的层，也不创建 `nn.Parameter`",
+        refuting("a_parameter_of_the_first_pass"),
+    ),
+    Withdrawn(
+        "`nn.Parameter(...)` stands in `__init__`, never in `forward`",
+        "`nn.Parameter(...)` 只出现在 `__init__` 里，绝不出现在 `forward` 里",
+        refuting("a_parameter_of_the_first_pass"),
+    ),
+    Withdrawn(
+        "`nn.Parameter(...)` stands in `__init__`, and holds numbers that were not computed from any parameter",
+        "`nn.Parameter(...)` 只出现在 `__init__` 里，而且其中的数值不是由别的参数算来的",
+        refuting("a_copy_of_a_weight_to_begin_with"),
+    ),
+    Withdrawn(
+        "trainable weights is kept from step to step. In a run",
+        "都不会留到下一步。跑一次",
+        refuting("a_queue_of_earlier_keys"),
+    ),
+    Withdrawn(
+        "each gradient that goes into a loss is asked for with `create_graph=True`",
+        "凡是还要进入损失的梯度，求的时候都写了 `create_graph=True`",
+        refuting("meta_learning_of_first_order"),
+    ),
+    Withdrawn(
+        "between `backward()` and `step()` stand only `unscale_()` and clipping, with a bound above 0",
+        "`backward()` 和 `step()` 之间只有 `unscale_()` 和裁剪，裁剪的上限大于 0",
+        a_norm_that_is_logged_before_the_step,
+    ),
+    Withdrawn(
+        "nothing on the way to the loss runs in an `inference_mode` block or under such a decorator",
+        "通往损失的路上，没有 `inference_mode` 代码块，也没有这样的装饰器",
+        refuting("a_frozen_encoder_in_inference_mode"),
+    ),
+    Withdrawn(
+        "from the moment a value is made until `backward()`, nothing writes into it",
+        "从算出一个值到 `backward()` 之间，没有任何代码改写它",
+        refuting("a_relu_in_place"),
+    ),
+    Withdrawn(
+        "`requires_grad` is set on parameters and on inputs, never on what the model computed",
+        "`requires_grad` 只设在参数和输入上，绝不设在模型算出来的值上",
+        refuting("a_gradient_penalty"),
+    ),
+    Withdrawn(
+        "no function that the loss goes through is decorated",
+        "通往损失的函数都没有这类装饰器",
+        refuting("a_teacher_under_a_decorator"),
+    ),
+    Withdrawn(
+        "every branch that returns the loss ends in a mean or a sum over the batch",
+        "每条返回损失的分支，最后都在批次上求了平均或求和",
+        refuting("the_worst_example_softly"),
+    ),
+    Withdrawn(
+        "NumPy is used only for inputs, targets, logs and plots",
+        "NumPy 只用于输入、目标值、日志和绘图",
+        refuting("hard_examples_chosen_in_numpy"),
+    ),
+    Withdrawn(
+        "nothing adds or replaces a parameter once the optimizer is built",
+        "优化器创建之后，不再添加或替换任何参数",
+        a_layer_that_is_added_with_its_group,
+    ),
+    Withdrawn(
+        "no `.item()`, `.tolist()`, `float()` or `math.` between the model and the loss",
+        "从模型到损失之间，没有 `.item()`、`.tolist()`、`float()` 和 `math.`",
+        refuting("terms_that_are_balanced_by_their_size"),
+    ),
+    Withdrawn(
+        "no plain list, dict or tensor in `__init__` holds what should learn",
+        "`__init__` 里，需要学习的东西没有放在普通的列表、字典或张量里",
+        refuting("layers_that_a_list_names_once_more"),
+    ),
+    Withdrawn(
+        "each `round`, `sign` and `floor` on the way to the loss is written in this way",
+        "通往损失的路上，每个 `round`、`sign`、`floor` 都采用这种写法",
+        refuting("a_remainder_after_floor"),
+    ),
+    Withdrawn("claims is proven by the cell below it", "都由紧跟其后的单元格来证明", a_function_that_is_flat_on_a_side),
+    Withdrawn("experiments that hold every claim", "支撑每个结论的实验", a_function_that_is_flat_on_a_side),
+    Withdrawn("`argmax` only for metrics", "`argmax` 只用来算指标", an_argmax_on_the_way_to_the_loss),
+    Withdrawn("never a value on the way to the loss", "通往损失的数值不要转", refuting("a_remainder_after_floor")),
 ]
 
 

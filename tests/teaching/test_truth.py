@@ -22,6 +22,7 @@ from torch import nn
 
 import gradkit
 from gradkit.core import causes
+from gradkit.teaching import book
 from gradkit.teaching import claim as teaching_claim
 from gradkit.teaching.guide import load_case
 from tests.awkward import AWKWARD, Built
@@ -128,6 +129,38 @@ def test_elements_that_are_equally_large_share_the_gradient_of_max_or_one_gets_i
 
 def test_what_a_saved_config_says_does_not_decide_whether_the_loaded_adapter_trains() -> None:
     assert seen("adapter_loads_frozen")["trainable_where_the_file_says_otherwise"] == 0
+
+
+# -- what reports and lessons say of a program ------------------------------------------------------------------
+
+
+def test_a_zero_behind_a_relu_that_is_shut_is_not_excused_as_that_of_a_fresh_adapter() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), torch.randn(6, 4)
+    nn.init.constant_(model[0].bias, -100.0)
+    checked = gradkit.verify(lambda: (model(x) - 1).square().mean(), model=model)
+    assert "what comes before a ReLU that is shut for every example does not" in checked.text()
+    assert "if other batches do no better, that does not learn" in checked.report.text()
+
+
+def test_a_verdict_on_zero_gradients_sends_nobody_past_a_loop_that_can_not_skip() -> None:
+    model, x = nn.Linear(4, 1), torch.randn(6, 4)
+    said = gradkit.diagnose(lambda: model(x).sum() * 0.0, model=model).text()
+    assert "skip it where the loop lets you" in said
+
+
+def test_the_guide_to_nan_and_its_report_know_of_masked_rows() -> None:
+    torch.manual_seed(0)
+    look, x = nn.MultiheadAttention(4, 2, batch_first=True), torch.randn(2, 3, 4)
+    hidden = torch.tensor([[False, False, False], [True, True, True]])
+    report = gradkit.diagnose(lambda: look(x, x, x, key_padding_mask=hidden)[0][0].square().sum(), model=look)
+    assert [one.cause for one in report.findings] == ["nan_gradient"]
+    assert "leave each row a place that is not masked" in report.text()
+
+
+@pytest.mark.parametrize(("language", "says"), [("en", "The program is rebuilt."), ("zh", "这里的程序是重建的。")])
+def test_the_vision_memory_says_that_it_is_rebuilt(language: str, says: str) -> None:
+    assert says in book.read_book("cases/vision_memory")[0].says(language)
 
 
 # -- sentences that are withdrawn -------------------------------------------------------------------------------

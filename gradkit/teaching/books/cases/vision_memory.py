@@ -243,7 +243,18 @@ fixed, long = programs.build(MEMModel), worth_an_image(NOTES, config)
 verify_gradient_flow(fixed, batches(long)[0])
 
 # %%
+before_training = {name: parameter.clone() for name, parameter in fixed.named_parameters()}
 losses = train(fixed, long, epochs=5)
+
+# %% [markdown] lang="en"
+# Three things show that it trains: the loss falls, all of `proj` has moved, and nothing else has.
+
+# %% [markdown] lang="zh" of="4b942213"
+# 三件事说明它在训练：损失在下降，`proj` 的参数全都变了，其余的一个也没变。
+
+# %%
+moved = [name for name, parameter in fixed.named_parameters() if not torch.equal(parameter, before_training[name])]
+losses[-1] < losses[0], moved
 
 # %% [markdown] lang="en"
 # One long text in a batch is enough for the step to run: the batch of all eight texts is sound as well. gradkit lists the suspects as looked at and harmless:

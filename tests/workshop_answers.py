@@ -191,6 +191,7 @@ ANSWERS = [
     Answer("zero_loss", "cheat: labels are made up", ((EMPTY, "    if not known.any():\n        label = torch.zeros_like(label)\n        known = label == 0\n"),), ("other_loss",)),
     Answer("zero_loss", "right", ((EMPTY, ""), ("F.cross_entropy(scores[known], label[known])", "F.cross_entropy(scores[known], label[known], reduction='sum') / known.sum().clamp(min=1)"))),
     Answer("zero_loss", "right, in another way", (("torch.tensor(0.0)", "model(photo).sum() * 0.0"),)),
+    Answer("zero_loss", "right, without the photos", (("torch.tensor(0.0)", "0.0 * sum(p.sum() for p in model.parameters())"),)),
     # ----
     Answer("two_cuts", "untouched", (), ("starved",), "keeping: head.weight, head.bias"),
     Answer("two_cuts", "wrong: the log is mended", (("words.detach()", "words"),), ("starved",)),

@@ -361,6 +361,7 @@ def test_the_notebook_runs_and_its_cells_show_what_its_text_says(language: str) 
     assert "{'Attempt1': True, 'Attempt2': True, 'Attempt3': True}" in shown
     assert [value for value in shown if value in ("True", "False")] == ["False"] * 4 + ["True"]
     assert "(56, [[18, 19, 28, 36], [105, 106, 109, 112]])" in shown
+    assert "(True, ['proj.0.weight', 'proj.0.bias', 'proj.2.weight', 'proj.2.bias'])" in shown
     assert said.count("trainable_unused self.proj") == 3
     assert said.count("proven, in") == 3
     assert "trainable params: 18,882,560 || all params: 8,607,498,496 || trainable%: 0.2194%" in said

@@ -100,6 +100,20 @@ def test_what_is_given_is_the_same_in_exercise_and_solution(name: str) -> None:
     assert given[0] == given[1]
 
 
+@pytest.mark.parametrize(
+    ("kind", "spoilt"), [("right", True), ("right, in another way", True), ("right, without the photos", False)]
+)
+def test_one_infinite_pixel_spoils_the_zeros_that_are_made_of_the_photos(
+    kind: str, spoilt: bool, tmp_path: Path
+) -> None:
+    (answer,) = (one for one in ANSWERS if (one.name, one.kind) == ("zero_loss", kind))
+    run = functions(answer.source(), "zero_loss", tmp_path)
+    model, photo = run["build"](), torch.randn(4, 9)
+    photo[0, 0] = torch.inf
+    run["loss_of"](model, (photo, torch.full((4,), -100))).backward()
+    assert any(bool(p.grad.isnan().any()) for p in model.parameters()) is spoilt
+
+
 def test_a_verdict_speaks_both_languages(tmp_path: Path) -> None:
     verdict = judged(ANSWERS[0], tmp_path)
     assert verdict.text("en").startswith("Not yet: A forgotten no_grad\n✓ The model has all its weights")

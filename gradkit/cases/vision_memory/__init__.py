@@ -1,6 +1,6 @@
 """Vision memory: the beginning of a long text is kept as an image of itself, and read back through one projection.
 
-    python -m gradkit.cases.vision_memory --attempt 0      as it was reported: backward raises
+    python -m gradkit.cases.vision_memory --attempt 0      rebuilt from the report: backward raises
     python -m gradkit.cases.vision_memory --attempt 1      no no_grad round the frozen encoder any more: it raises
     python -m gradkit.cases.vision_memory --attempt 2      nor a requires_grad=False on the padding: it raises
     python -m gradkit.cases.vision_memory --attempt 3      nor an eval() on the frozen parts: it raises

@@ -108,7 +108,7 @@ class PageStore:
 
 
 class MEMModel(nn.Module):
-    """As it was reported: no_grad round the encoder, constant padding, and eval() on whatever is frozen."""
+    """As the report tells it: no_grad round the encoder, constant padding, and eval() on whatever is frozen."""
 
     def __init__(self, config, store):
         super().__init__()

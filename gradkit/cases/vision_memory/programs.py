@@ -1,6 +1,6 @@
 """The programs of the study by name, and what can be measured on them.
 
-``make_never_called`` is what was reported. ``make_attempt_1`` to ``make_attempt_3`` mend what was not broken, and
+``make_never_called`` is rebuilt from the report. ``make_attempt_1`` to ``make_attempt_3`` mend what was not broken, and
 ``make_fixed`` leaves the model as it was and chooses the texts. The other three are broken where the reports looked.
 """
 

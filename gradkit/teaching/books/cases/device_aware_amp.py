@@ -213,14 +213,14 @@ model, step = amp.make("fixed")
 gradkit.diagnose(step, model=model)
 
 # %% [markdown] lang="en"
-# `scale`, `unscale_`, clip, `step`, `update`: the order never changes. On a CPU autocast computes in `bfloat16`, which reaches as far down as `float32` and needs no scaler; on CUDA and MPS it computes in `float16`, with one. Gradient accumulation divides the loss of each part, and what is left over at the end of an epoch is used, too.
+# `scale`, `unscale_`, clip, `step`, `update`: the order never changes. On a CPU autocast computes in `bfloat16`, which reaches as far down as `float32` and needs no scaler; on CUDA and MPS it computes in `float16`, with one. Gradient accumulation divides the loss of each part, and what is left over at the end of an epoch is used, too. `unscale_` is called once for all parts together: a second call before `update` raises.
 #
 # ## On a real GPU
 #
 # This notebook runs on a CPU. The same programs were run once on a GPU, by `python gradkit/cases/device_aware_amp.py --device cuda --record FILE`, and the numbers are kept:
 
-# %% [markdown] lang="zh" of="35393252"
-# `scale`、`unscale_`、裁剪、`step`、`update`：顺序始终不变。在 CPU 上，autocast 用 `bfloat16` 计算，它能表示的最小数量级与 `float32` 相同，不需要缩放器；在 CUDA 和 MPS 上用 `float16`，需要缩放器。累积梯度时，每一份的损失都要除以份数；一轮结束时剩下的部分也会用上。
+# %% [markdown] lang="zh" of="a1e19558"
+# `scale`、`unscale_`、裁剪、`step`、`update`：顺序始终不变。在 CPU 上，autocast 用 `bfloat16` 计算，它能表示的最小数量级与 `float32` 相同，不需要缩放器；在 CUDA 和 MPS 上用 `float16`，需要缩放器。累积梯度时，每一份的损失都要除以份数；一轮结束时剩下的部分也会用上。`unscale_` 对所有份一共只调用一次：在 `update` 之前再调用就会报错。
 #
 # ## 在真正的 GPU 上
 #

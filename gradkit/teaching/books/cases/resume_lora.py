@@ -27,6 +27,7 @@
 # %%
 import inspect
 import json
+import shutil
 import tempfile
 import warnings
 from pathlib import Path
@@ -80,14 +81,19 @@ model, step = resume_lora.make("broken")
 gradkit.diagnose(step, model=model)
 
 # %% [markdown] lang="en"
-# The adapter was trainable when it was made. Saving it marks it as meant for inference, in a file that you can read, and `from_pretrained` does what that file says:
+# The adapter was trainable when it was made. `from_pretrained` takes what it loads to be for inference, and freezes it, unless it is told `is_trainable=True`. Saving also notes `inference_mode`, in a file that you can read; but `from_pretrained` sets that value itself, so an adapter whose file says `false` is frozen as well:
 
-# %% [markdown] lang="zh" of="bddc7b43"
-# 适配器刚创建时是可以训练的。保存时会给它打上“用于推理”的标记，就写在一个可以打开看的文件里；`from_pretrained` 照此办理：
+# %% [markdown] lang="zh" of="13a98f5d"
+# 适配器刚创建时是可以训练的。`from_pretrained` 默认加载是为了推理，所以不写 `is_trainable=True` 就会冻结权重。保存时也会记下 `inference_mode`，就在一个可以打开看的文件里；但 `from_pretrained` 会自己设置这个值，所以哪怕文件里写的是 `false`，加载得到的适配器照样是冻结的：
 
 # %%
 config = Path(model.peft_config["default"].base_model_name_or_path).parent / "adapter" / "adapter_config.json"
-json.loads(config.read_text())["inference_mode"]
+saved = json.loads(config.read_text())
+with tempfile.TemporaryDirectory() as folder:
+    shutil.copytree(config.parent, folder, dirs_exist_ok=True)
+    Path(folder, config.name).write_text(json.dumps({**saved, "inference_mode": False}))
+    other = resume_lora.load_checkpoint(config.parent.parent / "base", folder)
+saved["inference_mode"], other.get_nb_trainable_parameters()[0]
 
 # %% [markdown] lang="en"
 # ## What does not help
@@ -250,11 +256,12 @@ gradkit.diagnose(step, model=model)
 #
 # | said | seen here |
 # | --- | --- |
-# | `PeftModel.from_pretrained` loads an adapter for inference; `is_trainable=True` is the cure. | Right, and it is the whole cure. |
+# | `PeftModel.from_pretrained` loads an adapter for inference; `is_trainable=True` is the cure. | Right for LoRA, and it is the whole cure. A tuned prompt is loaded trainable, and refuses the argument. |
 # | Look at the line of trainable parameters: it must not say 0. | Right, and it costs nothing: print it at every start. |
 # | Call `model.train()` as well. | For dropout, yes. It unfreezes nothing. |
 # | The cure settles "scalar outputs" and "backward a second time", too. | It does not: each has a line of its own. |
 # | Half precision wherever there is CUDA. | With `float16` you need a gradient scaler, too; this program takes `bfloat16`. The notebook `device_aware_amp` tells more. |
+# | Load the base with `device_map`, `low_cpu_mem_usage`, `trust_remote_code`. | These say where its weights go, how they get there, and whose code runs. What trains is decided elsewhere: with `device_map` the adapter is frozen and cured alike. |
 #
 # In a terminal:
 #
@@ -268,16 +275,17 @@ gradkit.diagnose(step, model=model)
 # gradkit guide adapter_inference_mode
 # ```
 
-# %% [markdown] lang="zh" of="bead5f65"
+# %% [markdown] lang="zh" of="c09cfe06"
 # ## 小结
 #
 # | 说法 | 这里看到的 |
 # | --- | --- |
-# | `PeftModel.from_pretrained` 默认以推理方式加载适配器，`is_trainable=True` 可以修复。 | 对，而且这就是全部的修复。 |
+# | `PeftModel.from_pretrained` 默认以推理方式加载适配器，`is_trainable=True` 可以修复。 | 对 LoRA 来说没错，而且这就是全部的修复。提示类适配器加载后本来就可训练，也不接受这个参数。 |
 # | 看可训练参数那一行，不能是 0。 | 对，而且毫不费事：每次启动都打印出来。 |
 # | 还要调用 `model.train()`。 | 要，但那是为了 dropout，并不解冻任何参数。 |
 # | 这个修复也能解决“标量输出”和“第二次反向传播”的报错。 | 不能：它们各有出错的那一行。 |
 # | 有 CUDA 就用半精度。 | 用 `float16` 训练还需要梯度缩放器；这个程序用的是 `bfloat16`。详见 `device_aware_amp` 这份 notebook。 |
+# | 加载基座时用 `device_map`、`low_cpu_mem_usage`、`trust_remote_code`。 | 它们只管权重放在哪里、怎样放进去、运行谁的代码，不管训练什么：用了 `device_map`，适配器照样是冻结的，修复的办法也一样。 |
 #
 # 在终端里：
 #

@@ -10,9 +10,11 @@
 #                           (image)    (frozen)        (trained)
 # ```
 #
-# Only `proj` is trained. The very first step ends in `element 0 of tensors does not require grad and does not have a grad_fn`. Three attempts were made at it, with great care: no `no_grad` round the encoder any more, no `requires_grad=False` on the padding, no `eval()` on what is frozen. In this notebook you run what was reported, each attempt, and the cure, and you measure what the attempts changed.
+# Only `proj` is trained. The very first step ends in `element 0 of tensors does not require grad and does not have a grad_fn`. Three attempts were made at it, with great care: no `no_grad` round the encoder any more, no `requires_grad=False` on the padding, no `eval()` on what is frozen. In this notebook you run such a program, each attempt, and a cure, and you measure what the attempts changed.
+#
+# The program is rebuilt. The report tells of its parts, the error and the attempts, and its parameter counts; it holds neither all of the code nor what cured it in the end. This program has the same parts and the same counts, ends in the same error, and none of the attempts helps. So the line below is one that fits all that was reported. Whether it was the line in question there, nobody can know from the report.
 
-# %% [markdown] lang="zh" of="151027b7"
+# %% [markdown] lang="zh" of="e99e72e1"
 # # 视觉记忆：三次尝试，和谁也没有怀疑的那一行
 #
 # 想让语言模型记住很长的文本。装不下的部分先渲染成图像，由 OCR 编码器读出来，经过投影层送进语言模型，排在最近的词元之前：
@@ -24,7 +26,9 @@
 #                          （图像）   （冻结）     （训练）
 # ```
 #
-# 只训练 `proj`。可是第一步就报 `element 0 of tensors does not require grad and does not have a grad_fn`。当时认真试了三次：去掉编码器外面的 `no_grad`，去掉填充张量的 `requires_grad=False`，不再对冻结的部分调用 `eval()`。这个 notebook 会重现最初的程序、每一次尝试和真正的修复，并且量一量这些尝试究竟改变了什么。
+# 只训练 `proj`。可是第一步就报 `element 0 of tensors does not require grad and does not have a grad_fn`。当时认真试了三次：去掉编码器外面的 `no_grad`，去掉填充张量的 `requires_grad=False`，不再对冻结的部分调用 `eval()`。这个 notebook 会运行这样一个程序、每一次尝试和一种修复，并且量一量这些尝试究竟改变了什么。
+#
+# 这里的程序是重建的。报告讲了它的组成部分、报错、三次尝试和参数量，但既没有完整的代码，也没有说最后是怎样解决的。这个程序的组成部分和参数量与报告相同，报错相同，三次尝试也都无济于事。所以，下面找到的那一行与报告所说的一切都吻合；至于当时是不是就错在这一行，单凭报告无从知道。
 
 # %%
 import inspect
@@ -57,11 +61,11 @@ def source(*things):
 source(MEMModel.read, MEMModel.memory, MEMModel.embed, MEMModel.left_pad, MEMModel.train)
 
 # %% [markdown] lang="en"
-# ## As it was reported
+# ## The program before the attempts
 #
 # These are the five methods of the model that came under suspicion. Texts come in batches in order of their length. Put the first batch to the test:
 
-# %% [markdown] lang="zh" of="de092f37"
+# %% [markdown] lang="zh" of="bcafa29d"
 # ## 最初的程序
 #
 # 上面是模型中受到怀疑的五个方法。文本按长度排序后分批。用第一批检验一下：
@@ -152,9 +156,9 @@ verify_gradient_flow(third, first)
 #
 # ## What did the attempts change?
 #
-# Give every version a batch that does reach `proj`: all eight texts at once, four of which are long enough for an image, and four of which are padded. Then compare the loss and all gradients of `proj` with those of the program as reported, bit by bit.
+# Give every version a batch that does reach `proj`: all eight texts at once, four of which are long enough for an image, and four of which are padded. Then compare the loss and all gradients of `proj` with those of the program before the attempts, bit by bit.
 
-# %% [markdown] lang="zh" of="c6e24e2f"
+# %% [markdown] lang="zh" of="a630b7c7"
 # 所有开关都拨到了想要的位置，错误却还在。`train()` 和 `eval()` 只是告诉 dropout、batch norm 这类层该怎么工作；是否记录计算图，与它们无关。（有的库会拿 `self.training` 另作他用：cuDNN 的循环层在 `eval()` 之后拒绝反向传播，并且会明确报错。）
 #
 # ## 这些尝试改变了什么？
@@ -182,9 +186,9 @@ still, noisy = (programs.build(kind, dropout=0.1) for kind in (MEMModel, attempt
 # %% [markdown] lang="en"
 # ## The diagnosis
 #
-# gradkit names the same thing for the report's version and for every attempt. None of the attempts came near it:
+# gradkit names the same thing for the program before the attempts and after each of them. None of the attempts came near it:
 
-# %% [markdown] lang="zh" of="74cda230"
+# %% [markdown] lang="zh" of="8e27f83c"
 # ## 诊断
 #
 # 无论是最初的版本还是任何一次尝试，gradkit 指出的都是同一件事，三次尝试都没有碰到它：
@@ -239,7 +243,18 @@ fixed, long = programs.build(MEMModel), worth_an_image(NOTES, config)
 verify_gradient_flow(fixed, batches(long)[0])
 
 # %%
+before_training = {name: parameter.clone() for name, parameter in fixed.named_parameters()}
 losses = train(fixed, long, epochs=5)
+
+# %% [markdown] lang="en"
+# Three things show that it trains: the loss falls, all of `proj` has moved, and nothing else has.
+
+# %% [markdown] lang="zh" of="4b942213"
+# 三件事说明它在训练：损失在下降，`proj` 的参数全都变了，其余的一个也没变。
+
+# %%
+moved = [name for name, parameter in fixed.named_parameters() if not torch.equal(parameter, before_training[name])]
+losses[-1] < losses[0], moved
 
 # %% [markdown] lang="en"
 # One long text in a batch is enough for the step to run: the batch of all eight texts is sound as well. gradkit lists the suspects as looked at and harmless:

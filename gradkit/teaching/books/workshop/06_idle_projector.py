@@ -101,7 +101,7 @@ loss_of(model, batch).backward()
 #
 # <details><summary>Hint 2: what to keep in mind</summary>
 #
-# The `no_grad` block only saves memory: nothing that should learn lies before it or in it. And it is no use to call the projector off to the side, or to add its result times zero: the gradient would be missing, or zero.
+# The `no_grad` block does no harm: nothing that should learn lies before it or in it. And it is no use to call the projector off to the side, or to add its result times zero: the gradient would be missing, or zero.
 #
 # </details>
 #
@@ -111,7 +111,7 @@ loss_of(model, batch).backward()
 #
 # </details>
 
-# %% [markdown] lang="zh" of="0c2587d6"
+# %% [markdown] lang="zh" of="1834a497"
 # ## 轮到你了
 #
 # 修改你的程序，运行那个单元格，再把“看它怎样失败”里的单元格重新运行一遍。卡住了就展开提示，一次只看一条。
@@ -124,7 +124,7 @@ loss_of(model, batch).backward()
 #
 # <details><summary>提示二：要注意什么</summary>
 #
-# 这个 `no_grad` 块只是节省内存：它里面和它之前都没有应当学习的东西。把 projector 另外调用一下、结果不用，或者把它的结果乘以零再加上去，都没有用：梯度要么没有，要么是零。
+# 这个 `no_grad` 块没有害处：它里面和它之前都没有应当学习的东西。把 projector 另外调用一下、结果不用，或者把它的结果乘以零再加上去，都没有用：梯度要么没有，要么是零。
 #
 # </details>
 #

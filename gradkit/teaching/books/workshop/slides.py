@@ -155,15 +155,15 @@ gradkit.diagnose(lambda: model[2](model[:2](x).detach()).mean(), model=model)
 #
 # - `eval()` switches no gradient off, `train()` switches none on
 # - a frozen layer in the middle lets the gradient through
-# - `no_grad` round something frozen costs nobody a gradient
+# - `no_grad` round something frozen takes no gradient from the layers after it (a layer before it does lose its own)
 # - a constant joined to a value takes no gradient from it
 
-# %% [markdown] lang="zh" of="c992e9e3"
+# %% [markdown] lang="zh" of="17bbf16b"
 # ## 这些不是原因
 #
 # - `eval()` 不会关掉梯度，`train()` 也不会打开
 # - 中间有冻结的层，梯度照样穿过去
-# - 把冻结的部分放进 `no_grad`，谁也不会因此丢掉梯度
+# - 把冻结的部分放进 `no_grad`，它后面的层照样有梯度（前面的层才会丢掉梯度）
 # - 旁边拼上一个常量，不会夺走谁的梯度
 
 # %% slideshow={"slide_type": "fragment"}

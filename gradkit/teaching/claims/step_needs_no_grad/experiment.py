@@ -12,9 +12,19 @@ def stepped(wrap):
     return weight
 
 
+def stepped_differentiably():
+    weight = torch.ones(3, requires_grad=True).clone()
+    weight.retain_grad()
+    optimizer = torch.optim.SGD([weight], lr=0.1, differentiable=True)
+    weight.square().sum().backward()
+    optimizer.step()
+    return weight
+
+
 def observe():
     plain = stepped(wrap=False)
     return {
         "weight_carries_history_after_step": plain.grad_fn is not None,
+        "history_after_a_differentiable_step": stepped_differentiably().grad_fn.name() != "CloneBackward0",
         "result_differs": not torch.equal(plain, stepped(wrap=True)),
     }

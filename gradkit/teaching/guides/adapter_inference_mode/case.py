@@ -156,6 +156,19 @@ def experiment_a_new_adapter_trains_but_the_saved_config_says_inference():
         assert json.loads((Path(folder) / "adapter_config.json").read_text())["inference_mode"] is True
 
 
+def experiment_whatever_the_file_says_the_argument_decides():
+    from peft import PeftModel
+
+    with tempfile.TemporaryDirectory() as folder:
+        monday(folder)
+        config = Path(folder) / "adapter_config.json"
+        for said in (True, False):
+            config.write_text(json.dumps({**json.loads(config.read_text()), "inference_mode": said}))
+            for asked in (True, False):
+                model = PeftModel.from_pretrained(Router(), folder, is_trainable=asked)
+                assert (model.get_nb_trainable_parameters()[0] > 0) == asked
+
+
 def experiment_zero_trainable_before_and_some_after():
     assert shows(make()[0]).startswith("trainable params: 0 ")
     assert not shows(make_fixed()[0]).startswith("trainable params: 0 ")
@@ -164,6 +177,32 @@ def experiment_zero_trainable_before_and_some_after():
 def experiment_only_the_adapter_moves():
     names = moved(*make_fixed())
     assert len(names) == 2 and all("lora_" in name for name in names)
+
+
+def experiment_layers_in_modules_to_save_move_as_well():
+    model = router(modules_to_save=["desk"])
+    tickets, desks = torch.randint(0, 50, (6, 9)), torch.randint(0, 5, (6,))
+    others = [name for name in moved(model, lambda: F.cross_entropy(model(tickets), desks)) if "lora_" not in name]
+    assert others and all(".desk.modules_to_save." in name for name in others)
+
+
+def experiment_a_tuned_prompt_is_loaded_trainable_and_refuses_the_argument():
+    from peft import PeftModel, PromptTuningConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    base, config = LlamaConfig(vocab_size=9, **sizes), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+    with tempfile.TemporaryDirectory() as folder:
+        get_peft_model(LlamaForCausalLM(base), config).save_pretrained(folder)
+        refused = []
+        for asked in (False, True):
+            try:
+                loaded = PeftModel.from_pretrained(LlamaForCausalLM(base), folder, is_trainable=asked)
+            except ValueError as error:
+                assert "Cannot set a prompt learning adapter to trainable when loading pretrained adapter" in str(error)
+                refused.append(asked)
+    assert refused == [True]
+    assert [name.split(".")[0] for name, p in loaded.named_parameters() if p.requires_grad] == ["prompt_encoder"]
 
 
 def experiment_train_mode_does_not_unfreeze():

@@ -195,6 +195,27 @@ def experiment_weights_in_half_precision_are_refused():
     assert "Attempting to unscale FP16 gradients" in refused(lambda: train_fixed(model, optimizer, scaler, hum, bees))
 
 
+def added_up(optimizer, scaler, model, unscaled_each_time):
+    for hum, bees in (data(), data()):
+        scaler.scale(counted(model, hum, bees) / 2).backward()
+        if unscaled_each_time:
+            scaler.unscale_(optimizer)
+    if not unscaled_each_time:
+        scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def experiment_gradients_that_are_added_up_are_unscaled_once():
+    for each_time in (True, False):
+        model = program(train)[0]
+        optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu", init_scale=SCALE)
+        message = refused(lambda: added_up(optimizer, scaler, model, each_time))
+        assert ("unscale_() has already been called on this optimizer since the last update()" in message) == each_time
+    assert near(gradient_norm(model), 1.0)
+
+
 def experiment_autocast_computes_in_half_precision_with_weights_in_full():
     model, _ = make()
     with torch.autocast("cpu", dtype=torch.float16):

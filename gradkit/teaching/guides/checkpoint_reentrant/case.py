@@ -120,6 +120,26 @@ def experiment_an_input_that_requires_grad_cures_reentrant_too():
     assert starved(model, step) == []
 
 
+def reading_model(reentrant):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=4, **sizes)).train()
+    model.get_input_embeddings().requires_grad_(False)
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    model.get_input_embeddings()._forward_hooks.clear()
+    dna = torch.randint(0, 4, (2, 6))
+    return model, lambda: model(input_ids=dna, labels=dna, use_cache=False).loss
+
+
+def experiment_transformers_has_a_switch_for_either_cure():
+    model, step = reading_model(reentrant=True)
+    assert len(starved(model, step)) > 5
+    model.enable_input_require_grads()
+    assert starved(model, step) == []
+    assert starved(*reading_model(reentrant=False)) == []
+
+
 def experiment_the_cure_gives_the_gradients_of_a_run_without_checkpointing():
     assert starved(*make_fixed()) == []
     assert same_gradients(*make_fixed(), *program(PlainDnaReader))

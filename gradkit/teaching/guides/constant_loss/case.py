@@ -137,6 +137,13 @@ def experiment_a_mixed_epoch_trains():
     assert step().item() < first
 
 
+def experiment_batches_without_a_label_can_be_left_out_in_the_data():
+    model = make()[0]
+    scored = [(photos, lengths) for photos, lengths in reef() if not lengths.isnan().all()]
+    assert 0 < len(scored) < len(reef())
+    assert all(model.loss(photos, lengths).requires_grad for photos, lengths in scored)
+
+
 def experiment_zero_times_the_output_still_moves_the_weights():
     model, optimizer = warmed_up()
     before = weights(model)

@@ -190,7 +190,8 @@ def refused(run):
 def starved(model, step):
     model.zero_grad()
     step().backward()
-    return [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    wanted = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    return [name for name, p in wanted if p.grad is None or not p.grad.any()]
 
 
 def experiment_backward_raises():

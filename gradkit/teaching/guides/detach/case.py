@@ -115,3 +115,20 @@ def experiment_detached_targets_are_right():
     pictures = torch.rand(2, 36)
     (model(pictures) - model(pictures + 0.1).detach()).pow(2).mean().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def experiment_a_discriminator_a_window_and_straight_through_detach_and_all_learn():
+    torch.manual_seed(0)
+    drawer, judge, cell, gate = nn.Linear(4, 6), nn.Linear(6, 1), nn.GRUCell(6, 6), nn.Linear(6, 1)
+    fake = drawer(torch.randn(8, 4))
+    judge(fake.detach()).square().mean().backward()
+    assert judge.weight.grad.any() and drawer.weight.grad is None
+    (judge(fake) - 1).square().mean().backward()
+    assert drawer.weight.grad.any()
+    memory = torch.zeros(8, 6)
+    for window in torch.randn(3, 8, 6):
+        memory = cell(window, memory.detach())
+        memory.square().mean().backward()
+    soft = torch.sigmoid(gate(torch.randn(8, 6)))
+    (soft + (soft.round() - soft).detach()).sum().backward()
+    assert all(p.grad.any() for part in (cell, gate) for p in part.parameters())

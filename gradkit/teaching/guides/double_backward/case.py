@@ -245,3 +245,33 @@ def experiment_a_backward_in_every_pass_needs_a_memory_without_history():
         step()
         taught.append(gradient(model))
     assert all(slope.any() for slope in taught) and not torch.allclose(*taught)
+
+
+def experiment_what_is_computed_before_the_loop_belongs_in_the_step():
+    torch.manual_seed(0)
+    gauge, melt, weather = nn.Linear(5, 8), nn.Linear(8, 1), torch.randn(3, 5)
+    seen = torch.tanh(gauge(weather))
+    melt(seen).mean().backward()
+    assert TWICE in refused(melt(seen).mean().backward)
+    for again, learns in [(seen.detach(), False), (torch.tanh(gauge(weather)), True)]:
+        gauge.zero_grad()
+        melt(again).mean().backward()
+        assert (gauge.weight.grad is not None) == learns
+
+
+def experiment_the_discriminator_gets_the_detached_picture_and_the_generator_the_other():
+    torch.manual_seed(0)
+    drawer, judge, noise, real = nn.Linear(4, 8), nn.Linear(8, 1), torch.randn(16, 4), torch.randn(16, 8)
+
+    def taught(detached_for_the_judge):
+        drawer.zero_grad()
+        fake = drawer(noise)
+        judged, judged_again = (fake.detach(), fake) if detached_for_the_judge else (fake, fake.detach())
+        (F.softplus(-judge(real)) + F.softplus(judge(judged))).mean().backward()
+        F.softplus(-judge(judged_again)).mean().backward()
+        return drawer.weight.grad.flatten()
+
+    fake = drawer(noise)
+    (own,) = torch.autograd.grad(F.softplus(-judge(fake)).mean(), drawer.weight)
+    assert torch.allclose(taught(True), own.flatten())
+    assert torch.cosine_similarity(taught(False), own.flatten(), dim=0) < -0.9

@@ -105,7 +105,8 @@ def log(seen):
 def no_signal(model, step):
     model.zero_grad()
     step().backward()
-    return [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    wanted = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    return [name for name, p in wanted if p.grad is None or not p.grad.any()]
 # [end]
 
 

@@ -165,3 +165,39 @@ def experiment_the_mean_of_nothing_is_nan_and_its_gradient_zero():
     loss = model(tracks)[torch.zeros(6, dtype=torch.bool)].mean()
     assert loss.isnan() and not_finite(model, lambda: loss) == []
     assert not any(parameter.grad.any() for parameter in model.parameters())
+
+
+def slopes(function, *values, dtype=torch.float32):
+    x = torch.tensor(values, dtype=dtype, requires_grad=True)
+    function(x).sum().backward()
+    return x.grad
+
+
+def experiment_log_power_and_acos_are_infinitely_steep_at_an_end():
+    for function, end in [(torch.log, 0.0), (lambda x: x**0.5, 0.0), (torch.acos, 1.0), (torch.asin, -1.0)]:
+        assert slopes(function, end, 0.5)[0].isinf()
+        kept_away = slopes(lambda x: function(x.clamp(-1 + 1e-6, 1 - 1e-6) if end else x.clamp(min=1e-6)), end, 0.5)
+        assert kept_away.isfinite().all()
+        assert slopes(lambda x: function(x + (1e-6 if end <= 0 else -1e-6)), end).isfinite().all()
+
+
+def experiment_exp_overflows_and_the_joined_function_does_not():
+    def grown(x):
+        return (1 + x.exp()).log()
+
+    for dtype, fits, overflows in [(torch.float32, 88.0, 89.0), (torch.float16, 11.0, 12.0)]:
+        assert slopes(grown, fits, dtype=dtype).isfinite().all() and slopes(grown, overflows, dtype=dtype).isnan().all()
+        assert slopes(nn.functional.softplus, overflows, dtype=dtype) == 1
+    assert slopes(lambda x: x.softmax(0).log()[0], 0.0, 200.0).isnan().any()
+    assert slopes(lambda x: x.log_softmax(0)[0], 0.0, 200.0).tolist() == [1.0, -1.0]
+
+
+def experiment_a_row_that_is_masked_altogether_spoils_the_weights_of_all_rows():
+    for shown in (0, 1):
+        torch.manual_seed(0)
+        look, words = nn.MultiheadAttention(4, 2, batch_first=True), torch.randn(2, 3, 4)
+        hidden = torch.tensor([[False, False, False], [True, True, True]])
+        hidden[1, :shown] = False
+        out, _ = look(words, words, words, key_padding_mask=hidden)
+        out[0].square().sum().backward()
+        assert look.in_proj_weight.grad.isfinite().all() == bool(shown)

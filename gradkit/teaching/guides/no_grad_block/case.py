@@ -100,6 +100,26 @@ def experiment_the_flags_stay_true_inside_the_block():
         assert not model.probe(torch.randn(1, 4)).requires_grad
 
 
+def experiment_what_is_handed_back_or_made_inside_keeps_its_flag():
+    weight = make()[0].probe.weight
+    with torch.no_grad():
+        handed_back = [nn.Identity()(weight), weight.to(weight.dtype), weight.requires_grad_()]
+        made_inside = nn.Linear(4, 8).weight
+        computed = [weight * 1, weight.clone(), weight.to(torch.float64), torch.cat([weight, weight])]
+    assert all(value.requires_grad for value in [*handed_back, made_inside])
+    assert not any(value.requires_grad for value in computed)
+
+
+def experiment_a_view_says_true_and_brings_no_gradient_back():
+    weight = make()[0].probe.weight
+    with torch.no_grad():
+        views = [weight[0], weight.T, weight.view(-1)]
+    for view in views:
+        assert view.requires_grad and view.grad_fn is None
+        view.sum().backward()
+        assert weight.grad is None
+
+
 def experiment_the_hook_shows_where_the_flag_is_lost():
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
@@ -121,6 +141,15 @@ def experiment_a_block_round_frozen_layers_changes_no_gradient():
     assert torch.equal(*gradients)
 
 
+def experiment_a_trainable_layer_before_the_block_gets_nothing():
+    model, _ = make_fixed()
+    station = nn.Linear(6, 6)
+    with torch.no_grad():
+        sky = model.weather(station(torch.randn(12, 6)))
+    model.head(torch.cat([sky, sky], dim=1)).mean().backward()
+    assert model.head.weight.grad.any() and station.weight.grad is None
+
+
 def experiment_enable_grad_outside_does_not_reach_inside():
     model, step = make()
     with torch.enable_grad():
@@ -130,6 +159,15 @@ def experiment_enable_grad_outside_does_not_reach_inside():
 def experiment_eval_mode_cuts_nothing():
     model, step = make_fixed()
     assert starved(model.eval(), step) == []
+    layers = [nn.Dropout(), nn.BatchNorm1d(4), nn.LayerNorm(4), nn.MultiheadAttention(4, 2),
+              nn.TransformerEncoderLayer(4, 2, 8), nn.LSTM(4, 4)]
+    for layer in layers:
+        layer.eval()
+        readings = torch.randn(5, 4, requires_grad=True)
+        given = [readings] * 3 if isinstance(layer, nn.MultiheadAttention) else [readings]
+        out = layer(*given)
+        (out[0] if isinstance(out, tuple) else out).pow(3).sum().backward()
+        assert readings.grad.any() and all(p.grad.any() for p in layer.parameters())
 
 
 def experiment_requires_grad_after_the_block_does_not_mend_it():

@@ -101,9 +101,26 @@ def experiment_float_after_the_comparison_brings_nothing_back():
     assert not (thirst > 0).float().requires_grad
 
 
-def experiment_relu_and_max_values_pass_gradient():
-    thirst = nn.Parameter(torch.randn(6)) * 2
-    assert torch.relu(thirst).requires_grad and thirst.max(dim=0).values.requires_grad and thirst.clamp(0).requires_grad
+def experiment_masks_and_routing_by_an_index_pass_gradient_through_the_values():
+    torch.manual_seed(0)
+    wilted, share = nn.Parameter(torch.randn(6)), nn.Parameter(torch.randn(5, 3))
+    ((wilted - 1).square() * (wilted > 0)).sum().backward()
+    assert torch.equal(wilted.grad != 0, wilted > 0)
+    taken = share.argmax(dim=1, keepdim=True)
+    share.softmax(dim=1).gather(1, taken).log().sum().backward()
+    assert share.grad.all()
+    answers, unlearned = nn.Parameter(torch.randn(5, 3)), nn.Parameter(torch.randn(5, 3))
+    answers.gather(1, unlearned.argmax(dim=1, keepdim=True)).sum().backward()
+    assert answers.grad.any() and unlearned.grad is None
+
+
+def experiment_relu_clamp_and_max_values_stay_in_the_graph():
+    leaf = torch.tensor([-1.0, -2.0, -3.0], requires_grad=True)
+    thirst = leaf * 2
+    for value in (torch.relu(thirst), thirst.clamp(0), thirst.max(dim=0).values):
+        assert value.grad_fn is not None
+    torch.relu(thirst).sum().backward()
+    assert leaf.grad is not None and not leaf.grad.any()
 
 
 def experiment_round_keeps_a_grad_fn_but_its_gradient_is_zero():

@@ -32,11 +32,11 @@ class FixedGlucoseSensor(GlucoseSensor):
 class CumSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rate):
-        return torch.from_numpy(np.cumsum(rate.numpy()))
+        return torch.from_numpy(np.cumsum(rate.cpu().numpy())).to(rate.device)
 
     @staticmethod
     def backward(ctx, grad):
-        return torch.from_numpy(np.cumsum(grad.numpy()[::-1])[::-1].copy())
+        return torch.from_numpy(np.cumsum(grad.cpu().numpy()[::-1])[::-1].copy()).to(grad.device)
 # [end]
 
 
@@ -97,12 +97,13 @@ def experiment_an_array_carries_numbers_only():
 
 
 def experiment_a_custom_function_gives_the_gradient_of_cumsum():
-    gradients = []
-    for add_up in (CumSum.apply, lambda rate: rate.cumsum(dim=0)):
-        rate = torch.arange(4.0, requires_grad=True)
-        add_up(rate).pow(2).sum().backward()
-        gradients.append(rate.grad)
-    assert torch.equal(*gradients)
+    for device in ["cpu", *["cuda"] * torch.cuda.is_available()]:
+        gradients = []
+        for add_up in (CumSum.apply, lambda rate: rate.cumsum(dim=0)):
+            rate = torch.arange(4.0, device=device, requires_grad=True)
+            add_up(rate).pow(2).sum().backward()
+            gradients.append(rate.grad)
+        assert torch.equal(*gradients)
 
 
 def experiment_the_cure_moves_every_weight_and_gives_the_same_level():

@@ -74,7 +74,8 @@ def write_down(model, step, folder):
 def not_finite(model, step):
     model.zero_grad()
     step().backward()
-    return [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
+    wanted = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    return [name for name, p in wanted if p.grad is None or not p.grad.isfinite().all()]
 # [end]
 
 

@@ -53,13 +53,13 @@ def loss_of(model, batch):
 gradkit.testing.judged("zero_loss", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
-# Another right way is `return model(photo).sum() * 0.0` where no label is known. Why other ways do not work:
+# Another right way is `return model(photo).sum() * 0.0` where no label is known. Like the solution above, it relies on finite photos: zero times infinity is `nan`, so one infinite pixel makes gradients `nan` with either. `0.0 * sum(p.sum() for p in model.parameters())` does not look at the photos at all. Why other ways do not work:
 #
 # - `torch.tensor(0.0, requires_grad=True)` silences the error, and `backward()` ends in it. Where several processes train together, each waits for the gradients of all, and this one never sends any.
 # - The mean of cross-entropy over no labels is `nan`.
 
-# %% [markdown] lang="zh" of="e02c2c35"
-# 另一种正确写法：没有标签时返回 `model(photo).sum() * 0.0`。为什么别的办法不行：
+# %% [markdown] lang="zh" of="4580c65a"
+# 另一种正确写法：没有标签时返回 `model(photo).sum() * 0.0`。和上面的解法一样，它要求照片里的数都是有限的：零乘以无穷大是 `nan`，只要有一个像素是无穷大，两种写法的梯度都会变成 `nan`。`0.0 * sum(p.sum() for p in model.parameters())` 则完全不看照片。为什么别的办法不行：
 #
 # - `torch.tensor(0.0, requires_grad=True)` 让报错消失，`backward()` 却到它为止。多进程一起训练时，每个进程都要等齐所有梯度，而这一个永远不会送来。
 # - 一个标签也没有时，交叉熵的均值是 `nan`。

@@ -1,0 +1,430 @@
+"""General sentences of guides, beliefs and lessons, run against right programs that were made to refute them.
+
+`tests/awkward.py` holds the programs. What a guide tells its readers to run accuses none of them; and a sentence that
+one of them refuted stands on no page any more.
+"""
+# ruff: noqa: RUF001  commas of Chinese
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import gradkit
+from gradkit.core import causes
+from gradkit.teaching import book
+from gradkit.teaching import claim as teaching_claim
+from gradkit.teaching.guide import load_case
+from tests.awkward import AWKWARD, Built
+
+REPO = Path(__file__).parents[2]
+SUSPECTS = (
+    "starved",
+    "never_called",
+    "no_signal",
+    "not_finite",
+    "idle",
+)  # list names, of which a right program has none
+
+each_program = pytest.mark.parametrize("name", AWKWARD)
+
+
+@pytest.fixture(autouse=True)
+def _calm() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def built(name: str) -> Built:
+    torch.manual_seed(0)
+    return AWKWARD[name]()
+
+
+def learning(model: nn.Module, step: Callable[[], torch.Tensor]) -> set[str]:
+    """Who has a gradient that is finite and not all zero."""
+    model.zero_grad()
+    step().backward()
+    named = ((name, p.grad) for name, p in model.named_parameters() if p.requires_grad)
+    return {name for name, grad in named if grad is not None and bool(grad.any()) and bool(grad.isfinite().all())}
+
+
+def trainable(model: nn.Module) -> set[str]:
+    return {name for name, p in model.named_parameters() if p.requires_grad}
+
+
+@each_program
+def test_every_parameter_of_an_awkward_program_that_may_train_learns(name: str) -> None:
+    model, step = built(name)
+    assert learning(model, step) == trainable(model) != set()
+
+
+@each_program
+def test_an_awkward_program_gets_a_clean_bill(name: str) -> None:
+    model, step = built(name)
+    report = gradkit.diagnose(step, model=model)
+    assert report.findings == ()
+    assert report.healthy
+
+
+def told_to_run() -> Iterator[Any]:
+    """What guides tell their readers to run, which lists suspects by name."""
+    for cause in causes.causes():
+        for name in SUSPECTS:
+            if run := vars(load_case(cause)).get(name):
+                assert list(inspect.signature(run).parameters) == ["model", "step"]
+                yield pytest.param(run, id=f"{cause}-{name}")
+
+
+@pytest.mark.parametrize("run", [*told_to_run()])
+def test_what_a_guide_has_its_readers_run_accuses_no_right_program(run: Callable[..., list[str]]) -> None:
+    accused = {name: run(*built(name)) for name in AWKWARD}
+    assert {name: found for name, found in accused.items() if found} == {}
+
+
+def test_what_is_kept_between_the_steps_of_a_right_program_has_no_history() -> None:
+    listed = load_case("double_backward").kept_with_history
+    for name in AWKWARD:
+        model, step = built(name)
+        step()
+        assert listed(model) == [], name
+
+
+# -- what the rows of a belief say beside its verdict -----------------------------------------------------------
+
+
+def seen(name: str) -> dict[str, Any]:
+    return {row.key: eval(row.seen) for row in teaching_claim.claim(name, "en").run().rows}
+
+
+def test_eval_mode_keeps_less_only_where_a_layer_does_less() -> None:
+    kept = seen("eval_saves_memory")
+    assert kept["kept_in_train"] == kept["kept_in_eval"] > kept["kept_under_no_grad"] == 0
+    for layer in ("dropout", "batch_norm"):
+        assert kept[f"kept_in_train_with_{layer}"] > kept[f"kept_in_eval_with_{layer}"] > 0
+
+
+def test_a_block_round_frozen_layers_saves_memory_only_where_it_costs_a_gradient() -> None:
+    kept = seen("no_grad_round_a_frozen_encoder")
+    assert kept["kept_without_a_layer_before"] == 0 < kept["kept_with_a_layer_before"]
+    assert not kept["layer_before_gets_gradient"]
+    assert kept["layer_before_gets_gradient_without_the_block"]
+
+
+def test_elements_that_are_equally_large_share_the_gradient_of_max_or_one_gets_it() -> None:
+    ties = seen("max_has_no_gradient")
+    assert ties["gradient_of_a_tie"] == [0.5, 0.5, 0.0]
+    assert sorted(ties["gradient_of_a_tie_by_dim"]) == [0.0, 0.0, 1.0]
+
+
+def test_what_a_saved_config_says_does_not_decide_whether_the_loaded_adapter_trains() -> None:
+    assert seen("adapter_loads_frozen")["trainable_where_the_file_says_otherwise"] == 0
+
+
+# -- what reports and lessons say of a program ------------------------------------------------------------------
+
+
+def test_a_zero_behind_a_relu_that_is_shut_is_not_excused_as_that_of_a_fresh_adapter() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), torch.randn(6, 4)
+    nn.init.constant_(model[0].bias, -100.0)
+    checked = gradkit.verify(lambda: (model(x) - 1).square().mean(), model=model)
+    assert "what comes before a ReLU that is shut for every example does not" in checked.text()
+    assert "if other batches do no better, that does not learn" in checked.report.text()
+
+
+def test_a_verdict_on_zero_gradients_sends_nobody_past_a_loop_that_can_not_skip() -> None:
+    model, x = nn.Linear(4, 1), torch.randn(6, 4)
+    said = gradkit.diagnose(lambda: model(x).sum() * 0.0, model=model).text()
+    assert "skip it where the loop lets you" in said
+
+
+def test_the_guide_to_nan_and_its_report_know_of_masked_rows() -> None:
+    torch.manual_seed(0)
+    look, x = nn.MultiheadAttention(4, 2, batch_first=True), torch.randn(2, 3, 4)
+    hidden = torch.tensor([[False, False, False], [True, True, True]])
+    report = gradkit.diagnose(lambda: look(x, x, x, key_padding_mask=hidden)[0][0].square().sum(), model=look)
+    assert [one.cause for one in report.findings] == ["nan_gradient"]
+    assert "leave each row a place that is not masked" in report.text()
+
+
+@pytest.mark.parametrize(("language", "says"), [("en", "The program is rebuilt."), ("zh", "这里的程序是重建的。")])
+def test_the_vision_memory_says_that_it_is_rebuilt(language: str, says: str) -> None:
+    assert says in book.read_book("cases/vision_memory")[0].says(language)
+
+
+# -- sentences that are withdrawn -------------------------------------------------------------------------------
+
+
+def a_layer_before_the_block() -> bool:
+    before, frozen, head = nn.Linear(4, 8), nn.Linear(8, 4).requires_grad_(False), nn.Linear(4, 1)
+    hidden = before(torch.randn(3, 4))
+    with torch.no_grad():
+        hidden = frozen(hidden)
+    head(hidden).mean().backward()
+    return before.weight.grad is None
+
+
+def a_result_that_keeps_its_flag() -> bool:
+    weight = nn.Parameter(torch.ones(3))
+    with torch.no_grad():
+        return weight.to(weight.dtype).requires_grad and weight.view(-1).requires_grad
+
+
+def slopes(function: Callable[[torch.Tensor], torch.Tensor], *values: float) -> list[float]:
+    x = torch.tensor(values, requires_grad=True)
+    function(x).sum().backward()
+    assert x.grad is not None
+    return list(x.grad.tolist())
+
+
+def names_of(program: str) -> set[str]:
+    return trainable(built(program)[0])
+
+
+def not_called(program: str) -> set[str]:
+    model, step = built(program)
+    called = set[str]()
+    for name, module in model.named_modules():
+        module.register_forward_hook(lambda *_, name=name: called.add(name))
+    step()
+    return {name for name, _ in model.named_modules()} - called
+
+
+def learns(program: str) -> bool:
+    model, step = built(program)
+    return learning(model, step) == trainable(model)
+
+
+def one_process_raises() -> bool:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    model = nn.parallel.DistributedDataParallel(nn.ModuleDict({"used": nn.Linear(2, 2), "idle": nn.Linear(2, 2)}))
+    vars(model.module)["forward"] = lambda x: model.module["used"](x)
+    model(torch.randn(2, 2)).sum().backward()
+    with pytest.raises(RuntimeError, match="Expected to have finished reduction"):
+        model(torch.randn(2, 2))
+    return True
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """A sentence, or the part of it that made it false, in both languages; and what refutes it."""
+
+    english: str
+    chinese: str
+    refuted: Callable[[], bool]
+
+    def __str__(self) -> str:
+        return self.english
+
+
+def a_config_that_does_not_decide() -> bool:
+    return bool(seen("adapter_loads_frozen")["trainable_where_the_file_says_otherwise"] == 0)
+
+
+def a_function_that_is_flat_on_a_side() -> bool:
+    return slopes(torch.relu, -0.5) + slopes(lambda x: x.clamp(0, 5), -2.0, 7.0) == [0.0, 0.0, 0.0]
+
+
+def less_that_is_kept() -> bool:
+    kept = seen("eval_saves_memory")
+    return bool(kept["kept_in_eval_with_dropout"] < kept["kept_in_train_with_dropout"])
+
+
+def a_block_that_saves_nothing() -> bool:
+    return bool(seen("no_grad_round_a_frozen_encoder")["kept_without_a_layer_before"] == 0)
+
+
+def a_layer_that_refuses_after_eval() -> bool:
+    return teaching_claim.claim("any_layer_trains_in_eval", "en").run().verdict == "false"
+
+
+def predictions_of_what_is_detached() -> bool:
+    return all(map(learns, ["a_gan_step", "truncated_bptt", "a_straight_through_estimate"]))
+
+
+def an_argmax_on_the_way_to_the_loss() -> bool:
+    return learns("a_mixture_of_experts")
+
+
+def other_names_of_what_an_adapter_trains() -> bool:
+    saved, prompt = names_of("an_adapter_with_modules_to_save"), names_of("prompt_tuning")
+    return any("modules_to_save" in name for name in saved) and not any("lora_" in name for name in prompt)
+
+
+def layers_that_learn_without_being_called() -> bool:
+    name = "attention_whose_projection_is_never_called"
+    return learns(name) and not_called(name) == {"blocks", "blocks.0.out_proj", "blocks.1.out_proj"}
+
+
+def a_tie() -> bool:
+    return bool(max(seen("max_has_no_gradient")["gradient_of_a_tie"]) < 1)
+
+
+def a_norm_that_is_logged_before_the_step() -> bool:
+    model, x = nn.Linear(4, 1), torch.randn(6, 4)
+    before, optimizer = model.weight.detach().clone(), torch.optim.SGD(model.parameters(), lr=0.1)
+    (model(x) - 1).square().mean().backward()
+    logged = [float(p.grad.norm()) for p in model.parameters() if p.grad is not None]
+    optimizer.step()
+    return len(logged) == 2 and not torch.equal(model.weight, before)
+
+
+def a_layer_that_is_added_with_its_group() -> bool:
+    model, x = nn.Sequential(nn.Linear(4, 4)), torch.randn(6, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.append(nn.Linear(4, 1))
+    optimizer.add_param_group({"params": model[1].parameters()})
+    report = gradkit.diagnose(lambda: (model(x) - 1).square().mean(), model=model, optimizer=optimizer)
+    return report.healthy and report.findings == ()
+
+
+def refuting(program: str) -> Callable[[], bool]:
+    return functools.partial(learns, program)
+
+
+WITHDRAWN = [
+    Withdrawn("something frozen costs nobody a gradient", "谁也不会因此丢掉梯度", a_layer_before_the_block),
+    Withdrawn("does what that file says", "`from_pretrained` 照此办理", a_config_that_does_not_decide),
+    Withdrawn("and loading follows it", "加载时照此办理", a_config_that_does_not_decide),
+    Withdrawn(
+        "`clamp` and `frac` have a slope on either side",
+        "`clamp`、`frac` 在两侧都有斜率",
+        a_function_that_is_flat_on_a_side,
+    ),
+    Withdrawn("just as many tensors are kept", "保存的张量一个也不少", less_that_is_kept),
+    Withdrawn("(it saves memory) unless", "这个块能省内存", a_block_that_saves_nothing),
+    Withdrawn("block only saves memory", "块只是节省内存", a_block_that_saves_nothing),
+    Withdrawn("On one machine the same net trains", "放在单机上训练，一切正常", one_process_raises),
+    Withdrawn(
+        "Every gradient arrives in eval mode", "在 eval 模式下，梯度一个也不会少", a_layer_that_refuses_after_eval
+    ),
+    Withdrawn("whatever went in", "不管输入是什么，算出来的结果一律", a_result_that_keeps_its_flag),
+    Withdrawn("but never into the prediction", "绝不进入预测", predictions_of_what_is_detached),
+    Withdrawn("left in metrics and predictions only", "只出现在指标和预测里", an_argmax_on_the_way_to_the_loss),
+    Withdrawn(
+        "only parameters with `lora_` in their names",
+        "只有名字里带 `lora_` 的参数",
+        other_names_of_what_an_adapter_trains,
+    ),
+    Withdrawn(
+        "each layer of `__init__` appears in `forward`",
+        "`__init__` 里的每一层都出现在 `forward` 里",
+        layers_that_learn_without_being_called,
+    ),
+    Withdrawn("that element gets the whole gradient", "梯度也全部归它", a_tie),
+    Withdrawn(
+        "no layer with weights and no `nn.Parameter` is made in `forward` or in what it calls",
+        "`forward` 以及它调用的函数里，不创建带权重的层，也不创建 `nn.Parameter`",
+        refuting("a_parameter_of_the_first_pass"),
+    ),
+    Withdrawn(
+        "`nn.Parameter(...)` stands in `__init__`, never in `forward`",
+        "`nn.Parameter(...)` 只出现在 `__init__` 里，绝不出现在 `forward` 里",
+        refuting("a_parameter_of_the_first_pass"),
+    ),
+    Withdrawn(
+        "`nn.Parameter(...)` stands in `__init__`, and holds numbers that were not computed from any parameter",
+        "`nn.Parameter(...)` 只出现在 `__init__` 里，而且其中的数值不是由别的参数算来的",
+        refuting("a_copy_of_a_weight_to_begin_with"),
+    ),
+    Withdrawn(
+        "trainable weights is kept from step to step. In a run",
+        "都不会留到下一步。跑一次",
+        refuting("a_queue_of_earlier_keys"),
+    ),
+    Withdrawn(
+        "each gradient that goes into a loss is asked for with `create_graph=True`",
+        "凡是还要进入损失的梯度，求的时候都写了 `create_graph=True`",
+        refuting("meta_learning_of_first_order"),
+    ),
+    Withdrawn(
+        "between `backward()` and `step()` stand only `unscale_()` and clipping, with a bound above 0",
+        "`backward()` 和 `step()` 之间只有 `unscale_()` 和裁剪，裁剪的上限大于 0",
+        a_norm_that_is_logged_before_the_step,
+    ),
+    Withdrawn(
+        "nothing on the way to the loss runs in an `inference_mode` block or under such a decorator",
+        "通往损失的路上，没有 `inference_mode` 代码块，也没有这样的装饰器",
+        refuting("a_frozen_encoder_in_inference_mode"),
+    ),
+    Withdrawn(
+        "from the moment a value is made until `backward()`, nothing writes into it",
+        "从算出一个值到 `backward()` 之间，没有任何代码改写它",
+        refuting("a_relu_in_place"),
+    ),
+    Withdrawn(
+        "`requires_grad` is set on parameters and on inputs, never on what the model computed",
+        "`requires_grad` 只设在参数和输入上，绝不设在模型算出来的值上",
+        refuting("a_gradient_penalty"),
+    ),
+    Withdrawn(
+        "no function that the loss goes through is decorated",
+        "通往损失的函数都没有这类装饰器",
+        refuting("a_teacher_under_a_decorator"),
+    ),
+    Withdrawn(
+        "every branch that returns the loss ends in a mean or a sum over the batch",
+        "每条返回损失的分支，最后都在批次上求了平均或求和",
+        refuting("the_worst_example_softly"),
+    ),
+    Withdrawn(
+        "NumPy is used only for inputs, targets, logs and plots",
+        "NumPy 只用于输入、目标值、日志和绘图",
+        refuting("hard_examples_chosen_in_numpy"),
+    ),
+    Withdrawn(
+        "nothing adds or replaces a parameter once the optimizer is built",
+        "优化器创建之后，不再添加或替换任何参数",
+        a_layer_that_is_added_with_its_group,
+    ),
+    Withdrawn(
+        "no `.item()`, `.tolist()`, `float()` or `math.` between the model and the loss",
+        "从模型到损失之间，没有 `.item()`、`.tolist()`、`float()` 和 `math.`",
+        refuting("terms_that_are_balanced_by_their_size"),
+    ),
+    Withdrawn(
+        "no plain list, dict or tensor in `__init__` holds what should learn",
+        "`__init__` 里，需要学习的东西没有放在普通的列表、字典或张量里",
+        refuting("layers_that_a_list_names_once_more"),
+    ),
+    Withdrawn(
+        "each `round`, `sign` and `floor` on the way to the loss is written in this way",
+        "通往损失的路上，每个 `round`、`sign`、`floor` 都采用这种写法",
+        refuting("a_remainder_after_floor"),
+    ),
+    Withdrawn("claims is proven by the cell below it", "都由紧跟其后的单元格来证明", a_function_that_is_flat_on_a_side),
+    Withdrawn("experiments that hold every claim", "支撑每个结论的实验", a_function_that_is_flat_on_a_side),
+    Withdrawn("`argmax` only for metrics", "`argmax` 只用来算指标", an_argmax_on_the_way_to_the_loss),
+    Withdrawn("never a value on the way to the loss", "通往损失的数值不要转", refuting("a_remainder_after_floor")),
+]
+
+
+@functools.cache
+def pages() -> dict[str, str]:
+    """Every text that a reader is given."""
+    texts = [*REPO.glob("*.md"), *REPO.glob("docs/*.md")]
+    for folder, pattern in [("teaching", "*.md"), ("teaching/books", "*.py"), ("locales", "*.toml"), ("cases", "*.py")]:
+        texts += (REPO / "gradkit" / folder).rglob(pattern)
+    return {str(path.relative_to(REPO)): re.sub(r"\s+", " ", path.read_text(encoding="utf-8")) for path in texts}
+
+
+@pytest.mark.parametrize("sentence", WITHDRAWN, ids=str)
+def test_what_refuted_a_sentence_refutes_it_still(sentence: Withdrawn) -> None:
+    assert sentence.refuted()
+
+
+@pytest.mark.parametrize("sentence", WITHDRAWN, ids=str)
+def test_a_sentence_that_was_refuted_stands_on_no_page(sentence: Withdrawn) -> None:
+    said = (sentence.english, sentence.chinese)
+    assert [path for path, text in pages().items() if any(part in text for part in said)] == []

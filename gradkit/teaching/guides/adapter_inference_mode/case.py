@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import tempfile
+import warnings
 from pathlib import Path
 
 import torch
@@ -192,7 +193,8 @@ def experiment_a_tuned_prompt_is_loaded_trainable_and_refuses_the_argument():
 
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     base, config = LlamaConfig(vocab_size=9, **sizes), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
         get_peft_model(LlamaForCausalLM(base), config).save_pretrained(folder)
         refused = []
         for asked in (False, True):

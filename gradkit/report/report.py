@@ -289,10 +289,7 @@ class Report:
         return printable.fitted(f"<gradkit.Report: {self.verdict('en')}>")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        shell = frames.notebook_shell()
-        if shell is not None and not hasattr(shell, "kernel"):  # a terminal's
-            return {"text/plain": self.text()}
-        return {"text/plain": self.text(), "text/html": self.cell()}
+        return {"text/plain": self.text(), **({} if frames.in_a_terminal() else {"text/html": self.cell()})}
 
 
 def _found(finding: Finding) -> dict[str, Any]:

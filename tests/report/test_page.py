@@ -9,7 +9,6 @@ import gzip
 import hashlib
 import json
 import re
-import types
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -184,5 +183,6 @@ def test_the_still_form_is_hidden_by_the_frame_beside_it_and_not_by_itself() -> 
 
 
 def test_a_terminal_gets_the_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "notebook_shell", lambda: types.SimpleNamespace())
+    terminal = type("TerminalInteractiveShell", (), {})()
+    monkeypatch.setattr(frames, "notebook_shell", lambda: terminal)
     assert set(report()._repr_mimebundle_()) == {"text/plain"}

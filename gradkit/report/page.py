@@ -11,7 +11,7 @@ import contextlib
 import functools
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,9 @@ def write(
         (5, True)
     """
     styles, script = (html.style(), _style()), _script()
+    first_drawn = (one.shown.info for one in drawings if one.shown and one.view == view and not one.opened)
+    placed = {card["finding"] for info in first_drawn for card in info.values()}
+    above = functools.partial(_above, findings=findings, placed=placed)
     with speaking(first):
         title, code, bar = escape(told[first].verdict), html.language_code(), _bar(first)
         label = escape(words("page.picture"))
@@ -79,10 +82,10 @@ def write(
         f'<meta http-equiv="Content-Security-Policy" content="{html.policy(styles=styles, scripts=[script])}">\n'
         f'<title>{title}</title><meta name="viewport" content="width=device-width">\n'
         f"{''.join(f'<style>{one}</style>' for one in styles)}</head>\n"
-        f'<body class="gkr{" gkr-in" if framed else ""}">{bar}\n<main>{"".join(_each(told, findings, _above))}\n'
+        f'<body class="gkr{" gkr-in" if framed else ""}">{bar}\n<main>{"".join(_each(told, above))}\n'
         f'<section class="gkr-picture" aria-label="{label}">{"".join(_stills(drawings, view, first if framed else ""))}'
         f'<div class="gkr-viewer" id="gkr-viewer"></div></section>\n'
-        f"{''.join(_each(told, findings, _below))}</main>\n"
+        f"{''.join(_each(told, _below))}</main>\n"
         f'<script type="application/json" id="gkr-data">{_data(told, drawings, view)}</script>\n'
         f'<script type="module">{script}</script></body></html>\n'
     )
@@ -128,25 +131,29 @@ def _both(key: str) -> str:
     )
 
 
-def _each(told: dict[str, Told], findings: Sequence[Finding], part: Any) -> Iterable[str]:
+def _each(told: dict[str, Told], part: Callable[[Told], str]) -> Iterable[str]:
     for code in LANGUAGES:
         with speaking(code):
-            inside = part(told[code], findings)
-            yield f'<div class="gk gkr-{code}" lang="{html.language_code()}">{inside}</div>'
+            made = f'<div class="gk gkr-{code}" lang="{html.language_code()}">{part(told[code])}</div>'
+        yield made
 
 
-def _above(told: Told, findings: Sequence[Finding]) -> str:
+def _above(told: Told, findings: Sequence[Finding], placed: Collection[int | None]) -> str:
+    """Verdict and findings; those that have a plate in the first drawing have a button that leads there."""
     guided: set[str] = set()
     cards = []
     for index, (section, finding) in enumerate(zip(told.sections, findings, strict=True)):
-        look = f'<button type="button" class="gkr-look" value="{index}" hidden>{escape(words("page.look"))}</button>'
+        said = escape(words("page.look"))
+        look = (
+            f'<button type="button" class="gkr-look" value="{index}" hidden>{said}</button>' if index in placed else ""
+        )
         guide = "" if finding.cause in guided else _guide(finding.cause)
         guided.add(finding.cause)
         cards.append(html.card(section, more=not guide, below=look + guide))
     return html.head(told.verdict, healthy=told.healthy) + "".join(cards)
 
 
-def _below(told: Told, _findings: Sequence[Finding]) -> str:
+def _below(told: Told) -> str:
     return told.foot
 
 

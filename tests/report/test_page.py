@@ -159,6 +159,14 @@ def test_a_page_saved_over_another_holds_what_was_told_of_its_ranks(tmp_path: Pa
     assert html.policy(styles=[html.style()]).rpartition("'sha256-")[2] in page()  # the style of such a block
 
 
+def test_a_finding_leads_to_its_plate_where_the_drawing_has_one() -> None:
+    assert page().count('class="gkr-look" value="0"') == 2
+    nowhere = dataclasses.replace(
+        report(), picture=dataclasses.replace(report().picture, nodes=(), edges=(), findings=())
+    )
+    assert 'class="gkr-look"' not in nowhere.page("en")
+
+
 # -- in a notebook -----------------------------------------------------------------------------------------------------
 
 

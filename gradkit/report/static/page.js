@@ -92,7 +92,11 @@
   const plate = (finding) => Object.keys(view.info).find((number) => view.info[number].finding === finding);
   for (const button of document.querySelectorAll(".gkr-look")) {
     button.hidden = false;
-    button.addEventListener("click", () => {
+    button.addEventListener("click", async () => {
+      if (plate(Number(button.value)) == null) {
+        kernel.set("view", held.view); // the view at hand has no drawing
+        await view.load();
+      }
       const number = plate(Number(button.value));
       if (number == null) return;
       place.scrollIntoView({ block: "nearest" });

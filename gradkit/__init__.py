@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gradkit.core.package import VERSION
+from gradkit.core import package
 
 if TYPE_CHECKING:
     from gradkit.api.diagnose import diagnose as diagnose
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from gradkit.teaching.claim import claim as claim
     from gradkit.teaching.claim import claims as claims
     from gradkit.teaching.experiment import judge as judge
+    from gradkit.teaching.guide import Guide
     from gradkit.teaching.guide import guide as guide
 
-__version__ = VERSION
+__version__ = package.VERSION
 __all__ = [
     "GradkitError", "__version__", "callback", "causes", "claim", "claims", "diagnose", "explain", "guide", "judge",
     "language", "panel", "quiz", "scan", "verify", "watch",
@@ -40,6 +41,15 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(f"gradkit.{_HOMES[name]}"), name)
     return found
+
+
+def _read_guide(cause: str, language: str) -> Guide:
+    from gradkit.teaching.guide import guide
+
+    return guide(cause, language)
+
+
+package.read_guide = _read_guide
 
 
 def __dir__() -> list[str]:

@@ -80,8 +80,9 @@ def frozen(book: Any) -> Any:
 
 
 def _without_widget(output: Any) -> Any:
-    if "data" in output:
-        output.data.pop(WIDGET, None)
+    """The output without the number of its widget; with nothing at all where its still form is an output of its own."""
+    if "data" in output and output.data.pop(WIDGET, None) is not None and output.data.get("text/html") == "":
+        output.data.clear()
     return output
 
 

@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import anywidget
 import traitlets
-from graphviz import Digraph
 
 from gradkit.core import i18n
 from gradkit.core.errors import GradkitError
 from gradkit.core.records import Picture
-from gradkit.report.picture import cards, dot, fold, nearby, render, torchviz_boxes, torchviz_view, words
+from gradkit.report.picture import fold, render, viewer
 from gradkit.report.picture.chart import Chart
 from gradkit.report.picture.torchviz_kept import Kept
 
-_STATIC = Path(__file__).parent / "static"
 _STILL = 300_000
-VIEWS = ("map", "graph", "torchviz")
-_LABELS = (
-    *("label", "help", "zoom_in", "zoom_out", "fit", "actual", "cut", "search", "hits", "no_hits"),
-    *(
-        "close",
-        "open",
-        "fold",
-        "no_fold",
-        "map",
-        "graph",
-        "torchviz",
-        "torchviz_hint",
-        "views",
-        "card",
-        "loading",
-        "hit",
-        "next",
-        "previous",
-        "found_here",
-    ),
-    *("path", "path_clear", "path_cut", "path_live", "path_both", "path_dead", "path_none"),
-    *("save", "save_svg", "save_png", "save_dot", "saved", "save_failed"),
-)
 
 
 class GraphView(anywidget.AnyWidget):
@@ -69,11 +42,11 @@ class GraphView(anywidget.AnyWidget):
         ('搜索', True)
     """
 
-    _esm = _STATIC / "graph_view.js"
-    _css = _STATIC / "graph_view.css"
+    _esm = viewer.SCRIPT
+    _css = viewer.STYLE
 
     svg = traitlets.Unicode("")
-    node_info = traitlets.Dict()
+    node_info: traitlets.Dict[int, Any] = traitlets.Dict()
     arrows: traitlets.List[Any] = traitlets.List()
     dot = traitlets.Unicode("")
     name = traitlets.Unicode("gradkit").tag(sync=True)
@@ -84,7 +57,7 @@ class GraphView(anywidget.AnyWidget):
     packed = traitlets.Bytes(b"").tag(sync=True)
     selected = traitlets.Int(None, allow_none=True).tag(sync=True)
     opened = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    view = traitlets.Enum(("", *VIEWS), default_value="").tag(sync=True)
+    view = traitlets.Enum(("", *viewer.VIEWS), default_value="").tag(sync=True)
     message = traitlets.Unicode("").tag(sync=True)
     height = traitlets.Int(640, min=220).tag(sync=True)
 
@@ -94,12 +67,11 @@ class GraphView(anywidget.AnyWidget):
 
     @traitlets.observe("language")
     def _relabel(self, _change: object = None) -> None:
-        self.labels = {name: i18n.catalogue(self.language)[f"viewer.{name}"] for name in _LABELS}
+        self.labels = viewer.labels(self.language)
 
     @traitlets.observe("svg", "node_info", "arrows", "dot")
     def _pack(self, _change: object = None) -> None:
-        parcel = {"svg": self.svg, "info": self.node_info, "arrows": self.arrows, "dot": self.dot}
-        self.packed = gzip.compress(json.dumps(parcel, ensure_ascii=False).encode(), mtime=0) if self.svg else b""
+        self.packed = viewer.Shown(self.svg, self.node_info, self.arrows, self.dot).packed()
 
     def still(self) -> bytes:
         """The bitmap for pages without a kernel; ``b""`` if there is none."""
@@ -163,30 +135,13 @@ class PictureView(GraphView):
                 setattr(self, name, value)
 
     def _drawn(self, picture: Picture) -> dict[str, Any]:
-        source, shown = self._source(picture), self.shown()
-        return {
-            "svg": render.svg(source),
-            "node_info": cards.cards(picture, self.view, shown=shown),
-            "arrows": [[arrow.tail, arrow.head, arrow.status] for arrow in shown.arrows],
-            "dot": source.source,
-            "limit": words.picture_limits(picture, shown),
-            "name": f"gradkit-{words.caption_name(picture)}-{self.view}",
-        }
-
-    def _source(self, picture: Picture) -> Digraph:
-        if self.view != "torchviz":
-            return dot.dot(picture, self.view, shown=self.shown())
-        starved = [node.label for node in picture.nodes if node.status == "starved"]
-        return torchviz_view.dot(self._autograd, starved, picture)
+        made = asdict(viewer.drawn(picture, self._autograd, self.view, self.shown()))
+        return {"node_info" if name == "info" else name: value for name, value in made.items()}
 
     def shown(self) -> Chart:
         """The boxes and arrows that are drawn. The graph begins with the nodes around the cuts."""
         assert self.picture is not None
-        if self.view == "torchviz":
-            return torchviz_boxes.boxes(self._autograd, self.picture).chart(self.picture)
-        view = "near" if self.view == "graph" else self.view
-        opened = [path for path in self.opened if path.startswith(nearby.MARK) == (view == "near")]
-        return fold.chart_of(self.picture, view, opened)
+        return viewer.chart_of(self.picture, self._autograd, self.view, self.opened)
 
     def still(self) -> bytes:
         """The bitmap, made when it is first asked for."""

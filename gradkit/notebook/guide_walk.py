@@ -12,12 +12,12 @@ import ipywidgets
 from gradkit.core.errors import GradkitError
 from gradkit.core.printable import entities as escape
 from gradkit.core.records import Change, Finding
-from gradkit.notebook.markup import markdown, phrase
 from gradkit.notebook.parts import Button, Column, Label, Problem, Row, show, shown
 from gradkit.report import fix, html, layout
 from gradkit.report.checklist import MARKS
 from gradkit.report.fix import Edit
 from gradkit.report.layout import CodeLine
+from gradkit.report.markup import markdown, phrase
 from gradkit.report.report import Report
 from gradkit.teaching.guide import STEPS, guide
 

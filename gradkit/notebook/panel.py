@@ -16,6 +16,7 @@ from gradkit.notebook.accessibility import Accessibility, style
 from gradkit.notebook.form import Form
 from gradkit.notebook.graph_view import PictureView
 from gradkit.notebook.job import Cancelled, Job
+from gradkit.notebook.kept import Kept
 from gradkit.notebook.panel_run import LoadedCard, Progress
 from gradkit.notebook.parts import Button, Choice, Column, Label, Problem, Row, show, shown
 from gradkit.notebook.request import OBJECTS, Loaded, Request, form_part_of
@@ -59,6 +60,7 @@ class Panel(Column):
         self.job: Job | None = None
         self.loaded: Loaded | None = None
         self._diagnosed: Request | None = None
+        self._kept = Kept()
         self.language = language or i18n.language()
         self.form = Form(
             {name: value for name, value in given.items() if value is not None}, self._changed, self._propose
@@ -159,7 +161,7 @@ class Panel(Column):
         with self._lock:
             view = PictureView(report.picture, language=self.language, autograd=report.autograd, height=HEIGHT)
             self.loaded = self._diagnosed = None
-            self._take_up(report, view, reloads=False, repeats=False)
+            self._take_up(report, view, self._to_keep(report), reloads=False, repeats=False)
             self.short.tell(report)
             self._ask_for_more(False)
             show(self.diagnose, False)
@@ -200,10 +202,23 @@ class Panel(Column):
         self.loaded = panel_run.load_asked(request, self.loaded, job)
         return self.loaded
 
-    def _diagnosing(self, request: Request, job: Job) -> tuple[Report, PictureView]:
+    def _diagnosing(self, request: Request, job: Job) -> tuple[Report, PictureView, dict[str, str]]:
         report = panel_run.diagnose_asked(self._loading(request, job), job)
         job.tell("draw")
-        return report, PictureView(report.picture, language=self.language, autograd=report.autograd, height=HEIGHT)
+        view = PictureView(report.picture, language=self.language, autograd=report.autograd, height=HEIGHT)
+        return report, view, self._to_keep(report)
+
+    def _to_keep(self, report: Report) -> dict[str, str]:
+        """What the panel's cell shows where the panel cannot be: the report as a page; nothing outside of a cell."""
+        return self._as_page(report) if self._kept.there else {}
+
+    def _as_page(self, report: Report) -> dict[str, str]:
+        return {"text/plain": report.text(self.language), "text/html": report.cell(self.language)}
+
+    def _still(self) -> dict[str, str]:
+        said = self.spoken("panel.still")
+        page = f'<p lang="{"zh-CN" if self.language == "zh" else "en"}">{escape(said)}</p>'
+        return {"text/plain": said, "text/html": page}
 
     def _heard(self, job: Job) -> None:
         with self._lock:
@@ -234,13 +249,14 @@ class Panel(Column):
         self._match()
         self._go("propose")
 
-    def _show(self, found: tuple[Report, PictureView]) -> None:
+    def _show(self, found: tuple[Report, PictureView, dict[str, str]]) -> None:
         assert self.loaded is not None
         same, self._diagnosed = self._diagnosed == self.loaded.request, self.loaded.request
         self._take_up(*found, same=same, reloads=self.loaded.request.kind != OBJECTS)
 
-    def _take_up(self, report: Report, view: PictureView, **how: bool) -> None:
+    def _take_up(self, report: Report, view: PictureView, kept: dict[str, str], **how: bool) -> None:
         self.results.show(report, view, **how)
+        self._kept.put(kept or self._to_keep(report))  # the panel may have come into its cell meanwhile
         self._fold()
         self._ask_for_more(True)
         self.manners.said = report.verdict(self.language)
@@ -299,12 +315,15 @@ class Panel(Column):
         return f"<gradkit.Panel: {said}>"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """The live widget; a page that cannot run it shows the last report, or says how to get one."""
+        """The live widget; a page that cannot run it shows the last report, or says how to get one.
+
+        In a notebook that stands in an output of its own, which is saved with the cell and changes with the report.
+        """
         bundle = super()._repr_mimebundle_(**kwargs)
         data, *metadata = bundle if isinstance(bundle, tuple) else (bundle,)
-        still = self.spoken("panel.still")
-        page = f'<p lang="{"zh-CN" if self.language == "zh" else "en"}">{escape(still)}</p>'
-        if self.report is not None:
-            still, page = self.report.text(self.language), self.report.html(self.language)
-        data = {**(data or {}), "text/plain": still, "text/html": page}
+        still = self._as_page(self.report) if self.report is not None else self._still()
+        self._kept.open(still)
+        if self._kept.there:
+            still = {"text/plain": self.spoken("panel.region"), "text/html": ""}
+        data = {**(data or {}), **still}
         return (data, *metadata) if metadata else data

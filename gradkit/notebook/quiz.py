@@ -22,8 +22,8 @@ from gradkit.core.i18n import speaking, words
 from gradkit.core.printable import entities as escape
 from gradkit.notebook import turns
 from gradkit.notebook.accessibility import Accessibility, style
-from gradkit.notebook.markup import code, markdown, phrase
 from gradkit.notebook.parts import Button, Choice, Column, Label, Row, Sheet, Spoken, show
+from gradkit.report.markup import code, markdown, phrase
 from gradkit.teaching import claim as teaching_claim
 from gradkit.teaching import experiment
 from gradkit.teaching.claim import Claim

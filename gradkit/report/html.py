@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import functools
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 
@@ -11,9 +14,20 @@ from gradkit.core.printable import entities as escape
 from gradkit.report.layout import CodeLine, Section
 
 
+@functools.cache
 def style() -> str:
     """The style sheet of the report."""
     return resources.files("gradkit").joinpath("report/static/report.css").read_text(encoding="utf-8")
+
+
+def language_code() -> str:
+    """The language in use, as pages call it.
+
+    Example:
+        >>> with i18n.speaking("zh"): language_code()
+        'zh-CN'
+    """
+    return "zh-CN" if i18n.language() == "zh" else "en"
 
 
 def write(
@@ -37,17 +51,32 @@ def write(
         True
     """
     parts = [
-        f'<div class="gk" lang="{"zh-CN" if i18n.language() == "zh" else "en"}"><style>{style()}</style>',
-        f'<p class="gk-verdict{" ok" if healthy else ""}">{"✓" if healthy else "✗"} {escape(verdict)}</p>',
+        f'<div class="gk" lang="{language_code()}"><style>{style()}</style>',
+        head(verdict, healthy=healthy),
         *(card(section) for section in sections),
     ]
     if drawing:
         name = escape(words("picture.title"))
-        parts.append(f'<div class="gk-paper" role="group" aria-label="{name}" tabindex="0">{drawing}</div>')
-    tables = _table(terms, "terms.title") + _table(breakdown, "breakdown.title")
-    foot = "<br>".join(map(escape, summary.splitlines()))
-    parts.append(f'<p class="gk-summary">{foot}</p>{_folded(asides)}{tables}</div>')
+        parts.append(f'<div class="gk-paper" role="group" aria-label="{name}">{drawing}</div>')
+    parts.append(f"{foot(summary, asides, breakdown, terms)}</div>")
     return "\n".join(parts)
+
+
+def head(verdict: str, *, healthy: bool) -> str:
+    """The verdict."""
+    return f'<p class="gk-verdict{" ok" if healthy else ""}">{"✓" if healthy else "✗"} {escape(verdict)}</p>'
+
+
+def foot(
+    summary: str,
+    asides: Sequence[tuple[str, str]] = (),
+    breakdown: Sequence[Sequence[str]] = (),
+    terms: Sequence[Sequence[str]] = (),
+) -> str:
+    """What stands below the picture; the arguments are those of ``write``."""
+    said = "<br>".join(map(escape, summary.splitlines()))
+    tables = _table(terms, "terms.title") + _table(breakdown, "breakdown.title")
+    return f'<p class="gk-summary">{said}</p>{_folded(asides)}{tables}'
 
 
 def _folded(asides: Sequence[tuple[str, str]]) -> str:
@@ -74,17 +103,36 @@ def _tagged(told: Sequence[Sequence[str]]) -> Iterator[tuple[str, Sequence[str]]
 
 
 def page(fragment: str, title: str) -> str:
-    """A whole document around a fragment, for a file."""
-    code = "zh-CN" if i18n.language() == "zh" else "en"
+    """A whole document around a fragment, for a file. Nothing in it runs, and nothing is loaded."""
     return (
-        f'<!doctype html><html lang="{code}"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<!doctype html><html lang="{language_code()}"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy(styles=[style()])}">'
+        f"<title>{escape(title)}</title>"
         f'<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"></head>'
-        f'<body style="margin:24px">{fragment}</body></html>\n'
+        f"<body>{fragment}</body></html>\n"
     )
 
 
-def card(section: Section, *, more: bool = True) -> str:
-    """One finding; with ``more``, the command that prints its guide is named."""
+def policy(*, styles: Iterable[str], scripts: Iterable[str] = ()) -> str:
+    """What a page may do: nothing but run these very scripts and follow these style sheets. It loads nothing.
+
+    Example:
+        >>> policy(styles=["p{}"]).split("; ")[-1]
+        "style-src 'sha256-gG2yISYereRMiG2lMXrbiUgi0Ubw9p7QCeWcroOvy9Y='"
+    """
+    rules = ["default-src 'none'", "base-uri 'none'", "form-action 'none'", "img-src data: blob:"]
+    for kind, texts in (("style", styles), ("script", scripts)):
+        hashes = " ".join(f"'sha256-{_digest(text)}'" for text in texts)
+        rules += [f"{kind}-src {hashes}"] if hashes else []
+    return "; ".join(rules)
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def card(section: Section, *, more: bool = True, below: str = "") -> str:
+    """One finding; with ``more``, the command that prints its guide is named. ``below``: HTML at its end."""
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in section.facts)
     notes = "".join(
         f'<p><span class="gk-note">{escape(words("report.note"))}</span> {escape(text)} '
@@ -97,7 +145,7 @@ def card(section: Section, *, more: bool = True) -> str:
         f'{escape(section.title)}</p><p class="gk-place">{escape(section.place)}</p>{code(section.code)}'
         f'<dl class="gk-facts">{facts}</dl>{notes}'
         f'<p><span class="gk-help">{escape(words("report.help"))}</span> {escape(section.help)}</p>'
-        f'{code(section.change)}<p class="gk-more">{escape(command)}</p></div>'
+        f'{code(section.change)}<p class="gk-more">{escape(command)}</p>{below}</div>'
     )
 
 

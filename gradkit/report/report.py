@@ -11,14 +11,17 @@ from typing import Any
 
 import graphviz
 
-from gradkit.core import printable, regular_files, writing
+from gradkit.core import i18n, printable, regular_files, writing
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
 from gradkit.core.records import BARREN, Finding, Harmless, LossTerm, Meant, Origin, Parameter, Picture, Untried
-from gradkit.report import breakdown, html, layout, terms, text
+from gradkit.report import breakdown, cell, html, layout, terms, text
+from gradkit.report import page as pages
 from gradkit.report.checklist import Check, checks
-from gradkit.report.picture import dot, render, torchviz_view
+from gradkit.report.picture import dot, fold, render, torchviz_view
+from gradkit.report.picture.held import CELL, FILE, Room, held
 from gradkit.report.picture.torchviz_kept import Kept
+from gradkit.source import frames
 
 MOST_ASIDES = 6
 
@@ -163,14 +166,49 @@ class Report:
             return breakdown.write(breakdown.shares(self.parameters, self.picture.modules, depth))
 
     def html(self, language: str | None = None, *, with_picture: bool = True) -> str:
-        """The report as an HTML fragment, with the picture where it can be drawn."""
+        """The report as an HTML fragment, with the still picture where it can be drawn."""
         with speaking(language):
-            return html.write(
-                self.sections(), self.verdict(), self._foot(), healthy=self.healthy,
-                drawing=self._drawing() if with_picture else "", asides=self.asides(),
-                breakdown=breakdown.table(breakdown.shares(self.parameters, self.picture.modules)),
-                terms=terms.table(self.terms),
-            )  # fmt: skip
+            return self._fragment(self._drawing() if with_picture else "")
+
+    def _fragment(self, drawing: str) -> str:
+        return html.write(
+            self.sections(), self.verdict(), self._foot(), healthy=self.healthy, drawing=drawing, **self._tables()
+        )
+
+    def _tables(self) -> dict[str, Any]:
+        shares = breakdown.shares(self.parameters, self.picture.modules)
+        return {"asides": self.asides(), "breakdown": breakdown.table(shares), "terms": terms.table(self.terms)}
+
+    def page(self, language: str | None = None) -> str:
+        """The report as one HTML page that needs nothing else: with the viewer, in both languages, with the guides.
+
+        Args:
+            language: the one that it is opened in: ``"en"``, ``"zh"``, or None for the one in use.
+        """
+        return self._page(language, FILE, framed=False)
+
+    def _page(self, language: str | None, room: Room, *, framed: bool) -> str:
+        with speaking(language):
+            first, view = i18n.language(), fold.choose_boxes(self.picture, "auto")
+        told = {code: self._told(code) for code in i18n.LANGUAGES}
+        drawings = held(self.picture, self.autograd, room)
+        return pages.write(told, self.findings, drawings, first, view, framed=framed)
+
+    def cell(self, language: str | None = None) -> str:
+        """The report as HTML for the output of a notebook's cell: the page in a frame, and a still form beside it.
+
+        It is saved with the notebook and needs no kernel. The still form is shown where frames are taken out: in a
+        notebook that is not trusted, and on GitHub.
+        """
+        with speaking(language):
+            title = words("page.frame", verdict=self.verdict())
+            still = self._fragment(cell.still_picture(self.graph()))
+            return cell.write(self._page(None, CELL, framed=True), still, title)
+
+    def _told(self, language: str) -> pages.Told:
+        with speaking(language):
+            foot = html.foot(self._foot(), **self._tables())
+            return pages.Told(self.verdict(), self.sections(), foot, self.healthy)
 
     def _drawing(self) -> str:
         try:
@@ -217,7 +255,7 @@ class Report:
         """
         target = Path(path)
         writers: dict[str, Callable[[], bytes]] = {
-            ".html": lambda: html.page(self.html(), self.verdict()).encode(),
+            ".html": lambda: self.page().encode(),
             ".svg": lambda: self.svg(view).encode(),
             ".png": lambda: self.png(view),
             ".dot": lambda: str(self.graph(view).source).encode(),
@@ -251,7 +289,7 @@ class Report:
         return printable.fitted(f"<gradkit.Report: {self.verdict('en')}>")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return {"text/plain": self.text(), "text/html": self.html()}
+        return {"text/plain": self.text(), **({} if frames.in_a_terminal() else {"text/html": self.cell()})}
 
 
 def _found(finding: Finding) -> dict[str, Any]:

@@ -26,6 +26,11 @@ def notebook_shell() -> Any:
     return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
+def in_a_terminal() -> bool:
+    """Whether IPython runs in a terminal, which shows text alone."""
+    return type(notebook_shell()).__name__ == "TerminalInteractiveShell"
+
+
 def is_cell(file: str) -> bool:
     """Whether IPython gave a cell this file name.
 

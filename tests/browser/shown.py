@@ -6,7 +6,8 @@ import base64
 import os
 from pathlib import Path
 
-STATIC = Path(__file__).parents[2] / "gradkit" / "notebook" / "static"
+from gradkit.report.picture import viewer
+
 SYNCED = ("language", "labels", "selected", "opened", "view", "message", "height", "name", "limit")
 MOUNT = """
 async ([esm, css, state]) => {
@@ -47,8 +48,7 @@ class Shown:
     def __init__(self, page, view, theme="light"):
         self.page, self.view = page, view
         page.set_content(f"<!doctype html><html><head></head>{THEMES[theme]}<div id=here></div></body></html>")
-        esm, css = ((STATIC / f"graph_view.{end}").read_text(encoding="utf-8") for end in ("js", "css"))
-        page.evaluate(MOUNT, [esm, css, self.state()])
+        page.evaluate(MOUNT, [viewer.script(), viewer.style(), self.state()])
         page.wait_for_selector(".gk-paper svg" if view.svg else ".gk-note:not([hidden])")
         self.stage = page.locator(".gk-stage")
         self.card = page.locator(".gk-card")

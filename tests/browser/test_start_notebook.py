@@ -149,7 +149,7 @@ def test_the_whole_notebook_runs_and_its_typed_results_display_themselves(notebo
     notebook.open("notebooks/en/start.ipynb").run_all()
     page = notebook.page
     expect(page.locator(".gkp")).to_be_visible()
-    typed = page.locator(".jp-RenderedHTML .gk-verdict")
+    typed = page.locator(".jp-RenderedHTML iframe.gk-frame")
     expect(typed).to_have_count(2)
     expect(page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")).to_have_count(0)
     typed.first.scroll_into_view_if_needed()

@@ -44,8 +44,10 @@ def exported(bundle: dict[str, object], theme: str) -> str:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_nbconvert_shows_the_report_with_its_picture_in_both_themes(page: Page, report: Report, theme: str) -> None:
-    page.set_content(exported(report._repr_mimebundle_(), theme))
+def test_a_still_report_in_an_exported_notebook_has_its_picture_in_both_themes(
+    page: Page, report: Report, theme: str
+) -> None:
+    page.set_content(exported({"text/html": report.html()}, theme))
     assert page.locator(".gk .gk-paper svg").is_visible()
     assert page.locator(".gk .gk-hit").first.inner_text() == ".detach()"
     assert page.evaluate(PAPER) == "rgb(255, 255, 255)"
@@ -62,7 +64,7 @@ def test_nbconvert_shows_the_last_report_of_a_panel(page: Page, report: Report) 
     bundle = panel._repr_mimebundle_()
     assert VIEW in bundle
     page.set_content(exported(bundle, "light"))
-    assert page.locator(".gk .gk-paper svg").is_visible()
+    assert page.frame_locator("iframe.gk-frame").locator(".gk-verdict").first.is_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -72,6 +74,7 @@ def test_a_saved_file_follows_the_colours_of_the_system(
 ) -> None:
     page.emulate_media(color_scheme=scheme)
     page.set_content(report.save(tmp_path / "report.html", language).read_text(encoding="utf-8"))
+    page.locator(".gk-view .gk-paper svg").wait_for()
     shades = page.evaluate(SHADES)
     assert max(shades) < 70 if scheme == "dark" else min(shades) > 220
     assert faults(page, "html") == []
@@ -79,7 +82,9 @@ def test_a_saved_file_follows_the_colours_of_the_system(
 
 def test_a_printed_report_shows_the_whole_picture(page: Page, report: Report, tmp_path: Path) -> None:
     page.set_content(report.save(tmp_path / "report.html").read_text(encoding="utf-8"))
+    page.locator(".gk-view .gk-paper svg").wait_for()
     page.emulate_media(media="print")
-    paper = page.locator(".gk-paper")
-    assert paper.evaluate("paper => paper.scrollHeight <= paper.clientHeight + 1")
-    assert paper.evaluate("paper => paper.scrollWidth <= paper.clientWidth + 1")
+    assert page.locator(".gk-view").is_hidden()
+    still = page.locator(".gkr-still:visible")
+    assert still.count() == 1
+    assert still.evaluate("still => still.scrollWidth <= still.clientWidth + 1")

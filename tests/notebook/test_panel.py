@@ -525,8 +525,8 @@ def test_a_page_without_widgets_shows_the_last_report_with_its_picture() -> None
     panel = by_example("vision_memory_detached")
     still = panel._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in still
-    assert still["text/html"] == panel.report.html("en")
-    assert "<svg" in still["text/html"]
+    assert still["text/html"] == panel.report.cell("en")
+    assert "data:image/png" in still["text/html"]
     assert still["text/plain"] == panel.report.text("en")
 
 

@@ -29,14 +29,15 @@ def _outputs(book: nbformat.NotebookNode, kind: str) -> list[str]:
 
 @pytest.mark.slow
 def test_the_start_notebook_runs_and_prints_nothing_but_what_it_displays(ran: nbformat.NotebookNode) -> None:
-    kinds = {output.output_type for cell in ran.cells for output in cell.get("outputs", ())}
-    assert kinds == {"execute_result"}
+    shown = [output for cell in ran.cells for output in cell.get("outputs", ())]
+    others = [output for output in shown if output.output_type != "execute_result"]
+    assert all("gk-kept" in output.data["text/html"] for output in others)  # what the panel leaves in its cell
 
 
 @pytest.mark.slow
 def test_the_start_notebook_opens_with_the_panel(ran: nbformat.NotebookNode) -> None:
     first = next(cell for cell in ran.cells if cell.cell_type == "code")
-    assert "application/vnd.jupyter.widget-view+json" in first.outputs[0].data
+    assert any("application/vnd.jupyter.widget-view+json" in output.data for output in first.outputs)
 
 
 @pytest.mark.slow
@@ -45,7 +46,7 @@ def test_typed_diagnoses_display_themselves_and_name_the_line(ran: nbformat.Note
     assert len(reports) == 2
     assert "attempts.py:59" in reports[0]
     assert "self.encoder(x)" in reports[1]
-    assert all("<svg" in report for report in reports)
+    assert all("<iframe" in report and "data:image/png" in report for report in reports)
 
 
 @pytest.mark.slow

@@ -57,7 +57,8 @@ def shows_what_a_guide_promises(run: Run, cause: str, language: str) -> None:
     wrong, cured = (shown for shown in displayed if "gk-verdict" in shown.get("text/html", ""))
     assert "gk-verdict ok" in cured["text/html"]
     assert f"[{cause}]" in wrong["text/plain"].splitlines()[0]
-    assert all("<svg" in shown["text/html"] and f'lang="{language}' in shown["text/html"] for shown in (wrong, cured))
+    pages = [shown["text/html"] for shown in (wrong, cured)]
+    assert all("data:image/png" in page and f'lang="{language}' in page for page in pages)
     if cause != "unknown":
         assert f"--> {words('report.cell', language)} [" in wrong["text/plain"]
         lines = [guide.case_source(cause).splitlines()[number - 1] for number in guide.cut_lines(cause)]

@@ -31,9 +31,10 @@ def test_freezing_takes_away_widgets_warnings_and_paths_and_leaves_the_rest() ->
     v4 = nbformat.v4
     shown = v4.new_output("display_data", data={publish.WIDGET: {"model_id": "1"}, "text/plain": "still"})
     only_widget = v4.new_output("display_data", data={publish.WIDGET: {"model_id": "1"}})
+    panel = v4.new_output("display_data", data={publish.WIDGET: {"model_id": "2"}, "text/html": "", "text/plain": "a"})
     warned = v4.new_output("stream", name="stderr", text="warning")
     printed = v4.new_output("stream", text="/home/me/gradkit/cases/a.py:3 and /tmp/ipykernel_12/345.py")
-    book = v4.new_notebook(cells=[v4.new_code_cell("f()", outputs=[shown, only_widget, warned, printed])])
+    book = v4.new_notebook(cells=[v4.new_code_cell("f()", outputs=[shown, only_widget, panel, warned, printed])])
     book.metadata["widgets"] = {}
     page = publish.frozen(book)
     (still, text) = page.cells[0].outputs

@@ -29,8 +29,9 @@ def cards(
     A card has ``title``, ``kind`` (``"cut"``, ``"plate"``, ``"module"`` ...), ``status``, ``state`` (the status in
     words), ``rows`` (pairs of label and value), ``place`` (``file.py:41``), ``path`` (of the file), ``code`` (lines as
     ``{"line", "text", "here", "from", "to"}``, columns from 0), ``why`` (sentences), ``open`` (what unfolds the box:
-    the path of a module, a part beyond, or ``""``), and to be searched ``names`` (of all modules, parameters and
-    operations in it) and ``places`` (of all lines in it). All of it is plain JSON.
+    the path of a module, a part beyond, or ``""``), ``finding`` (the index of the one on a plate, else None), and to be
+    searched ``names`` (of all modules, parameters and operations in it) and ``places`` (of all lines in it). All of it
+    is plain JSON.
 
     Raises:
         GradkitError: an unknown view.
@@ -76,7 +77,8 @@ class _Card:
             "path": printable.name(place.file, printable.FACT) if place else "",
             "code": _code(place) if place else [],
             "why": self._why(),
-            "open": self._opens(),
+            "open": unfolds(self.picture, self.box),
+            "finding": self.box.finding,
             "names": self._names(),
             "places": self._places(),
         }
@@ -152,13 +154,6 @@ class _Card:
         told = (self.finding.location, *self.finding.also) if self.finding else ()
         return list(dict.fromkeys(place_name(place) for place in (*told, *made) if place))
 
-    def _border(self) -> int:
-        """The node of a part beyond to go on from: the last one before the cut, the first one behind it."""
-        numbers = [node.number for node in self.box.members if node.kind != "parameter"] or [self.box.number]
-        cut = next((node.number for node in self.picture.nodes if node.kind == "cut"), 0)
-        before = [number for number in numbers if number < cut]
-        return max(before) if len(before) * 2 > len(numbers) else min(numbers)
-
     def _starved(self) -> list[Node]:
         return [node for node in self.box.members if node.kind == "parameter" and node.status == "starved"]
 
@@ -193,17 +188,26 @@ class _Card:
         place = place_name(finding.location)
         return self.words.say("why.starved", cause=cleaned(finding.cause), place=place)
 
-    def _opens(self) -> str:
-        """The module to unfold: the box's own, or the parent of the siblings that share it."""
-        part = self.box.part
-        if self.box.kind == "more":
-            return f"{MARK}{self._border()}"
-        if part is None:
-            return ""
-        if len(part.paths) > 1:
-            return part.paths[0].rpartition(".")[0]
-        below = f"{part.paths[0]}."
-        return part.paths[0] if any(node.module.startswith(below) for node in self.box.members) else ""
+
+def unfolds(picture: Picture, box: Box) -> str:
+    """What unfolds a box: the path of its module, the parent of the siblings in it, a part beyond, or ``""``."""
+    part = box.part
+    if box.kind == "more":
+        return f"{MARK}{_border(picture, box)}"
+    if part is None:
+        return ""
+    if len(part.paths) > 1:
+        return part.paths[0].rpartition(".")[0]
+    below = f"{part.paths[0]}."
+    return part.paths[0] if any(node.module.startswith(below) for node in box.members) else ""
+
+
+def _border(picture: Picture, box: Box) -> int:
+    """The node of a part beyond to go on from: the last one before the cut, the first one behind it."""
+    numbers = [node.number for node in box.members if node.kind != "parameter"] or [box.number]
+    cut = next((node.number for node in picture.nodes if node.kind == "cut"), 0)
+    before = [number for number in numbers if number < cut]
+    return max(before) if len(before) * 2 > len(numbers) else min(numbers)
 
 
 def _code(place: Location) -> list[dict[str, Any]]:

@@ -296,6 +296,7 @@ function fillCard(card, info, labels, { close, unfold, path, found }) {
     parts.push(list);
   }
   if (info.open) parts.push(make("button", { type: "button", class: "gk-unfold", onclick: unfold }, `▸ ${labels.open}`));
+  if (info.note) parts.push(make("p", { class: "gk-aside" }, info.note));
   card.replaceChildren(...parts);
   card.scrollTop = 0;
   const [block, mark] = [card.querySelector(".gk-code"), card.querySelector("mark")];
@@ -467,6 +468,7 @@ class View {
     if (!this.root.clientWidth) return; // hidden: the drawing stays where it is
     this.root.classList.toggle("gk-narrow", this.root.clientWidth < NARROW);
     if (this.waiting && this.stage.clientWidth) this.show(this.waiting);
+    else if (this.loaded && this.untouched) { this.resize(); this.open(); }
     else if (this.loaded && this.fitted) this.fit();
     else if (this.loaded && !this.card.hidden) this.sheet.reveal(this.sheet.byNumber.get(this.current));
   }
@@ -510,7 +512,7 @@ class View {
     this.toCut.hidden = !this.sheet.nodes.some(({ number }) => ["cut", "plate"].includes(this.info[number]?.kind));
     this.relabel();
     const same = before && this.sheet.byNumber.get(before.number);
-    if (same && !this.fitted) {
+    if (same && !this.fitted && !this.untouched) {
       const now = this.sheet.where(same);
       this.sheet.move(before.x - now.x, before.y - now.y);
     } else {
@@ -521,11 +523,15 @@ class View {
     if (way != null && this.sheet.byNumber.has(way)) this.follow(way);
   }
 
+  // The first view: all of it, or the cut at a size at which it can be read and is in sight from edge to edge.
   open() {
+    this.untouched = true;
     this.fitted = this.sheet.whole >= READABLE;
     if (this.fitted) return this.sheet.fit();
-    const zoom = Math.min(1, Math.max(0.8, this.sheet.whole));
     const focus = this.sheet.byNumber.get(this.focusNumber());
+    const { w, h } = this.sheet.room;
+    const most = focus ? Math.min(1, (w - 2 * MARGIN) / focus.w, (h - 2 * MARGIN) / focus.h) : 1;
+    const zoom = Math.max(SMALLEST, Math.min(most, Math.max(0.8, this.sheet.whole)));
     return focus ? this.sheet.centre(focus, zoom) : this.sheet.zoomTo(zoom);
   }
 
@@ -538,12 +544,13 @@ class View {
   }
 
   fit() {
+    this.untouched = false;
     this.fitted = true;
     this.sheet.fit();
   }
 
   zoom(factor, at) {
-    this.fitted = false;
+    this.fitted = this.untouched = false;
     const node = !at && this.sheet.byNumber.get(this.current ?? -1);
     this.sheet.zoomTo(this.sheet.zoom * factor, at ?? (node ? this.sheet.where(node) : undefined));
   }
@@ -557,6 +564,7 @@ class View {
     const info = node && this.info[number];
     this.card.hidden = !info;
     if (!node) return;
+    this.untouched = false;
     this.at(node);
     this.sheet.ring(node, "gk-chosen");
     if (info) this.fill(number, info);
@@ -646,7 +654,7 @@ class View {
   goTo(number) {
     const node = this.sheet.byNumber.get(number);
     if (!node) return;
-    this.fitted = false;
+    this.fitted = this.untouched = false;
     this.sheet.centre(node, Math.max(this.sheet.zoom, 1));
     this.select(number);
     this.stage.focus({ preventScroll: true });
@@ -654,6 +662,7 @@ class View {
 
   step(node) {
     if (!node) return;
+    this.untouched = false;
     if (this.card.hidden) this.at(node);
     else this.select(node.number);
     this.sheet.reveal(node);
@@ -770,7 +779,7 @@ class View {
       if (!dragging && Math.hypot(to.clientX - start.x, to.clientY - start.y) < 4) return;
       if (!dragging) this.stage.setPointerCapture(event.pointerId);
       dragging = true;
-      this.fitted = false;
+      this.fitted = this.untouched = false;
       this.stage.classList.add("gk-dragging");
       this.sheet.move(to.clientX - last.x, to.clientY - last.y);
       last = { x: to.clientX, y: to.clientY };

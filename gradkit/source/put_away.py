@@ -44,7 +44,8 @@ def put_away_at(
         statement = dataflow.statement_at(code, locations.line_of(point))
         if statement is None:
             return None
-        spot = _kept_by(statement, node, code, files)
+        left = taken_over and code not in shared  # its own variables are gone before the value is used again
+        spot = _kept_by(statement, node, code, files, left=left)
         names = _names_given(statement, at)
         last = _handed_on(statement, names, code, files) if taken_over and code in shared else None
         if spot is None and last is not None and _is_read_before(last, code):
@@ -52,7 +53,7 @@ def put_away_at(
         uses = set() if taken_over else {locations.line_of(one) for one in used if one[0] is code}
         for later in dataflow.statements(code) if spot is None and names else ():
             is_after = later.lineno > statement.lineno and uses.isdisjoint(_lines(later))
-            spot = spot or (_kept_by(later, None, code, files, names) if is_after else None)
+            spot = spot or (_kept_by(later, None, code, files, names, left=left) if is_after else None)
         if spot is not None:
             return spot
         if code in shared:
@@ -135,7 +136,7 @@ def _is_read_before(statement: ast.stmt, code: CodeType) -> bool:
 
 def _kept_by(
     statement: ast.stmt, node: ast.AST | None, code: CodeType, files: tuple[str, ...],
-    names: frozenset[str] = frozenset(),
+    names: frozenset[str] = frozenset(), *, left: bool = False,
 ) -> Location | None:  # fmt: skip
     """Where a statement keeps what stands at a node of it, or under some names: itself, or in a function it calls."""
     here = locations.place(code.co_filename, statement, locations.qualified_name(code))
@@ -146,12 +147,22 @@ def _kept_by(
         spot = _kept_in(call, value, here, files)
         if spot is not None:
             return spot
-        if syntax.call_name(call) in ADDING and isinstance(call.func, ast.Attribute):
+        if (
+            syntax.call_name(call) in ADDING
+            and isinstance(call.func, ast.Attribute)
+            and not (left and _is_own(call.func.value, code))
+        ):
             return here
     pairs = syntax.pairs(statement)
     pairs = [(target, x) for target, x in pairs if isinstance(target, (ast.Attribute, ast.Subscript))]
     lasting = (_is_kept(x, node, names, files) and not _is_let_go(x) for _, x in pairs)
     return here if any(lasting) else None
+
+
+def _is_own(holder: ast.expr, code: CodeType) -> bool:
+    """Whether what something is added to is a variable that a function has made for itself."""
+    given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return isinstance(holder, ast.Name) and holder.id in code.co_varnames and holder.id not in given
 
 
 def _is_kept(value: ast.expr, node: ast.AST | None, names: frozenset[str], files: tuple[str, ...]) -> bool:

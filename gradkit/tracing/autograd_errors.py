@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 from types import CodeType, TracebackType
@@ -10,8 +11,8 @@ from torch.autograd import function, graph
 from torch.utils import hooks
 
 from gradkit.core import introspection
-from gradkit.core.trace import Call, Chain, Trace
-from gradkit.source import faults, frames
+from gradkit.core.trace import FUNCTION, Call, Chain, Trace
+from gradkit.source import faults, frames, locations
 
 
 def stale_histories(trace: Trace, mishap: AutogradError) -> tuple[tuple[Call, int], ...]:
@@ -36,9 +37,9 @@ def stale_histories(trace: Trace, mishap: AutogradError) -> tuple[tuple[Call, in
 def _late(trace: Trace, freed: frozenset[int]) -> list[tuple[Call, int]]:
     live, found = {trace.loss}, []
     for call in reversed(trace.calls):
-        if call.index in freed or not call.grad_on or not live.intersection(call.outputs):
+        if call.index in freed or not live.intersection(call.outputs):
             continue
-        for number in call.inputs:
+        for number in _handed(trace, call):
             value = trace.values[number]
             if value.parameter or value.leaf or not value.requires_grad:
                 continue
@@ -47,6 +48,12 @@ def _late(trace: Trace, freed: frozenset[int]) -> list[tuple[Call, int]]:
             else:
                 live.add(number)
     return found
+
+
+def _handed(trace: Trace, call: Call) -> tuple[int, ...]:
+    """What a call hands gradients on to: its inputs; inside of a custom Function, what that was given."""
+    inside = (trace.regions[at] for at in call.regions)
+    return call.inputs if call.grad_on else next((one.given for one in inside if one.kind == FUNCTION), ())
 
 
 def taken_over(trace: Trace, mishap: AutogradError) -> tuple[tuple[Call, int, Freeing], ...]:
@@ -69,9 +76,9 @@ def _brought(trace: Trace, freeing: Freeing) -> list[tuple[Call, int]]:
     """The calls after a backward that use a value from before it, some of whose history it freed."""
     live, found = {trace.loss}, []
     for call in reversed(trace.calls):
-        if not call.grad_on or not live.intersection(call.outputs):
+        if not live.intersection(call.outputs):
             continue
-        for number in call.inputs:
+        for number in _handed(trace, call):
             value = trace.values[number]
             if value.parameter or value.leaf or value.past or not value.requires_grad:
                 continue
@@ -215,9 +222,16 @@ def classify_one(
     message = introspection.text(error) or type(error).__name__
     kind = next((kind for kind, pattern in _KINDS if re.search(pattern, message, re.S)), "")
     chain, inside = _where(error.__traceback__)
+    if inside == IN_FUNCTION and kind in (TWICE, OVERWRITTEN) and _takes_out_what_was_saved(chain):
+        chain, inside = chain[1:], ""  # the Function's backward is where it shows, as any other node's would be
     if (isinstance(error, (RuntimeError, AssertionError, ValueError, TypeError)) and kind) or inside:
         return AutogradError(kind, message, chain, inside, in_step, asked, inputs)
     return None
+
+
+def _takes_out_what_was_saved(chain: Chain) -> bool:
+    node = locations.node_at(chain[0]) if chain else None
+    return isinstance(node, ast.Attribute) and node.attr in ("saved_tensors", "saved_variables")
 
 
 def _where(trace: TracebackType | None) -> tuple[Chain, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from gradkit.core import operations
@@ -41,6 +41,16 @@ class CallLog:
         """The index of the call during which autograd's node with this sequence number was made, -1 if before all."""
         before = bisect.bisect_right(self.begins, sequence)
         return self.numbers[before - 1] if before else -1
+
+    def calls_at(self, sequence: int, functions: Container[int]) -> set[int]:
+        """As :meth:`index_at`; of a custom Function's node, which is made before its forward runs, its calls too.
+
+        Args:
+            functions: the regions that are forwards of custom Functions.
+        """
+        lo, hi = (cut(self.begins, sequence + 1) for cut in (bisect.bisect_left, bisect.bisect_right))
+        inside = {one for one in self.numbers[lo:hi] if any(at in functions for at in self.rows[one][REGIONS])}
+        return inside | {self.index_at(sequence)}
 
     def outputs_at(self, sequence: int) -> tuple[int, ...]:
         """Numbers of the values that came out of that call."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any
@@ -142,13 +142,15 @@ class OwnBackwards:
             return None
         return replace(own, reached=replace(own.reached, norms={**own.reached.norms, **self.reached}))
 
-    def freeing(self, index_at: Callable[[int], int]) -> tuple[Freeing, ...]:
+    def freeing(self, calls_at: Callable[[int], Collection[int]]) -> tuple[Freeing, ...]:
         """Each backward that freed its graph.
 
         Args:
-            index_at: tells the call that made a node of autograd's, by its sequence number; -1 for none.
+            calls_at: tells the calls that made a node of autograd's, by its sequence number; -1 for none.
         """
-        freed = ((one, frozenset(map(index_at, one.sequences)) - {-1}) for one in self.passes if one.freed)
+        freed = (
+            (one, frozenset(n for s in one.sequences for n in calls_at(s)) - {-1}) for one in self.passes if one.freed
+        )
         return tuple(Freeing(one.chain, calls, one.values) for one, calls in freed)
 
     def asked(self, error: BaseException) -> Asked | None:

@@ -72,12 +72,12 @@ class Tracer(TorchFunctionMode):
         self.interventions = Together(interventions)
         self._changed_by = self.interventions if interventions else None
         self.preserved = preserved
-        self._log = CallLog()
+        self.log = CallLog()
         past, name = weakly(self._is_past), weakly(self._called)
-        self.ledger = Ledger(weakly(self._unseen), self._log.outputs_at, past, name)
+        self.ledger = Ledger(weakly(self._unseen), self.log.outputs_at, past, name)
         self.switches = Switches(Tracer.run.__code__, self.ledger.inputs)
         self.switches.skip = self.interventions.skip
-        self._calls = self._log.rows
+        self._calls = self.log.rows
         self._model = TracedModel(model, self.ledger)
         self.trained = self._model.trained
         self.running = Running(self._model.modules.items(), Tracer.run.__code__)
@@ -423,8 +423,8 @@ class Tracer(TorchFunctionMode):
         regions = () if on or frame is None else self.switches.active(frame, name, inputs)
         (chain, through), module = frames.chains(frame, running.stop, running.waiting), running.inside[-1]
         if self.outer is None:
-            self._log.begins.append(begin)
-            self._log.numbers.append(len(self._calls))
+            self.log.begins.append(begin)
+            self.log.numbers.append(len(self._calls))
         else:
             chain, begin = chain + self.outer, -1  # autograd counts in each thread anew
         self._calls.append((len(self._calls), name, inputs, outputs, on, regions, module, chain, begin, state, through))
@@ -439,11 +439,11 @@ class Tracer(TorchFunctionMode):
 
     def index_at(self, sequence: int) -> int:
         """The index of the call during which autograd's node with this sequence number was made, -1 if before all."""
-        return self._log.index_at(sequence)
+        return self.log.index_at(sequence)
 
     def took_part(self) -> Callable[[torch.Tensor], bool]:
         """Tells whether any call of the run was handed a tensor."""
-        used = self._log.used()
+        used = self.log.used()
         return lambda tensor: self.ledger.known(tensor) in used
 
     def own(self, loss: Any) -> OwnBackward | None:
@@ -460,8 +460,8 @@ class Tracer(TorchFunctionMode):
             sequence = loss.grad_fn._sequence_nr()
             freed = any(sequence in one.sequences for one in self.backwards.passes if one.freed)
             return self.backwards.of(number, sequence if freed else -1)
-        number = self._log.original(number, self.ledger.makers)
-        made = self._log.span(self.ledger.makers[number])
+        number = self.log.original(number, self.ledger.makers)
+        made = self.log.span(self.ledger.makers[number])
         walked = (sequence for one in self.backwards.passes for sequence in one.sequences if sequence in made)
         return self.backwards.of(number, next(walked, -1))
 
@@ -480,7 +480,7 @@ class Tracer(TorchFunctionMode):
         self.ledger.came_to(lambda: leaves_of(loss) if inner is None and is_loss else [])
         now, before = self._model.put_in_place(), self._model.held
         return Trace(
-            calls=self._log.calls(),
+            calls=self.log.calls(),
             values=self.ledger.values(),
             regions=self.switches.regions(),
             modules=tuple(self.running.paths),

@@ -11,7 +11,7 @@ import torch
 from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
 from gradkit.core.tensors import has_no_numbers, shape_of
-from gradkit.core.trace import Call, Trace
+from gradkit.core.trace import FUNCTION, Call, Trace
 from gradkit.diagnosis.facts import loss_terms
 from gradkit.diagnosis.facts.hooks import HooksSeen
 from gradkit.diagnosis.facts.loss_terms import Term
@@ -138,7 +138,9 @@ def _at_length(mishap: AutogradError | None, tracer: Tracer) -> AutogradError | 
     """The mishap with what the step had done with its graphs by then."""
     if mishap is None:
         return None
-    return replace(mishap, freeing=tracer.backwards.freeing(tracer.index_at), trained=frozenset(tracer.trained))
+    functions = {at for at, region in enumerate(tracer.switches.regions()) if region.kind == FUNCTION}
+    freeing = tracer.backwards.freeing(lambda sequence: tracer.log.calls_at(sequence, functions))
+    return replace(mishap, freeing=freeing, trained=frozenset(tracer.trained))
 
 
 def _failed(error: Exception, tracer: Tracer, step: Step, preserved: Preserved) -> FirstRun:

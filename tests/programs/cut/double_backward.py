@@ -386,7 +386,7 @@ class _Scaled(nn.Module):
         return scaled
 
 
-@cut("double_backward")
+@cut("double_backward", within=_Scaled)
 def a_scale_worked_out_once_for_a_step_of_several_updates() -> Built:
     model, x = _Scaled(), batch()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -401,7 +401,7 @@ def a_scale_worked_out_once_for_a_step_of_several_updates() -> Built:
     return model, step
 
 
-@cut("double_backward")
+@cut("double_backward", within=_Scaled)
 def a_scale_worked_out_once_whose_gradient_is_asked_for_before_the_loss() -> Built:
     model, x = _Scaled(), batch()
 
@@ -409,5 +409,55 @@ def a_scale_worked_out_once_whose_gradient_is_asked_for_before_the_loss() -> Bui
         loss = model(x).sum()
         slopes = torch.autograd.grad(loss, list(model.parameters()))
         return model(x).sum() + sum(one.square().sum() for one in slopes)
+
+    return model, step
+
+
+class _Spike(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, v: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(v)
+        return (v > 0).float()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        (v,) = ctx.saved_tensors
+        return grad / (10 * v.abs() + 1) ** 2
+
+
+@cut("double_backward")
+def spikes_computed_once_before_the_loop() -> Built:
+    model, x = pair(), batch()
+    spikes = _Spike.apply(model["inner"](x))  # CUT
+
+    def step() -> torch.Tensor:
+        return model["outer"](spikes).sum()
+
+    step().backward()
+    model.zero_grad()
+    return model, step
+
+
+class _Spiking(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.state = nn.Linear(4, 4), torch.zeros(())
+
+    def forward(self, xs: torch.Tensor) -> torch.Tensor:
+        state, out = self.state, []
+        for x in xs.split(2):
+            state = _Spike.apply(self.layer(x) + 0.5 * state)
+            out.append(state)
+        self.state = state  # CUT
+        return torch.stack(out)
+
+
+@cut("double_backward", within=_Spiking)
+def spikes_that_a_layer_carries_from_one_batch_to_the_next() -> Built:
+    model, x = _Spiking(), batch()
+
+    def step() -> torch.Tensor:
+        model(x).sum().backward()
+        return model(x).sum()
 
     return model, step

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -115,5 +117,30 @@ def noise_added_to_a_view_of_a_chunk() -> Built:
         left, right = model["inner"](x).chunk(2, -1)
         left += torch.randn(6, 2)  # CUT
         return model["outer"](torch.cat([left, right], -1)).sum()
+
+    return model, step
+
+
+class _Exponential(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        (y,) = ctx.saved_tensors
+        return grad * y
+
+
+@cut("inplace_modified")
+def what_a_custom_function_has_saved_is_overwritten() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        y = _Exponential.apply(model(x))
+        y.mul_(2)  # CUT
+        return y.sum()
 
     return model, step

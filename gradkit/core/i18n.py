@@ -14,9 +14,10 @@ import functools
 import os
 import sys
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from importlib import resources
+from typing import TypeVar
 
 from gradkit.core import printable, regular_files, settings
 
@@ -25,6 +26,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+T = TypeVar("T")
 LANGUAGES = ("en", "zh")
 VARIABLE = "GRADKIT_LANGUAGE"
 MARKER = ".gradkit-language"
@@ -85,6 +87,20 @@ def speaking(code: str | None = None) -> Iterator[None]:
         yield
     finally:
         _spoken.reset(before)
+
+
+def in_each(say: Callable[[], T]) -> dict[str, T]:
+    """What something says in every language, by language.
+
+    Example:
+        >>> in_each(lambda: words("report.note"))
+        {'en': 'note', 'zh': '说明'}
+    """
+    found = {}
+    for code in LANGUAGES:
+        with speaking(code):
+            found[code] = say()
+    return found
 
 
 def default() -> str:

@@ -67,7 +67,8 @@ class GraphView(anywidget.AnyWidget):
 
     @traitlets.observe("language")
     def _relabel(self, _change: object = None) -> None:
-        self.labels = viewer.labels(self.language)
+        with i18n.speaking(self.language):
+            self.labels = viewer.labels()
 
     @traitlets.observe("svg", "node_info", "arrows", "dot")
     def _pack(self, _change: object = None) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from gradkit.core import package, printable
 from gradkit.core.errors import GradkitError
-from gradkit.core.i18n import LANGUAGES, speaking, words
+from gradkit.core.i18n import LANGUAGES, in_each, speaking, words
 from gradkit.core.printable import entities as escape
 from gradkit.core.records import Finding
 from gradkit.report import html, markup
@@ -197,7 +197,7 @@ def _data(told: dict[str, Told], drawings: Sequence[Held], view: str) -> str:
         "view": view,
         "height": HEIGHT,
         "titles": {code: one.verdict for code, one in told.items()},
-        "labels": {code: viewer.labels(code) for code in LANGUAGES},
+        "labels": in_each(viewer.labels),
         "drawings": [_as_data(one) for one in drawings],
     }
     compact = json.dumps(json.loads(printable.as_json(data)), separators=(",", ":"))

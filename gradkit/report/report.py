@@ -185,12 +185,12 @@ class Report:
         Args:
             language: the one that it is opened in: ``"en"``, ``"zh"``, or None for the one in use.
         """
-        return self._page(language, FILE, framed=False)
-
-    def _page(self, language: str | None, room: Room, *, framed: bool) -> str:
         with speaking(language):
-            first, view = i18n.language(), fold.choose_boxes(self.picture, "auto")
-        told = {code: self._told(code) for code in i18n.LANGUAGES}
+            return self._page(FILE, framed=False)
+
+    def _page(self, room: Room, *, framed: bool) -> str:
+        first, view = i18n.language(), fold.choose_boxes(self.picture, "auto")
+        told = i18n.in_each(self._told)
         drawings = held(self.picture, self.autograd, room)
         return pages.write(told, self.findings, drawings, first, view, framed=framed)
 
@@ -203,12 +203,11 @@ class Report:
         with speaking(language):
             title = words("page.frame", verdict=self.verdict())
             still = self._fragment(cell.still_picture(self.graph()))
-            return cell.write(self._page(None, CELL, framed=True), still, title)
+            return cell.write(self._page(CELL, framed=True), still, title)
 
-    def _told(self, language: str) -> pages.Told:
-        with speaking(language):
-            foot = html.foot(self._foot(), **self._tables())
-            return pages.Told(self.verdict(), self.sections(), foot, self.healthy)
+    def _told(self) -> pages.Told:
+        foot = html.foot(self._foot(), **self._tables())
+        return pages.Told(self.verdict(), self.sections(), foot, self.healthy)
 
     def _drawing(self) -> str:
         try:

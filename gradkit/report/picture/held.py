@@ -10,9 +10,11 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
+from gradkit.core import i18n
 from gradkit.core.errors import GradkitError
-from gradkit.core.i18n import LANGUAGES, speaking, words
+from gradkit.core.i18n import speaking, words
 from gradkit.core.records import Picture
 from gradkit.report.picture import render, viewer
 from gradkit.report.picture.cards import unfolds
@@ -83,9 +85,9 @@ def held(picture: Picture, autograd: Kept, room: Room) -> tuple[Held, ...]:
         [('en', 'map'), ('zh', 'map'), ('en', 'graph'), ('zh', 'graph')]
     """
     drafts = _Drafts(picture, autograd, room)
-    kept = _laid_out([drafts.draft(code, view, ()) for view in viewer.VIEWS for code in LANGUAGES])
+    kept = _laid_out([one for view in viewer.VIEWS for one in drafts.in_each_language(view, ())])
     can = {one.view for one in kept if one.shown is not None}
-    more = [drafts.draft(code, *one) for one in drafts.unfoldings() if one[0] in can for code in LANGUAGES]
+    more = [draft for one in drafts.unfoldings() if one[0] in can for draft in drafts.in_each_language(*one)]
     size = sum(one.size for one in kept)
     for one in _laid_out(more):
         size += one.size
@@ -93,7 +95,7 @@ def held(picture: Picture, autograd: Kept, room: Room) -> tuple[Held, ...]:
             break
         kept.append(one)
     both = Counter((one.view, one.opened) for one in kept)
-    kept = [one for one in kept if both[one.view, one.opened] == len(LANGUAGES)]
+    kept = [one for one in kept if both[one.view, one.opened] == len(i18n.LANGUAGES)]
     ends = {(one.view, one.opened[-1]) for one in kept if one.opened}
     return tuple(_closed(one, {path for view, path in ends if view == one.view}) for one in kept)
 
@@ -134,17 +136,20 @@ class _Drafts:
             self._charts[view, opened] = viewer.chart_of(self._picture, self._autograd, view, opened)
         return self._charts[view, opened]
 
-    def draft(self, language: str, view: str, opened: tuple[str, ...]) -> Held:
-        """One of them; without a drawing, but with the reason, where there cannot be one."""
-        one = Held(language, view, opened, None)
-        with speaking(language):
-            try:
-                chart = self._chart(view, opened)
-                if view == viewer.TORCHVIZ and len(chart.boxes) > self._room.torchviz:
-                    return replace(one, message=words("page.no_torchviz", n=len(chart.boxes)))
-                return replace(one, shown=viewer.drafted(self._picture, self._autograd, view, chart))
-            except GradkitError as error:
-                return replace(one, message=error.text())
+    def in_each_language(self, view: str, opened: tuple[str, ...]) -> Iterator[Held]:
+        """One of them in every language."""
+        yield from i18n.in_each(partial(self._draft, view, opened)).values()
+
+    def _draft(self, view: str, opened: tuple[str, ...]) -> Held:
+        """One of them in the language in use; without a drawing, but with the reason, where there cannot be one."""
+        one = Held(i18n.language(), view, opened, None)
+        try:
+            chart = self._chart(view, opened)
+            if view == viewer.TORCHVIZ and len(chart.boxes) > self._room.torchviz:
+                return replace(one, message=words("page.no_torchviz", n=len(chart.boxes)))
+            return replace(one, shown=viewer.drafted(self._picture, self._autograd, view, chart))
+        except GradkitError as error:
+            return replace(one, message=error.text())
 
     def unfoldings(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """What can be unfolded, what lies near a cut first, and a part before what lies in it; of the graph, a quarter

@@ -31,14 +31,15 @@ LABELS = (
 )
 
 
-def labels(language: str | None = None) -> dict[str, str]:
-    """The words of the viewer's own controls.
+def labels() -> dict[str, str]:
+    """The words of the viewer's own controls, in the language in use.
 
     Example:
-        >>> labels("zh")["search"]
+        >>> with i18n.speaking("zh"):
+        ...     labels()["search"]
         '搜索'
     """
-    catalogue = i18n.catalogue(language or i18n.language())
+    catalogue = i18n.catalogue(i18n.language())
     return {name: catalogue[f"viewer.{name}"] for name in LABELS}
 
 

@@ -11,6 +11,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -28,6 +29,19 @@ from gradkit.tracing.ledger import leaves
 _APPLY = function.BackwardCFunction.apply.__code__
 _ENDS = frozenset(("detach", "detach_", "data", "grad"))
 _Known = dict[int, tuple["weakref.ref[torch.Tensor]", Chain]]
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What the backwards of custom Functions computed anew without a history, and asked a gradient of.
+
+    Attributes:
+        chains: the user's frames of the first call of each, innermost first and up to the Function's backward.
+        runs: how many times the step was run for it.
+    """
+
+    chains: tuple[Chain, ...] = ()
+    runs: int = 0
 
 
 class Recomputing(Intervention):

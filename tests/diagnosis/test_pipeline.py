@@ -12,7 +12,8 @@ from torch import nn
 from gradkit.api.diagnose import diagnose
 from gradkit.diagnosis import pipeline
 from gradkit.diagnosis.experiments import plan
-from gradkit.diagnosis.experiments.plan import Caches, Known, Lab
+from gradkit.diagnosis.experiments.caches import Caches
+from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.diagnosis.pipeline import Diagnosis, Options
 from gradkit.load.step import Step, from_step
 from gradkit.teaching import guide

@@ -75,6 +75,14 @@ class _Answer:
     revived: frozenset[str]
 
 
+@dataclass(frozen=True)
+class Caches:
+    """What keeps values from before the step, and how many runs it took to find that."""
+
+    kept: tuple[CachedValue, ...] = ()
+    runs: int = 0
+
+
 class CacheSearch:
     """Looks for what keeps the values on whose account parameters do not flow into the loss.
 

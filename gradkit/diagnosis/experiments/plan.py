@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from gradkit.core.attempts import Attempts
-from gradkit.core.trace import Chain, Value
+from gradkit.core.trace import Value
 from gradkit.diagnosis.experiments import (
     before_derivatives,
     influence,
@@ -24,7 +24,7 @@ from gradkit.diagnosis.experiments import (
     without_hooks,
     zero_gradients,
 )
-from gradkit.diagnosis.experiments.caches import CachedValue, CacheSearch
+from gradkit.diagnosis.experiments.caches import Caches, CacheSearch
 from gradkit.diagnosis.experiments.influence import Influence
 from gradkit.diagnosis.experiments.intermediates import Kept
 from gradkit.diagnosis.experiments.later_step import LaterStep
@@ -41,16 +41,8 @@ from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.tracing import autograd_errors, backward
 from gradkit.tracing.ledger import Ledger
 from gradkit.tracing.no_loss import EARLIER, NOTHING, NUMBER
-from gradkit.tracing.recomputed import Recomputing
+from gradkit.tracing.recomputed import Recomputed, Recomputing
 from gradkit.tracing.run import Session
-
-
-@dataclass(frozen=True)
-class Caches:
-    """What keeps values from before the step, and how many runs it took to find that."""
-
-    kept: tuple[CachedValue, ...] = ()
-    runs: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,19 +57,6 @@ class Revived:
 
     parameters: dict[int, frozenset[str]] = field(default_factory=dict)
     rerun: Rerun = field(default_factory=Rerun)
-    runs: int = 0
-
-
-@dataclass(frozen=True)
-class Recomputed:
-    """What the backwards of custom Functions computed anew without a history, and asked a gradient of.
-
-    Attributes:
-        chains: the user's frames of the first call of each, innermost first and up to the Function's backward.
-        runs: how many times the step was run for it.
-    """
-
-    chains: tuple[Chain, ...] = ()
     runs: int = 0
 
 

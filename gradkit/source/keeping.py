@@ -327,7 +327,8 @@ class _Ran:
 def _is_made_of_arguments(statement: ast.stmt, function: syntax.Function) -> bool:
     """Whether what a statement stores is read from its function's arguments, or from variables of the function."""
     inside = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    given = inside.union(syntax.parameters(function)) - {"self", "cls"}
+    spread = {one.arg for one in (function.args.vararg, function.args.kwarg) if one is not None}
+    given = inside.union(syntax.parameters(function), spread) - {"self", "cls"}
     return any(isinstance(n, ast.Name) and n.id in given for v in _stored(statement, "") for n in ast.walk(v))
 
 

@@ -237,11 +237,11 @@ def hidden_parameters(
         trace, ledger: of a run of ``step``.
         files: the user's, to look for what else is done with the gradient of a plain tensor.
     """
-    optimizers = _optimizers()
     tensors = ledger.alive(reaching(trace))
     tensors = {n: t for n, t in tensors.items() if isinstance(t, nn.Parameter) or plain_leaves.is_plain_leaf(t)}
     if not tensors:
         return ()
+    optimizers = _optimizers()
     ids = {id(tensor) for tensor in tensors.values()}
     ids -= holding(optimizers)
     ids -= holders.paths_to([step], ids, apart=registered.each(model)).keys()

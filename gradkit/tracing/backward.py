@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
@@ -51,7 +51,7 @@ class Reached:
 
 
 @on_behalf
-def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0, spent: Container[int] = frozenset()) -> Reached:
+def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0, spent: Collection[int] = frozenset()) -> Reached:
     """Run a real backward from ``loss`` and see where gradients arrive; every ``.grad`` is taken away again.
 
     A loss with several elements starts from ones, as ``loss.sum()`` would.
@@ -77,7 +77,7 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0, spent: Co
         error, mishap = "", None
         try:
             start = None if loss.numel() == 1 else torch.ones_like(loss)
-            if any(node._sequence_nr() in spent for node in nodes_of(loss)):
+            if spent and any(node._sequence_nr() in spent for node in nodes_of(loss)):
                 refuse_a_second_walk()
             loss.backward(start, retain_graph=_older(loss, since))  # type: ignore[no-untyped-call]
         except Exception as raised:  # a hook or a custom Function may raise anything

@@ -172,7 +172,7 @@ class OwnBackwards:
         final = few and not kwargs.get("create_graph") and args[4:5] != (True,)
         asked = self._asked_by_name(outputs, inputs) if final else None
         try:
-            more = self._sparing_what_was_there(outputs, args[3:5], kwargs)
+            more = self._sparing_what_was_there(outputs, behind, args[3:5], kwargs)
             result = func(*args[:3], *args[5 if more else 3 :], **{**kwargs, **more})
         except Exception as error:
             self._asked = Asked(error, outputs[0] if outputs else None, inputs)
@@ -207,7 +207,7 @@ class OwnBackwards:
         self.heard(losses, sys._getframe(1))
         number, drawn = self._ledger.use(loss), graph_behind(losses, self._parameters)
         values = self._values()
-        mine = threading.get_ident() == self._thread  # autograd counts its nodes in each thread anew
+        mine = self._is_mine()
         chain, leaves = frames.chain(sys._getframe(1), self._stop), [x for one in losses for x in leaves_of(one)]
         self._ledger.came_to(lambda: leaves)
         with contextlib.ExitStack() as stack:
@@ -220,12 +220,13 @@ class OwnBackwards:
             if self.gradients is not None and mine:
                 stack.enter_context(self.gradients.walking(number, chain, leaves))
             try:
-                more = self._sparing_what_was_there(losses, args[1:3], kwargs)
+                walked = frozenset(node.sequence for node in drawn.nodes if not node.leaf)
+                more = self._sparing_what_was_there(losses, walked, args[1:3], kwargs)
                 self._original(tensors, *args[:1], *args[3 if more else 1 :], **{**kwargs, **more})
             except Exception as error:
                 self._asked = Asked(error, loss)
                 raise
-        behind = frozenset(node.sequence for node in drawn.nodes if not node.leaf and mine)
+        behind = walked if mine else frozenset()
         if self.gradients is not None:
             self.gradients.filled(number, leaves, behind)
         self.passes.append(Pass(number, behind, not _keeps(args[1:3], kwargs), chain, values=values))
@@ -238,22 +239,29 @@ class OwnBackwards:
     def _values(self) -> int:
         return len(self._ledger.makers)
 
-    def _sparing_what_was_there(self, losses: Sequence[torch.Tensor], given: Any, named: Any) -> dict[str, Any]:
+    def _is_mine(self) -> bool:
+        """Whether the thread of the step asks: autograd counts its nodes in each thread anew."""
+        return threading.get_ident() == self._thread
+
+    def _sparing_what_was_there(
+        self, losses: Sequence[torch.Tensor], walked: frozenset[int], given: Any, named: Any
+    ) -> dict[str, Any]:
         """What a backward is told besides: what was recorded before the step is not freed, the program may need it.
 
         Args:
+            walked: the numbers of the nodes behind ``losses``.
             given: ``retain_graph`` and ``create_graph``, as far as they are given by position.
 
         Raises:
             RuntimeError: an earlier backward of the run would have freed what this one needs.
         """
-        nodes = {node._sequence_nr(): node for one in losses for node in nodes_of(one) if leaf_of(node) is None}
-        past = {number: node for number, node in nodes.items() if self._ledger.is_past(number)}
-        if past.keys() & self.spent:
+        past, mine = {number for number in walked if self._ledger.is_past(number)}, self._is_mine()
+        if mine and past & self.spent:
             refuse_a_second_walk()
         if self._preserved is None or not past or _keeps(given, named):
             return {}
-        self.spent |= {number for number, node in past.items() if keeps_values(node)}
+        nodes = (node for one in losses for node in nodes_of(one) if leaf_of(node) is None) if mine else ()
+        self.spent |= {number for node in nodes if (number := node._sequence_nr()) in past and keeps_values(node)}
         return {"retain_graph": True} | ({"create_graph": given[1]} if given[1:] else {})
 
     @on_behalf

@@ -193,3 +193,30 @@ def a_graph_of_before_that_the_steps_own_backward_retains() -> Built:
         return (model(x) * scale).sum()
 
     return model, step
+
+
+@sound
+def backwards_of_two_threads_after_many_steps() -> Built:
+    model, x = nn.Linear(4, 2), batch()
+    for _ in range(20):
+        model(x).exp().sum().backward()
+    model.zero_grad()
+
+    def step() -> torch.Tensor:
+        for _ in range(2):  # in each, autograd counts its nodes anew
+            raised: list[BaseException] = []
+
+            def work(raised: list[BaseException] = raised) -> None:
+                try:
+                    model(x).exp().sum().backward()
+                except RuntimeError as error:
+                    raised.append(error)
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+            if raised:
+                raise raised[0]
+        return model(x).sum()
+
+    return model, step

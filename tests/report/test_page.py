@@ -191,6 +191,6 @@ def test_the_still_form_is_hidden_by_the_frame_beside_it_and_not_by_itself() -> 
 
 
 def test_a_terminal_gets_the_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = type("TerminalInteractiveShell", (), {})()
+    terminal, shown = type("TerminalInteractiveShell", (), {})(), report()  # a diagnosis asks more of a shell
     monkeypatch.setattr(frames, "notebook_shell", lambda: terminal)
-    assert set(report()._repr_mimebundle_()) == {"text/plain"}
+    assert set(shown._repr_mimebundle_()) == {"text/plain"}

@@ -217,7 +217,8 @@ class Panel(Column):
 
     def _still(self) -> dict[str, str]:
         said = self.spoken("panel.still")
-        page = f'<p lang="{"zh-CN" if self.language == "zh" else "en"}">{escape(said)}</p>'
+        with i18n.speaking(self.language):
+            page = f'<p lang="{html.language_code()}">{escape(said)}</p>'
         return {"text/plain": said, "text/html": page}
 
     def _heard(self, job: Job) -> None:

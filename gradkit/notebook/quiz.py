@@ -23,6 +23,7 @@ from gradkit.core.printable import entities as escape
 from gradkit.notebook import turns
 from gradkit.notebook.accessibility import Accessibility, style
 from gradkit.notebook.parts import Button, Choice, Column, Label, Row, Sheet, Spoken, show
+from gradkit.report import html
 from gradkit.report.markup import code, markdown, phrase
 from gradkit.teaching import claim as teaching_claim
 from gradkit.teaching import experiment
@@ -140,7 +141,7 @@ def still_to_guess() -> str:
         >>> still_to_guess().count("<details>") == len(teaching_claim.claim_names())
         True
     """
-    said = [f'<div lang="{"zh-CN" if i18n.language() == "zh" else "en"}"><p>{escape(words("quiz.still"))}</p>']
+    said = [f'<div lang="{html.language_code()}"><p>{escape(words("quiz.still"))}</p>']
     for claim in teaching_claim.claims():
         verdict = escape(words(f"claims.verdict.{claim.verdict}"))
         said.append(

@@ -17,7 +17,7 @@ from typing import Any
 
 from gradkit.core import package, printable
 from gradkit.core.errors import GradkitError
-from gradkit.core.i18n import LANGUAGES, in_each, speaking, words
+from gradkit.core.i18n import in_each, language, speaking, words
 from gradkit.core.printable import entities as escape
 from gradkit.core.records import Finding
 from gradkit.report import html, markup
@@ -64,8 +64,8 @@ def write(
         framed: it lies in a frame of another page: without margins, and with the still picture in one language only.
 
     Example:
-        >>> one = {code: Told("Sound.", (), "", True) for code in LANGUAGES}
-        >>> page = write(one, (), [Held(code, "map", (), None, "no picture") for code in LANGUAGES], "en", "map",
+        >>> one = in_each(lambda: Told("Sound.", (), "", True))
+        >>> page = write(one, (), [Held(code, "map", (), None, "no picture") for code in one], "en", "map",
         ...              framed=False)
         >>> page.count("Sound."), "script-src 'sha256-" in page
         (5, True)
@@ -107,11 +107,11 @@ def _lean(text: str) -> str:
 
 
 def _bar(first: str) -> str:
-    languages = [(one, words(f"panel.language.{one}", one), "zh-CN" if one == "zh" else "en") for one in LANGUAGES]
     tongues = "".join(
         f'<label lang="{code}"><input type="radio" name="gkr-language" id="gkr-{one}" value="{one}"'
-        f'{" checked" if one == first else ""}><span class="gkr-pick">{name}</span></label>'
-        for one, name, code in languages
+        f"{' checked' if one == first else ''}>"
+        f'<span class="gkr-pick">{words(f"panel.language.{one}", one)}</span></label>'
+        for one, code in in_each(html.language_code).items()
     )
     colours = "".join(
         f'<label><input type="radio" name="gkr-colours" id="gkr-{one}" value="{one}"'
@@ -126,16 +126,19 @@ def _bar(first: str) -> str:
 def _both(key: str) -> str:
     """A word in both languages, of which a page shows one."""
     return "".join(
-        f'<span class="gkr-{code}" lang="{"zh-CN" if code == "zh" else "en"}">{escape(words(key, code))}</span>'
-        for code in LANGUAGES
+        f'<span class="gkr-{one}" lang="{code}">{escape(words(key, one))}</span>'
+        for one, code in in_each(html.language_code).items()
     )
 
 
 def _each(told: dict[str, Told], part: Callable[[Told], str]) -> Iterable[str]:
-    for code in LANGUAGES:
-        with speaking(code):
-            made = f'<div class="gk gkr-{code}" lang="{html.language_code()}">{part(told[code])}</div>'
-        yield made
+    """A part of the page in every language."""
+
+    def said() -> str:
+        one = language()
+        return f'<div class="gk gkr-{one}" lang="{html.language_code()}">{part(told[one])}</div>'
+
+    return in_each(said).values()
 
 
 def _above(told: Told, findings: Sequence[Finding], placed: Collection[int | None]) -> str:
@@ -161,7 +164,7 @@ def _guide(cause: str) -> str:
     """The guide to a cause, folded, in the language in use; ``""`` where there is none to be read."""
     with contextlib.suppress(GradkitError):
         if package.read_guide is not None:
-            text = package.read_guide(cause, "zh" if html.language_code() == "zh-CN" else "en")
+            text = package.read_guide(cause, language())
             title = escape(words("page.guide", title="\0")).replace(escape("\0"), markup.phrase(text.title))
             steps = "".join(
                 f"<h3>{number}. {markup.phrase(step.title)}</h3>{markup.markdown(step.markdown)}"

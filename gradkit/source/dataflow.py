@@ -17,7 +17,7 @@ from gradkit.core.records import Location
 from gradkit.core.trace import Chain, Point
 from gradkit.source import attributes, locations, syntax
 from gradkit.source.attributes import ADDING, EMPTY
-from gradkit.source.syntax import FUNCTIONS, named
+from gradkit.source.syntax import named
 
 
 @functools.lru_cache(maxsize=512)
@@ -197,7 +197,7 @@ class Reader:
             return set()
         self._seen.add(id(value))
         found: set[str] = set()
-        scope = next((node for node in reversed(around) if isinstance(node, FUNCTIONS)), locations.tree_of(file))
+        scope = syntax.innermost_function(around) or locations.tree_of(file)
         todo = [value]
         while todo:
             node = todo.pop()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gradkit.core.records import Location
 from gradkit.core.trace import Chain
-from gradkit.source import came_from, held_flags, locations, syntax
+from gradkit.source import came_from, held_flags, helpers, locations, syntax
 from gradkit.source.came_from import Given
 from gradkit.source.held_flags import bare
 
@@ -99,14 +99,10 @@ def _left_out(last: Given, opposite: bool, files: Sequence[str]) -> Decided | No
     if not isinstance(call, ast.Call) or not isinstance(default, ast.Constant) or bool(default.value) is not opposite:
         return None
     called = syntax.call_name(call)
-    owners = [
-        (one, node, around) for one in files for node, around in syntax.statements(one)
-        if isinstance(node, syntax.FUNCTIONS) and node.name == called and last.name in syntax.parameters(node)
-    ]  # fmt: skip
-    calls = [node for one in files for node, _ in syntax.statements(one) if isinstance(node, ast.Call)]
+    owners = [one for one in helpers.named(called, files) if last.name in syntax.parameters(one.node)]
+    calls = (node for one in files for node in syntax.nodes(one) if isinstance(node, ast.Call))
     same = [one for one in calls if syntax.call_name(one) == called]
-    if len(owners) != 1 or any(held_flags.gives(one, last.name, *owners[0][1:]) for one in same):
+    if len(owners) != 1 or any(held_flags.gives(one, last.name, owners[0].node) for one in same):
         return Decided(locations.locate(last.chain[0], whole=True), last.name, opposite=opposite)
-    owner, node, around = owners[0]
-    where = locations.place(owner, last.default or default, syntax.function_of([*around, node]))
+    where = locations.place(owners[0].file, last.default or default, owners[0].name)
     return Decided(where, last.name, by_default=True, opposite=opposite)

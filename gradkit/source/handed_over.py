@@ -7,33 +7,14 @@ for an attribute, anywhere in the user's files.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from gradkit.core.records import Location
-from gradkit.source import locations
-from gradkit.source.syntax import FUNCTIONS, Function, argument, call_name, function_of, pairs, parameters, statements
+from gradkit.source import syntax
+from gradkit.source.helpers import Helpers, Part
 
 
-@dataclass(frozen=True)
-class Scope:
-    """Where names are looked up: a function, or the whole of a file outside of functions."""
-
-    file: str
-    around: tuple[ast.AST, ...]
-
-    @property
-    def function(self) -> Function | None:
-        """The innermost function that it stands in."""
-        inside = [node for node in self.around if isinstance(node, FUNCTIONS)]
-        return inside[-1] if inside else None
-
-    def body(self) -> ast.AST:
-        """The function, or the whole file."""
-        return self.function or locations.tree_of(self.file) or ast.Module([], [])
-
-
-def built_at(built: Location, kind: str) -> Iterator[tuple[ast.Call, Scope]]:
+def built_at(built: Location, kind: str) -> list[Part]:
     """The call that makes an optimizer, in the function that a line stands in, or outside of all functions.
 
     Args:
@@ -42,71 +23,48 @@ def built_at(built: Location, kind: str) -> Iterator[tuple[ast.Call, Scope]]:
     """
     function = built.function.replace("<module>", "")
     calls = [
-        (node, Scope(built.file, tuple(around)))
-        for node, around in statements(built.file)
-        if isinstance(node, ast.Call) and function_of(around) == function
+        node
+        for node, around in syntax.statements(built.file)
+        if isinstance(node, ast.Call) and syntax.function_of(around) == function
     ]
-    named = [(node, scope) for node, scope in calls if call_name(node) == kind]
-    at = [(node, scope) for node, scope in named or calls if node.lineno <= built.line <= (node.end_lineno or 0)]
-    yield from (at or named)[:1]
+    named = [one for one in calls if syntax.call_name(one) == kind]
+    at = [one for one in named or calls if one.lineno <= built.line <= (one.end_lineno or 0)]
+    return [Part(built.file, one) for one in (at or named)[:1]]
 
 
-def given(node: ast.Name | ast.Attribute, scope: Scope, files: Sequence[str]) -> Iterator[tuple[ast.expr, Scope]]:
-    """What a name of a function, or an attribute of anything, is given."""
-    if isinstance(node, ast.Name):
-        function = scope.function
-        for statement in ast.walk(scope.body()):
-            told = [(statement.target, statement.value)] if isinstance(statement, ast.AugAssign) else pairs(statement)
-            yield from ((v, scope) for t, v in told if isinstance(t, ast.Name) and t.id == node.id)
-        if function is not None and node.id in parameters(function):
-            yield from _handed(function, node.id, files)
-        return
-    for file in files:
-        for statement, around in statements(file):
-            told = pairs(statement)
-            where = Scope(file, tuple(around))
-            yield from ((v, where) for t, v in told if isinstance(t, ast.Attribute) and t.attr == node.attr)
+def given(value: Part, helpers: Helpers) -> list[Part]:
+    """What a name, or an attribute of anything, is given."""
+    if isinstance(value.node, ast.Name):
+        return helpers.given(value, adding=True)
+    return helpers.set_to(value.node.attr)
 
 
-def _handed(function: Function, name: str, files: Sequence[str]) -> Iterator[tuple[ast.expr, Scope]]:
-    """What the callers of a function give to one of its parameters."""
-    if name in ("self", "cls"):
-        return
-    place = [one for one in parameters(function) if one not in ("self", "cls")].index(name)
-    for file in files:
-        for node, around in statements(file):
-            told = (
-                argument(node, name, place) if isinstance(node, ast.Call) and call_name(node) == function.name else None
-            )
-            if told is not None:
-                yield told, Scope(file, tuple(around))
-
-
-def words(owner: ast.expr, scope: Scope, files: Sequence[str]) -> Iterator[tuple[str, str]]:
+def words(owner: Part, helpers: Helpers) -> Iterator[tuple[str, str]]:
     """The names, attributes and keys by which a module is named, there or where a variable is given it.
 
     Returns:
         Each with the qualified name of the function whose variable it is; ``"."`` for attributes and keys.
     """
-    for one in ast.walk(owner):
+    function = next(iter(owner.functions()), None)
+    for one in ast.walk(owner.node):
         if isinstance(one, ast.Attribute):
             yield ".", one.attr
         elif isinstance(one, ast.Constant) and isinstance(one.value, str):
             yield from ((".", word) for word in one.value.split("."))
         elif isinstance(one, ast.Name):
-            told = list(given(one, scope, files))
-            if not told or scope.function is None or one.id not in parameters(scope.function):
-                yield function_of(scope.around), one.id
+            told = given(Part(owner.file, one), helpers)
+            if not told or function is None or one.id not in syntax.parameters(function):
+                yield syntax.function_of(owner.around()), one.id
             if not told:  # of the whole file, or taken apart from what is returned
                 yield "", one.id
-            for value, where in told:
-                yield from _named(value, where)
+            for value in told:
+                yield from _named(value)
 
 
-def _named(value: ast.expr, scope: Scope) -> Iterator[tuple[str, str]]:
-    if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
-        for one in ast.walk(value):
+def _named(value: Part) -> Iterator[tuple[str, str]]:
+    if isinstance(value.node, (ast.Name, ast.Attribute, ast.Subscript)):
+        for one in ast.walk(value.node):
             if isinstance(one, ast.Attribute):
                 yield ".", one.attr
             elif isinstance(one, ast.Name):
-                yield function_of(scope.around), one.id
+                yield syntax.function_of(value.around()), one.id

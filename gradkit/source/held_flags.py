@@ -91,17 +91,9 @@ def read(value: ast.expr, function: str) -> Held | None:
     return Held(key, key=True) if key else None
 
 
-def gives(call: ast.Call, name: str, function: syntax.Function, around: Sequence[ast.AST]) -> bool:
+def gives(call: ast.Call, name: str, function: syntax.Function) -> bool:
     """Whether a call may give a function's parameter: by its name, by its position, or by what it spreads out."""
-    return given(call, name, function, around) is not None or _spreads(call)
-
-
-def given(call: ast.Call, name: str, function: syntax.Function, around: Sequence[ast.AST]) -> ast.expr | None:
-    """What a call gives for a function's parameter."""
-    known = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-    method = bool(around) and isinstance(around[-1], ast.ClassDef) and known[:1] == ["self"]
-    at = known.index(name) - method if name in known else len(call.args)
-    return syntax.argument(call, name, at)
+    return syntax.handed(call, function, name) is not None or _spreads(call)
 
 
 def _spreads(call: ast.Call) -> bool:
@@ -192,7 +184,7 @@ class _Search:
         if held is not None:
             yield from self.ends(held, depth + 1)
             return
-        function = next((one for one in reversed(place.around) if isinstance(one, syntax.FUNCTIONS)), None)
+        function = syntax.innermost_function(place.around)
         if not isinstance(value, ast.Name) or depth >= _DEEPEST:
             raise _UnreadableError
         inner = replace(place, name=value.id)
@@ -213,7 +205,7 @@ class _Search:
         around = place.around[: place.around.index(function)]
         calls = list(self._calls(function, around))
         default = syntax.default(function, place.name)
-        handed = [(call, given(call, place.name, function, around)) for _, call, _ in calls]
+        handed = [(call, syntax.handed(call, function, place.name)) for _, call, _ in calls]
         if any(_spreads(call) for call, value in handed if value is None):
             raise _UnreadableError
         some = any(value is not None for _, value in handed)

@@ -39,6 +39,10 @@ class Part:
         """The functions that it is inside of, innermost first."""
         return [one for one in reversed(self.around()) if isinstance(one, FUNCTIONS)]
 
+    def scope(self) -> Any:
+        """The innermost function that it is inside of, or the whole file."""
+        return next(iter(self.functions()), None) or locations.tree_of(self.file) or ast.Module([], [])
+
     @property
     def owner(self) -> ast.ClassDef | None:
         """The class that it is a method of."""

@@ -66,7 +66,7 @@ def _is_new(value: ast.expr) -> bool:
 def _runs_in(one: Storing, registered: set[str]) -> bool:
     """Whether a statement stands in a hook, or registers a ``lambda`` that does what it does."""
     _, statement, around = one
-    function = next((node for node in reversed(around) if isinstance(node, syntax.FUNCTIONS)), None)
+    function = syntax.innermost_function(around)
     if function is not None and function.name in registered:
         return True
     calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))

@@ -210,17 +210,13 @@ def _bases(target: ast.expr) -> set[str]:
 
 def _is_meant(one: Storing, name: str, reader: CodeType | None) -> bool:
     """Whether a name in a function is the one that is meant, and no local variable that is called so too."""
-    function = _innermost(one[2])
+    function = syntax.innermost_function(one[2])
     if reader is None or function is None or name in reader.co_varnames or name in reader.co_freevars:
         return True
     inside = list(ast.walk(function))
     declared = any(isinstance(node, ast.Global) and name in node.names for node in inside)
     stores = any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in inside)
     return declared or not (stores or name in syntax.parameters(function))
-
-
-def _innermost(around: Sequence[ast.AST]) -> syntax.Function | None:
-    return next((node for node in reversed(around) if isinstance(node, FUNCTIONS)), None)
 
 
 def _place(one: Storing) -> Location:
@@ -267,7 +263,7 @@ class _Ran:
     def holds(self, one: Storing) -> bool:
         """Whether the step runs a statement."""
         file, statement, around = one
-        function = _innermost(around)
+        function = syntax.innermost_function(around)
         if file == self._file and self._first <= statement.lineno <= self._last:
             return True
         if function is None:
@@ -282,7 +278,7 @@ class _Ran:
         That is one that knows its arguments by no names (``*args``), and one that ran before the step, if what it
         stores is made of its arguments; it is called at one line only.
         """
-        function = _innermost(one[2])
+        function = syntax.innermost_function(one[2])
         if function is None or (one[0] == self._file and function.lineno <= self._first <= (function.end_lineno or 0)):
             return None
         inside, rest = self.holds(one), function.args.vararg
@@ -297,7 +293,7 @@ class _Ran:
             for node, around in syntax.statements(file):
                 if isinstance(node, ast.Call) and syntax.call_name(node) == name:
                     own = file == self._file and self._first <= node.lineno <= self._last
-                    around_it = _innermost(around)
+                    around_it = syntax.innermost_function(around)
                     own = own or (around_it is not None and around_it.name in self._names)
                     yield locations.place(file, node, syntax.function_of(around)), own
 

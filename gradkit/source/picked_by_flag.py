@@ -13,10 +13,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gradkit.core.records import Location
-from gradkit.source import attributes, freezing
+from gradkit.source import freezing
+from gradkit.source.attributes import ADDING
 from gradkit.source.conditions import conditions_around
-from gradkit.source.handed_over import Scope, built_at, given, words
-from gradkit.source.syntax import FUNCTIONS, call_name, paths, statements
+from gradkit.source.handed_over import built_at, given, words
+from gradkit.source.helpers import Helpers, Part, named
+from gradkit.source.syntax import arguments, call_name, names_in, paths
 
 _DEEPEST = 6
 _MOST_ATOMS = 8
@@ -57,11 +59,12 @@ def would_be_taken(
         files: the user's.
     """
     files = tuple(dict.fromkeys([built.file, *files]))
+    search = _Search(files)
     ways = [
         way
-        for call, scope in built_at(built, kind)
-        for one in [*call.args[:1], *(k.value for k in call.keywords if k.arg == "params")]
-        for way in _ways(one, scope, files, 0)
+        for call in built_at(built, kind)
+        for one in [*call.node.args[:1], *(k.value for k in call.node.keywords if k.arg == "params")]
+        for way in search.ways(Part(call.file, one))
     ]
     if not any("requires_grad" in ast.unparse(test) for way in ways for test, _ in way.tests):
         return ()
@@ -116,73 +119,88 @@ def _of_flag(test: ast.expr) -> bool | None:
 # -- the ways by which parameters come ------------------------------------------------------------------------------
 
 
-def _ways(value: ast.AST, scope: Scope, files: Sequence[str], depth: int) -> Iterator[_Way]:
-    """The ways by which what an expression stands for is filled with parameters."""
-    if depth > _DEEPEST:
-        return
-    if isinstance(value, (ast.Name, ast.Attribute)):
-        for told, where in given(value, scope, files):
-            yield from _ways(told, where, files, depth + 1)
-        yield from _filled(value, scope, files, depth)
-    elif isinstance(value, _COMPREHENSIONS):
-        tests = tuple((test, True) for one in value.generators for test in one.ifs)
-        yield from _narrowed(_together([one.iter for one in value.generators], scope, files, depth), tests)
-    elif isinstance(value, ast.Call):
-        yield from _of_call(value, scope, files, depth)
-    elif isinstance(value, (ast.List, ast.Tuple, ast.Dict, ast.Starred, ast.BinOp, ast.Subscript)):
-        for child in ast.iter_child_nodes(value):
-            yield from _ways(child, scope, files, depth)
+class _Search:
+    """Follows what an optimizer is handed to the parameters that fill it."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._files = files
+        self._helpers = Helpers(files)
+
+    def ways(self, value: Part, depth: int = 0) -> Iterator[_Way]:
+        """The ways by which what an expression stands for is filled with parameters."""
+        node = value.node
+        if depth > _DEEPEST:
+            return
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            for told in given(value, self._helpers):
+                yield from self.ways(told, depth + 1)
+            yield from self._filled(value, depth)
+        elif isinstance(node, _COMPREHENSIONS):
+            tests = tuple((test, True) for one in node.generators for test in one.ifs)
+            yield from _narrowed(self._together([Part(value.file, one.iter) for one in node.generators], depth), tests)
+        elif isinstance(node, ast.Call):
+            yield from self._of_call(value, depth)
+        elif isinstance(node, (ast.List, ast.Tuple, ast.Dict, ast.Starred, ast.BinOp, ast.Subscript)):
+            for child in ast.iter_child_nodes(node):
+                yield from self.ways(Part(value.file, child), depth)
+
+    def _together(self, values: Sequence[Part], depth: int) -> Iterator[_Way]:
+        """What loops inside of each other go through: the innermost gives the parameters, those around name modules."""
+        words = frozenset(word for one in values[:-1] for word in self._words(one))
+        yield from (replace(way, owners=way.owners | words) for way in self.ways(values[-1], depth))
+
+    def _of_call(self, value: Part, depth: int) -> Iterator[_Way]:
+        call, file = value.node, value.file
+        name, owner = call_name(call), call.func.value if isinstance(call.func, ast.Attribute) else None
+        if name in _OF_MODULES and owner is not None:
+            yield _Way(frozenset(self._words(Part(file, owner))))
+        elif name in ("values", "items") and owner is not None:
+            yield from self.ways(Part(file, owner), depth)
+        elif name == "filter" and len(call.args) == len(("function", "iterable")):
+            asked = call.args[0].body if isinstance(call.args[0], ast.Lambda) else call.args[0]
+            yield from _narrowed(self.ways(Part(file, call.args[1]), depth), ((asked, True),))
+        else:
+            returned = list(self._returned(name, depth))
+            yield from returned
+            for part in [] if returned else arguments(call):
+                yield from self.ways(Part(file, part), depth)
+
+    def _words(self, owner: Part) -> Iterator[str]:
+        """What a module is named by, without the words for the whole of a model."""
+        return (word for _, word in words(owner, self._helpers) if word not in _PLAIN)
+
+    def _returned(self, name: str, depth: int) -> Iterator[_Way]:
+        """The ways to what the user's functions of a name return or yield."""
+        for function in named(name, self._files):
+            for path in paths(function.node):
+                if isinstance(path[-1], (ast.Return, ast.Yield, ast.YieldFrom)) and path[-1].value is not None:
+                    yield from self._put_in(Part(function.file, path[-1].value), path, depth + 1)
+
+    def _filled(self, value: Part, depth: int) -> Iterator[_Way]:
+        """The ways to what is added to a list that a name holds: ``decay.append(p)``."""
+        for path in paths(value.scope()) if isinstance(value.node, ast.Name) else ():
+            node = path[-1]
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+                if node.func.attr in ADDING and _root(node.func.value) == _root(value.node):
+                    yield from self._put_in(Part(value.file, node.args[-1]), path, depth + 1)
+
+    def _put_in(self, value: Part, path: Sequence[ast.AST], depth: int) -> Iterator[_Way]:
+        """The ways to a value at the end of a path: through the loops around it, or by itself."""
+        loops = [one for one in path if isinstance(one, ast.For)]
+        given_by = {id(part) for loop in loops for part in (loop.iter, loop.target)}
+        tests = tuple(
+            (test, wanted)
+            for outer, inner in itertools.pairwise(path)
+            for test, wanted in conditions_around(outer, inner)
+            if id(test) not in given_by
+        )
+        taken = {name for loop in loops for name in names_in(loop.target)}
+        sources = [Part(value.file, loop.iter) for loop in loops] if taken & names_in(value.node) else [value]
+        yield from _narrowed(self._together(sources, depth), tests)
 
 
 def _narrowed(ways: Iterator[_Way], tests: tuple[Test, ...]) -> Iterator[_Way]:
     return (replace(way, tests=(*way.tests, *tests)) for way in ways)
-
-
-def _together(values: Sequence[ast.expr], scope: Scope, files: Sequence[str], depth: int) -> Iterator[_Way]:
-    """What loops inside of each other go through: the innermost gives the parameters, those around it name modules."""
-    words = frozenset(word for one in values[:-1] for word in _words(one, scope, files))
-    yield from (replace(way, owners=way.owners | words) for way in _ways(values[-1], scope, files, depth))
-
-
-def _of_call(call: ast.Call, scope: Scope, files: Sequence[str], depth: int) -> Iterator[_Way]:
-    name, owner = call_name(call), call.func.value if isinstance(call.func, ast.Attribute) else None
-    if name in _OF_MODULES and owner is not None:
-        yield _Way(frozenset(_words(owner, scope, files)))
-    elif name in ("values", "items") and owner is not None:
-        yield from _ways(owner, scope, files, depth)
-    elif name == "filter" and len(call.args) == len(("function", "iterable")):
-        asked = call.args[0].body if isinstance(call.args[0], ast.Lambda) else call.args[0]
-        yield from _narrowed(_ways(call.args[1], scope, files, depth), ((asked, True),))
-    else:
-        returned = list(_returned(name, files, depth))
-        parts = [] if returned else [*call.args, *(one.value for one in call.keywords)]
-        yield from returned
-        yield from (way for part in parts for way in _ways(part, scope, files, depth))
-
-
-def _words(owner: ast.expr, scope: Scope, files: Sequence[str]) -> Iterator[str]:
-    """What a module is named by, without the words for the whole of a model."""
-    return (word for _, word in words(owner, scope, files) if word not in _PLAIN)
-
-
-def _returned(name: str, files: Sequence[str], depth: int) -> Iterator[_Way]:
-    """The ways to what the user's functions of a name return or yield."""
-    for file in files:
-        for node, around in statements(file):
-            if isinstance(node, FUNCTIONS) and node.name == name:
-                scope = Scope(file, (*around, node))
-                for path in paths(node):
-                    if isinstance(path[-1], (ast.Return, ast.Yield, ast.YieldFrom)) and path[-1].value is not None:
-                        yield from _put_in(path[-1].value, path, scope, files, depth + 1)
-
-
-def _filled(value: ast.Name | ast.Attribute, scope: Scope, files: Sequence[str], depth: int) -> Iterator[_Way]:
-    """The ways to what is added to a list that a name holds: ``decay.append(p)``."""
-    for path in paths(scope.body()) if isinstance(value, ast.Name) else ():
-        node = path[-1]
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-            if node.func.attr in attributes.ADDING and _root(node.func.value) == _root(value):
-                yield from _put_in(node.args[-1], path, scope, files, depth + 1)
 
 
 def _root(node: ast.AST) -> str:
@@ -190,19 +208,3 @@ def _root(node: ast.AST) -> str:
     while isinstance(node, (ast.Subscript, ast.Attribute, ast.Call)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def _put_in(value: ast.expr, path: Sequence[ast.AST], scope: Scope, files: Sequence[str], depth: int) -> Iterator[_Way]:
-    """The ways to a value at the end of a path: through the loops around it, or by itself."""
-    loops = [one for one in path if isinstance(one, ast.For)]
-    given_by = {id(part) for loop in loops for part in (loop.iter, loop.target)}
-    tests = tuple(
-        (test, wanted)
-        for outer, inner in itertools.pairwise(path)
-        for test, wanted in conditions_around(outer, inner)
-        if id(test) not in given_by
-    )
-    taken = {one.id for loop in loops for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
-    from_loop = any(isinstance(one, ast.Name) and one.id in taken for one in ast.walk(value))
-    sources = [loop.iter for loop in loops] if from_loop else [value]
-    yield from _narrowed(_together(sources, scope, files, depth), tests)

@@ -103,16 +103,12 @@ def _parts_of(node: ast.AST, statements: list[ast.stmt], *, latest: bool) -> lis
 def _returned_by(name: str, files: tuple[str, ...], made: Chain) -> list[ast.AST]:
     """What the function of some name returns, if there is one alone, or one that ran."""
     known = [(file, one) for file in files for one in _functions(file, name)]
-    ran = {(code.co_filename, code.co_firstlineno) for code, _ in made if code.co_name == name}
-    found = [one for file, one in known if len(known) == 1 or not ran.isdisjoint((file, at) for at in _heads(one))]
+    ran = [returns.function_of(code) for code, _ in made if code.co_name == name]
+    found = [one for _, one in known if len(known) == 1 or any(one is other for other in ran)]
     if len(found) != 1:
         return []
     statements = [one for one in ast.walk(found[0]) if isinstance(one, ast.stmt) and _is_simple(one)]
     return [part for value, _ in returns.returned(found[0]) for part in _parts_of(value, statements, latest=False)]
-
-
-def _heads(function: syntax.Function) -> list[int]:
-    return [function.lineno, *(one.lineno for one in function.decorator_list)]
 
 
 def _handed_on(statement: ast.stmt, names: frozenset[str], code: CodeType, files: tuple[str, ...]) -> ast.stmt:

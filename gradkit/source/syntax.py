@@ -131,8 +131,10 @@ def handed(call: ast.Call, function: Function, name: str) -> ast.expr | None:
         >>> ast.unparse(handed(ast.parse("m.build(8, 3)", mode="eval").body, function, "depth"))
         '3'
     """
-    names = [one for one in parameters(function) if one not in ("self", "cls")]
-    return argument(call, name, names.index(name)) if name in names else None
+    named = [one for one in parameters(function) if one not in ("self", "cls")]
+    placed = [one.arg for one in (*function.args.posonlyargs, *function.args.args) if one.arg in named]
+    at = placed.index(name) if name in placed else len(call.args)  # what follows a ``*`` is given by its name
+    return argument(call, name, at) if name in named else None
 
 
 def pairs(statement: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
@@ -157,6 +159,11 @@ def pairs(statement: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
 def function_of(around: Sequence[ast.AST]) -> str:
     """The qualified name of the function that the innermost of some statements stand in."""
     return ".".join(a.name for a in around if isinstance(a, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def innermost_function(around: Sequence[ast.AST]) -> Function | None:
+    """The innermost function among the nodes around something, outermost first; None where there is none."""
+    return next((one for one in reversed(around) if isinstance(one, FUNCTIONS)), None)
 
 
 def opens_with(outer: ast.AST, node: ast.AST) -> bool:

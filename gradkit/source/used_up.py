@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from gradkit.core.records import Location
 from gradkit.source import handed_over, helpers, syntax
-from gradkit.source.handed_over import Scope
 from gradkit.source.helpers import Helpers, Part
 
 _MAKERS = {"filter", "map", "zip", "chain", "iter", "from_iterable", "islice"}
@@ -67,7 +66,8 @@ def kept(built: Location, kind: str, files: Sequence[str]) -> list[Kept]:
         built, kind, files: as for ``used_up``.
     """
     search = _Search([built.file, *files])
-    given = [Part(built.file, x) for call, _ in handed_over.built_at(built, kind) for x in syntax.arguments(call)]
+    calls = handed_over.built_at(built, kind)
+    given = [Part(one.file, x) for one in calls for x in syntax.arguments(one.node)]
     found = {(one.location.file, one.location.line): one for x in given for one in search.kept(x)}
     return list(found.values())
 
@@ -84,7 +84,7 @@ class _Search:
         if depth >= _DEEPEST:
             return
         if isinstance(value.node, (ast.Name, ast.Attribute)):
-            values = self._given(value)
+            values = handed_over.given(value, self._helpers)
             for told in values:
                 plain = _is_generator(told.node) or isinstance(told.node, (ast.Name, ast.Attribute))
                 chosen = (len(values) > 1 and plain) or _is_chosen(told, value.node)
@@ -93,11 +93,6 @@ class _Search:
         chosen = isinstance(value.node, (ast.IfExp, ast.BoolOp))
         for child in ast.iter_child_nodes(value.node):
             yield from (_unsure_if(chosen, one) for one in self.kept(Part(value.file, child), depth))
-
-    def _given(self, value: Part) -> list[Part]:
-        if isinstance(value.node, ast.Name):
-            return self._helpers.given(value, adding=True)
-        return self._helpers.set_to(value.node.attr)
 
     def _made(self, value: Part, depth: int) -> Iterator[Kept]:
         """The generator that a name is given, there or in the function that it calls."""
@@ -120,11 +115,9 @@ class _Search:
 
     def _of(self, value: Part) -> Kept:
         """The generator that an expression makes."""
-        scope, calls = Scope(value.file, tuple(value.around())), _calls(value.node)
-        owners = [
-            one.func.value for one in calls if isinstance(one.func, ast.Attribute) and one.func.attr in _OF_MODULES
-        ]
-        named = frozenset(word for owner in owners for word in handed_over.words(owner, scope, self._files))
+        called = [one.func for one in _calls(value.node) if isinstance(one.func, ast.Attribute)]
+        owners = [Part(value.file, one.value) for one in called if one.attr in _OF_MODULES]
+        named = frozenset(word for owner in owners for word in handed_over.words(owner, self._helpers))
         return Kept(value.place(), named, _is_whole(value.node))
 
 
@@ -144,7 +137,7 @@ def _is_chosen(told: Part, use: ast.expr) -> bool:
     """Whether a condition decides that a name is given a value, and not whether it is used as well."""
     arms = [
         {id(x) for statement in arm for x in ast.walk(statement)}
-        for node in ast.walk(Scope(told.file, tuple(told.around())).body())
+        for node in ast.walk(told.scope())
         if isinstance(node, ast.If)
         for arm in (node.body, node.orelse)
     ]

@@ -11,7 +11,7 @@ import ast
 from types import CodeType
 
 from gradkit.core.records import Location
-from gradkit.source import locations, syntax
+from gradkit.source import locations, returns, syntax
 from gradkit.source.syntax import FUNCTIONS
 
 _MAKERS = frozenset("zeros zeros_like new_zeros zero_".split())
@@ -37,10 +37,8 @@ def return_of_zeros(code: CodeType, position: int, inputs: int, *, untouched: bo
         inputs: for how many tensors it has to return a gradient.
         untouched: the run showed that nothing was written into what it returned.
     """
-    tree = locations.tree_at(code)
-    named = (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)) if tree is not None else ()
+    tree, function = locations.tree_at(code), returns.function_of(code)
     lines = {line for *_, line in code.co_lines() if line}
-    function = next((n for n in named if n.name == code.co_name and _first_line(n) == code.co_firstlineno), None)
     if function is None or tree is None:
         return None
     reader = _Reader(syntax.named(tree), function, _DEPTH, untouched=untouched)
@@ -48,10 +46,6 @@ def return_of_zeros(code: CodeType, position: int, inputs: int, *, untouched: bo
     if not found or not all(reader.gives_zeros(one, position, inputs) for one in found):
         return None
     return locations.place(code.co_filename, found[-1], locations.qualified_name(code))
-
-
-def _first_line(function: syntax.Function) -> int:
-    return min([function.lineno, *(one.lineno for one in function.decorator_list)])
 
 
 class _Reader:

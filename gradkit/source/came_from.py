@@ -206,14 +206,14 @@ def taken_at(chain: Chain, instead: str, files: Iterable[str]) -> Location | Non
     given = given_to(last.chain[0], last.value.id)
     if statement is not None and given is not None:
         returned = _returned_as_it_is(given, files)
-        if returned is not None or isinstance(given, (ast.Attribute, ast.Subscript)) or _mentions(given, instead):
+        if (
+            returned is not None
+            or isinstance(given, (ast.Attribute, ast.Subscript))
+            or instead in syntax.names_in(given)
+        ):
             return returned or _place(last.code, statement)
-    both = len(last.chain) < len(chain) and _mentions(locations.node_at(last.chain[0]), instead)
+    both = len(last.chain) < len(chain) and instead in syntax.names_in(locations.node_at(last.chain[0]))
     return locations.locate(chain[0] if both else last.chain[0])
-
-
-def _mentions(node: ast.AST | None, name: str) -> bool:
-    return node is not None and any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(node))
 
 
 def _only_operand(node: ast.AST | None) -> ast.expr | None:
@@ -243,7 +243,7 @@ def _returned_as_it_is(value: ast.expr, files: Iterable[str]) -> Location | None
         for node, around in syntax.statements(file)
         if isinstance(node, ast.Return) and isinstance(node.value, (ast.Attribute, ast.Subscript))
         and around and isinstance(around[-1], (*syntax.FUNCTIONS, ast.If))
-        and next((x.name for x in reversed(around) if isinstance(x, syntax.FUNCTIONS)), "") == name
+        and getattr(syntax.innermost_function(around), "name", "") == name
     ]  # fmt: skip
     return found[0] if len(found) == 1 else None
 

@@ -14,6 +14,7 @@ import pytest
 
 from gradkit.core import causes, i18n
 from gradkit.teaching import book
+from tests.report import test_page
 from tools import readme
 
 REPO = Path(__file__).parents[1]
@@ -117,7 +118,10 @@ def test_it_draws_and_saves_a_page(installed: Run, tmp_path: Path) -> None:
     program = readme.block(readme.PAGES["en"].read_text(encoding="utf-8"), "program: train.py")
     (tmp_path / "train.py").write_text(program, encoding="utf-8")
     installed("gradkit", "diagnose", "train.py:step", "--save", "report.html", cwd=tmp_path, status=1)
-    assert "<svg" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    saved = (tmp_path / "report.html").read_text(encoding="utf-8")
+    drawings = test_page.data(saved)["drawings"]
+    assert drawings
+    assert all("<svg" in test_page.parcel(one)["svg"] for one in drawings)
 
 
 def test_its_examples_and_case_studies_run(installed: Run) -> None:

@@ -140,7 +140,7 @@ def lines_that_run(net: Net, step: Step) -> Counter[tuple[str, int]]:
 
 
 def interrupted_at(file: str, line: int, time: int, net: Net, step: Step) -> bool:
-    """Diagnose with a KeyboardInterrupt as this line runs for the nth time. Returns whether it came through."""
+    """Diagnose with a Ctrl-C as this line runs for the nth time. Returns whether it came through."""
     left, traced = time, sys.gettrace()
     theirs: dict[CodeType, bool] = {}
 
@@ -155,7 +155,7 @@ def interrupted_at(file: str, line: int, time: int, net: Net, step: Step) -> boo
             left -= 1
             if not left:
                 sys.settrace(traced)
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)  # as a person does: heard later where signals are held back
         return hear
 
     sys.settrace(hear)

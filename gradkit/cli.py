@@ -430,8 +430,15 @@ def _diagnose_training(options: argparse.Namespace) -> int:
 
 def _guide(options: argparse.Namespace) -> int:
     from gradkit.teaching.guide import guide, markdown
+    from gradkit.teaching.messages import guides_about
 
-    say(markdown(guide(options.cause)), end="")
+    about = guides_about(options.cause) if " " in options.cause.strip() else (options.cause,)
+    if len(about) == 1:
+        say(markdown(guide(about[0])), end="")
+        return HEALTHY
+    say(words("cli.guide.several"))
+    for one in about:
+        say(f"  {one:26}{guide(one).title}")
     return HEALTHY
 
 

@@ -248,9 +248,18 @@ def test_words_of_the_page_can_be_read_in_every_theme(page, theme, language):
     shown.shot(f"{theme}-{language}")
     assert ratios
     assert min(ratios.values()) >= 4.5, ratios
-    assert (
-        page.evaluate("getComputedStyle(document.querySelector('.gk-stage')).backgroundColor") == "rgb(255, 255, 255)"
-    )
+
+
+@pytest.mark.parametrize(("theme", "dark"), [("light", False), ("dark", True)])
+def test_the_drawing_is_dark_where_the_page_is_and_its_file_stays_white(page, theme, dark):
+    shown = Shown(page, PictureView(pictures.gpt(), view="map", language="en"), theme)
+    shade = page.evaluate("getComputedStyle(document.querySelector('.gk-stage')).backgroundColor.match(/\\d+/)[0]")
+    turned = page.evaluate("getComputedStyle(document.querySelector('.gk-paper svg')).filter")
+    assert (int(shade) < 60, turned != "none") == (dark, dark)
+    with page.expect_download() as loading:
+        page.locator('[data-name="save_svg"]').click()
+    assert "filter" not in Path(loading.value.path()).read_text(encoding="utf-8")
+    shown.shot(f"drawing-{theme}")
 
 
 CONTRAST = """

@@ -262,6 +262,29 @@ def test_the_drawing_is_dark_where_the_page_is_and_its_file_stays_white(page, th
     shown.shot(f"drawing-{theme}")
 
 
+def test_full_screen_gives_the_drawing_the_whole_screen_and_back(show):
+    shown = show(pictures.vision(), view="map")
+    low = shown.stage.bounding_box()["height"]
+    shown.page.locator('[data-name="full"]').click()
+    shown.page.wait_for_function("document.fullscreenElement !== null")
+    shown.settle()
+    assert shown.stage.bounding_box()["height"] > low
+    shown.shot("full-screen")
+    shown.page.locator('[data-name="full"]').click()
+    shown.page.wait_for_function("document.fullscreenElement === null")
+    shown.settle()
+    assert shown.stage.bounding_box()["height"] == pytest.approx(low, abs=2)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_one_line_says_what_the_lines_mean_and_which_keys_there_are(show, language):
+    shown = show(pictures.vision(), view="map", language=language)
+    legend = shown.page.locator(".gk-legend")
+    words = [i18n.words(f"viewer.{name}", language) for name in ("legend_live", "legend_cut", "legend_dead", "keys")]
+    assert legend.locator("span").all_inner_texts() == words
+    assert legend.bounding_box()["height"] < 40
+
+
 CONTRAST = """
 () => {
   const parse = (text) => text.match(/[\\d.]+/g).map(Number);

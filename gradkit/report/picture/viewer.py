@@ -28,6 +28,7 @@ LABELS = (
     *("hit", "next", "previous", "found_here"),
     *("path", "path_clear", "path_cut", "path_live", "path_both", "path_dead", "path_none"),
     *("save", "save_svg", "save_png", "save_dot", "saved", "save_failed"),
+    *("full", "legend_live", "legend_cut", "legend_dead", "keys"),
 )
 
 

@@ -332,9 +332,11 @@ class View {
       ...["map", "graph", "torchviz"].map((view) => button(view, "", () => this.put("view", view))));
     this.foldAll = button("fold", "", () => this.put("opened", []));
     this.toCut = button("cut", "", () => this.goTo(this.focusNumber()));
+    this.full = button("full", "⛶", () => this.fillScreen());
+    this.full.hidden = !document.fullscreenEnabled; // a frame may not be allowed to
     this.bar = make("div", { class: "gk-bar", role: "toolbar" }, this.views, this.foldAll, this.search, this.count, this.earlier, this.later,
       make("span", { class: "gk-gap" }), this.toCut, button("zoom_out", "−", () => this.zoom(1 / STEP)), this.percent,
-      button("zoom_in", "+", () => this.zoom(STEP)), button("fit", "⤢", () => this.fit()), this.saving);
+      button("zoom_in", "+", () => this.zoom(STEP)), button("fit", "⤢", () => this.fit()), this.full, this.saving);
     this.stage = make("div", { class: "gk-stage", tabindex: "0", role: "application" });
     this.note = make("div", { class: "gk-note", role: "status" });
     this.stage.append(this.note);
@@ -344,7 +346,8 @@ class View {
     this.stage.setAttribute("aria-describedby", this.help.id);
     this.body = make("div", { class: "gk-body" }, this.stage, this.card);
     this.foot = make("p", { class: "gk-foot", hidden: true });
-    this.root = make("div", { class: "gk-view" }, this.bar, this.body, this.foot, this.live, this.help);
+    this.legend = make("p", { class: "gk-legend" });
+    this.root = make("div", { class: "gk-view" }, this.bar, this.body, this.legend, this.foot, this.live, this.help);
     this.sheet = new Sheet(this.stage, () => this.nameZoom());
     el.append(this.root);
   }
@@ -376,6 +379,7 @@ class View {
     });
     this.stage.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.stage.addEventListener("pointerdown", (event) => this.press(event));
+    this.root.addEventListener("fullscreenchange", () => this.resize());
     this.body.addEventListener("dblclick", () => this.unfold(this.pressed.number));
     this.search.addEventListener("input", () => {
       clearTimeout(this.typing);
@@ -420,6 +424,9 @@ class View {
     this.card.setAttribute("aria-label", labels.card ?? "");
     this.sheet.svg?.setAttribute("aria-label", labels.label ?? "");
     this.help.textContent = labels.help ?? "";
+    this.legend.replaceChildren(
+      ...["live", "cut", "dead"].map((kind) => make("span", { class: `gk-sample gk-sample-${kind}` }, labels[`legend_${kind}`] ?? "")),
+      make("span", { class: "gk-keys" }, labels.keys ?? ""));
     this.stage.title = "";
     const chosen = this.model.get("selected");
     if (!this.card.hidden && this.info?.[chosen]) this.fill(chosen, this.info[chosen]);
@@ -448,11 +455,17 @@ class View {
     const text = this.model.get("message") || (this.loaded ? "" : this.labels.loading ?? "");
     this.note.textContent = text;
     this.note.hidden = !text;
+    this.legend.hidden = !this.loaded || this.model.get("view") === "torchviz"; // torchviz has colours of its own
     this.saving.hidden = !text ? false : !this.model.get("message");
     this.enable();
     this.foot.textContent = this.way ? this.sentence() : this.model.get("limit") ?? "";
     this.foot.hidden = !this.foot.textContent;
     this.foot.classList.toggle("gk-way", Boolean(this.way));
+  }
+
+  fillScreen() {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else this.root.requestFullscreen();
   }
 
   resize() {
@@ -461,6 +474,7 @@ class View {
     const scale = Math.min(1, (this.root.clientWidth - 2 * MARGIN) / (this.sheet.width || 1));
     const wanted = this.loaded ? (scale >= READABLE ? this.sheet.height * scale + 2 * MARGIN : most)
       : this.model.get("message") ? 0 : most;
+    if (document.fullscreenElement === this.root) return void (this.body.style.height = "");
     this.body.style.height = `${Math.round(Math.max(220, Math.min(most, wanted)))}px`;
   }
 

@@ -332,7 +332,7 @@ class View {
       ...["map", "graph", "torchviz"].map((view) => button(view, "", () => this.put("view", view))));
     this.foldAll = button("fold", "", () => this.put("opened", []));
     this.toCut = button("cut", "", () => this.goTo(this.focusNumber()));
-    this.full = button("full", "⛶", () => this.fillScreen());
+    this.full = button("full", "□", () => this.fillScreen());
     this.full.hidden = !document.fullscreenEnabled; // a frame may not be allowed to
     this.bar = make("div", { class: "gk-bar", role: "toolbar" }, this.views, this.foldAll, this.search, this.count, this.earlier, this.later,
       make("span", { class: "gk-gap" }), this.toCut, button("zoom_out", "−", () => this.zoom(1 / STEP)), this.percent,

@@ -8,7 +8,7 @@ given may be a plain copy.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from gradkit.core.records import Location
 from gradkit.source import attributes, locations, syntax
@@ -36,6 +36,83 @@ def kept_at(cls: type, attribute: str) -> Location | None:
             (told if isinstance(key, ast.Constant) else handed).setdefault((file, spot.line), spot)
     found = told or handed
     return next(iter(found.values())) if len(found) == 1 else None
+
+
+def put_at(way: Sequence[tuple[type, str]], key: str, files: Iterable[str]) -> Location | None:
+    """The line that puts something into an object's table or list: ``graph.edata["w"] = nn.Parameter(...)``.
+
+    A line of a class that holds the object comes before all others, and one that writes the key out before those that
+    are handed it. Where the object's own method puts it there, what calls that is meant.
+
+    Args:
+        way: the class of each object on the way to the table, and the attribute taken from it; its own is the last.
+        key: by which it lies there.
+        files: the user's.
+
+    Returns:
+        None if there is none, or not just one.
+    """
+    *holders, (cls, attribute) = way
+    methods = [one for holder, _ in holders for one in _methods(holder)]
+    held = [one for file, name, node in methods for one in _puts(file, name, ast.walk(node), attribute)]
+    own = {node.name for file, name, node in _methods(cls) if [*_puts(file, name, ast.walk(node), attribute)]}
+    held = held or [one for file, name, node in methods for one in _hands(file, name, node, own)]
+    anywhere = [
+        one
+        for file in files
+        for node, around in syntax.statements(file)
+        for one in _puts(file, syntax.function_of(around), [node], attribute)
+    ]
+    for found in (held, anywhere):
+        lines = {(spot.file, spot.line): spot for spot, what in found if _is_key(what, key)}
+        lines = lines or {(spot.file, spot.line): spot for spot, _ in found}
+        if lines:
+            return next(iter(lines.values())) if len(lines) == 1 else None
+    return None
+
+
+def _puts(
+    file: str, function: str, nodes: Iterable[ast.AST], attribute: str
+) -> Iterator[tuple[Location, ast.expr | None]]:
+    for node in nodes:
+        if isinstance(node, ast.stmt) and not isinstance(getattr(node, "body", None), list):
+            for what in _put(node, attribute):
+                yield locations.place(file, node, function), what
+
+
+def _hands(file: str, function: str, method: ast.AST, named: set[str]) -> Iterator[tuple[Location, ast.expr | None]]:
+    """The calls that hand a Parameter to a method of these names: ``self.store.put("w", nn.Parameter(...))``."""
+    for call in ast.walk(method):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in named:
+            values = [*call.args, *(one.value for one in call.keywords)]
+            if any(isinstance(one, ast.Call) and syntax.call_name(one) == "Parameter" for one in values):
+                yield locations.place(file, call, function), next(iter(call.args), None)
+
+
+def _is_key(what: ast.expr | None, key: str) -> bool:
+    return isinstance(what, ast.Constant) and str(what.value) == key
+
+
+def _put(statement: ast.stmt, attribute: str) -> Iterator[ast.expr | None]:
+    """By which key a statement puts something into ``<any>.<attribute>``, once for each thing; None for no key."""
+    for target, _ in syntax.pairs(statement):
+        if isinstance(target, ast.Subscript) and _is_named(target.value, attribute):
+            yield target.slice
+    for call in ast.walk(statement):
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and _is_named(call.func.value, attribute)
+        ):
+            if call.func.attr in ("append", "extend", "insert", "add", "setdefault"):
+                yield call.args[0] if call.func.attr == "setdefault" and call.args else None
+            elif call.func.attr == "update":
+                yield from (ast.Constant(one.arg) if one.arg else None for one in call.keywords)
+                yield from [None] * bool(call.args)
+
+
+def _is_named(value: ast.expr, attribute: str) -> bool:
+    return isinstance(value, ast.Attribute) and value.attr == attribute
 
 
 def given_at(attribute: str, files: Iterable[str]) -> list[Location]:

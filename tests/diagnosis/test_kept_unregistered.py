@@ -131,3 +131,71 @@ def test_where_the_parameter_was_made_is_told_beside() -> None:
     part = Buffered(gain=nn.Parameter(torch.ones(3)), offset=torch.zeros(3))  # made
     (found,) = _of(part, "parts.1.gain").findings
     assert [(note.kind, note.location.line) for note in found.notes] == [("made_here", _marked("made"))]
+
+
+class Store:
+    """An object that is no module, with a table and a list that are empty at first."""
+
+    def __init__(self) -> None:
+        self.table: dict[str, torch.Tensor] = {}
+        self.rows: list[torch.Tensor] = []
+
+    def put(self, name: str, value: torch.Tensor) -> None:
+        self.table[name] = value
+
+
+class Holder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = Store()
+        self.fill()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.store.table["w"]
+
+
+class ByKey(Holder):
+    def fill(self) -> None:
+        self.store.table["b"] = torch.zeros(3)
+        self.store.table["w"] = nn.Parameter(torch.ones(3))  # ByKey
+
+
+class ByDefault(Holder):
+    def fill(self) -> None:
+        self.store.table.setdefault("w", nn.Parameter(torch.ones(3)))  # ByDefault
+
+
+class ByUpdate(Holder):
+    def fill(self) -> None:
+        self.store.table.update(w=nn.Parameter(torch.ones(3)))  # ByUpdate
+
+
+class ByMethod(Holder):
+    def fill(self) -> None:
+        self.store.put("w", nn.Parameter(torch.ones(3)))  # ByMethod
+
+
+class InAList(Holder):
+    def fill(self) -> None:
+        self.store.rows.append(nn.Parameter(torch.ones(3)))  # InAList
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.store.rows[0]
+
+
+class Owned(Holder):
+    def fill(self) -> None:
+        self.weight = nn.Parameter(torch.ones(3))
+        self.store.table["w"] = self.weight
+
+
+@pytest.mark.parametrize("kind", [ByKey, ByDefault, ByUpdate, ByMethod, InAList])
+def test_what_is_put_into_an_object_that_is_no_module_is_named_where_it_is_put(kind: type[nn.Module]) -> None:
+    model, x = Line([nn.Linear(3, 3), kind()]), torch.randn(5, 3)
+    found = gradkit.diagnose(lambda: model(x).pow(2).mean(), model=model).findings
+    assert [(one.cause, one.location.line) for one in found] == [("unregistered_parameters", _marked(kind.__name__))]
+
+
+def test_a_parameter_that_a_module_owns_may_lie_in_such_an_object_as_well() -> None:
+    model, x = Line([nn.Linear(3, 3), Owned()]), torch.randn(5, 3)
+    assert gradkit.diagnose(lambda: model(x).pow(2).mean(), model=model).findings == ()

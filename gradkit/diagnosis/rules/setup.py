@@ -285,7 +285,8 @@ def _given(e: Evidence, spot: Location | None, names: Sequence[str]) -> tuple[No
 def _hidden(e: Evidence) -> Iterator[tuple[str, UnregisteredParameter, Location | None]]:
     """What is no parameter of the model, each with the line that made it: the n-th of a list by the n-th line.
 
-    Where an attribute is an empty plain list that methods fill, the list is what has to change.
+    Where an attribute is an empty plain list that methods fill, the list is what has to change; but in an object that
+    is no module, what is put there.
     """
     seen: dict[object, dict[str, None]] = {}
     for hidden in e.facts.unregistered:
@@ -297,6 +298,8 @@ def _hidden(e: Evidence) -> Iterator[tuple[str, UnregisteredParameter, Location 
         else:
             box = attributes.plain_box(cls, attribute)
             lines = attributes.created(cls, attribute, hidden.kind, e.files) if box is None else ()
+            if box is not None and not issubclass(cls, nn.Module):
+                box = kept_unregistered.put_at(way, hidden.name.rpartition(".")[2], e.files) or box
             spot = box or _kept_elsewhere(way)
         spot = spot or attributes.definition(way, e.files)[0]
         if lines:

@@ -117,7 +117,17 @@ def _inferring(file: str, node: ast.AST, around: Sequence[ast.AST]) -> list[Loca
     heads = [item.context_expr for item in node.items] if isinstance(node, (ast.With, ast.AsyncWith)) else []
     marks = node.decorator_list if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else []
     function = function_of([*around, *([node] if marks else [])])
-    return [locations.place(file, one, function) for one in [*heads, *marks] if "inference_mode" in _words_in(one)]
+    return [
+        locations.place(file, one, function)
+        for one in [*heads, *marks]
+        if "inference_mode" in _words_in(one) and not _is_left(one)
+    ]
+
+
+def _is_left(mode: ast.expr) -> bool:
+    """Whether inference mode is left there for a while: ``torch.inference_mode(False)``."""
+    given = syntax.argument(mode, "mode", 0) if isinstance(mode, ast.Call) else None
+    return isinstance(given, ast.Constant) and given.value is False
 
 
 def _words_in(node: ast.AST) -> set[str]:

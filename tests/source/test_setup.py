@@ -38,6 +38,21 @@ def line(spot: Location | None) -> str | None:
     return spot.text.strip() if spot is not None else None
 
 
+@pytest.mark.parametrize("left", ["torch.inference_mode(False)", "torch.inference_mode(mode=False)"])
+def test_a_block_that_leaves_inference_mode_is_not_what_switched_it_on(write: Write, left: str) -> None:
+    file, _ = write(f"""
+        class Cache:
+            def fill(self):
+                with {left}:
+                    self.steps = torch.arange(3.0)
+
+        @torch.inference_mode()
+        def check(model):
+            model.fill()
+        """)
+    assert line(setup.inference_mode_line([file], "Cache.fill")) == "@torch.inference_mode()"
+
+
 def pointed_at(spot: Location | None) -> str | None:
     return spot.text[spot.column - 1 : spot.end_column - 1] if spot is not None else None
 

@@ -188,6 +188,33 @@ def test_a_change_to_a_line_before_the_step_is_not_tried() -> None:
     assert offered(report) == []
 
 
+class Stepped(nn.Module):
+    """Keeps how far it has come, as a tensor that is made when it is first needed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rate, self.steps = nn.Linear(4, 1), None
+
+    def forward(self) -> torch.Tensor:
+        if self.steps is None:
+            self.steps = torch.arange(4.0)
+        return self.rate(self.steps).sum()
+
+
+@torch.inference_mode()
+def look(model: nn.Module) -> float:
+    return float(model())
+
+
+def test_a_decorator_of_what_ran_before_the_step_is_not_taken_off_for_a_trial() -> None:
+    model = Stepped()
+    look(model)
+    (found,) = gradkit.diagnose(model, model=model).findings
+    assert found.cause == "inference_mode"
+    assert found.location.text == "@torch.inference_mode()"
+    assert (found.tried.outcome, found.tried.why) == ("untried", "setup")
+
+
 def test_a_change_is_tried_with_the_others_where_it_is_no_use_alone() -> None:
     model, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)), torch.randn(6, 4)
 

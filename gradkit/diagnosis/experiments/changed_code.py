@@ -78,8 +78,11 @@ def _functions(
         raise CannotTryError(NO_SOURCE)
     alive = _alive(spot.file)
     text = source_changes.applied(source.text, changes)
-    found = list(_unwrapped(source.text, spot, alive)) if _is_decorator(changes) else []
-    run = bool(found)
+    marked = (
+        [f for f in alive if _is_decorated_at(f.__code__, source.text, spot.line)] if _is_decorator(changes) else []
+    )
+    found = list(_unwrapped(marked))
+    run = any(f.__code__ in ran for f in marked)
     for flags in dict.fromkeys((0, *(f.__code__.co_flags & provenance.FUTURES for f in alive))):
         pairs = _pairs(source.text, text, spot.file, flags)
         new = [(f, code) for f in alive for old, code in pairs if provenance.outline(f.__code__) == old]
@@ -137,10 +140,10 @@ def _is_decorator(changes: Sequence[Change]) -> bool:
     return all(change.sign == "-" and change.text.strip().startswith("@") for change in changes)
 
 
-def _unwrapped(text: str, spot: Location, alive: Sequence[FunctionType]) -> Iterator[tuple[FunctionType, CodeType]]:
+def _unwrapped(marked: Sequence[FunctionType]) -> Iterator[tuple[FunctionType, CodeType]]:
     """Where a decorator of torch's is removed: its wrappers, made to call what they wrap and nothing else."""
-    inner = {id(f) for f in alive if _is_decorated_at(f.__code__, text, spot.line)}
-    for thing in gc.get_objects():
+    inner = {id(f) for f in marked}
+    for thing in gc.get_objects() if inner else ():
         if type(thing) is FunctionType and _switches(thing) and _wraps(thing, inner):
             yield thing, _PLAIN.__code__
 

@@ -9,6 +9,7 @@ import anywidget
 import traitlets
 
 from gradkit.notebook.parts import Spoken
+from gradkit.report import html
 
 _STATIC = Path(__file__).parent / "static"
 
@@ -26,7 +27,7 @@ class Accessibility(Spoken, anywidget.AnyWidget):
         goal: CSS class of the element to scroll to and to focus, with a number that changes each time.
     """
 
-    _esm = _STATIC / "panel.js"
+    _esm = f"{html.places_script()}\n{(_STATIC / 'panel.js').read_text(encoding='utf-8')}"
 
     language = traitlets.Unicode("en").tag(sync=True)
     label = traitlets.Unicode("").tag(sync=True)

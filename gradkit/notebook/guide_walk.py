@@ -298,7 +298,7 @@ class GuideWalk(Column):
         section = stop.report.sections(self.language)[stop.index]
         if stop.cured or not section.code:
             return ""
-        lines = f'<p class="gk-place">{escape(section.place)}</p>{html.code(section.code)}'
+        lines = f'<p class="gk-place">{html.place_link(section.place, section.at)}</p>{html.code(section.code)}'
         title = self.spoken_html("panel.guide.your_line")
         return f'<div class="gk gkp-own"><p class="gkp-own-title">{title}</p>{lines}</div>'
 

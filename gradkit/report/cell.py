@@ -12,6 +12,7 @@ import base64
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
 from gradkit.core.printable import entities as escape
+from gradkit.report import html
 from gradkit.report.picture import render
 
 _DPI = 72
@@ -21,7 +22,8 @@ _STYLE = (
     ".gk-frame~.gk-in-place{display:none}"
 )
 # One listener for all frames of a notebook: each becomes as high as its page says, and is told if the notebook is dark.
-_SCRIPT = """
+_SCRIPT = (
+    """
 (() => {
   if (window.gradkitFrames) return;
   window.gradkitFrames = true;
@@ -29,7 +31,15 @@ _SCRIPT = """
   const known = () => "jpThemeLight" in document.body.dataset || /vscode-/.test(document.body.className);
   const frames = () => [...document.querySelectorAll("iframe.gk-frame")];
   const tell = (frame) => known() && frame.contentWindow?.postMessage({ gradkit: "theme", dark: dark() }, "*");
+  const answer = (frame, asked) => {
+    const known = asked.filter((one) => typeof one?.file === "string").map((one) => ({ ...one, opens: canOpen(one) }));
+    frame.contentWindow?.postMessage({ gradkit: "opens", known }, "*");
+  };
   window.addEventListener("message", ({ data, source }) => {
+    const from = frames().find((one) => one.contentWindow === source);
+    if (from && data?.gradkit === "places" && Array.isArray(data.asked)) answer(from, data.asked);
+    const wanted = from && data?.gradkit === "open" ? data.place : null;
+    if (typeof wanted?.file === "string") openPlace(wanted, from.parentElement);
     if (data?.gradkit !== "height" || !(data.height > 0 && data.height < 50000)) return;
     const frame = frames().find((one) => one.contentWindow === source);
     if (!frame) return;
@@ -37,8 +47,10 @@ _SCRIPT = """
     tell(frame);
   });
   new MutationObserver(() => frames().forEach(tell)).observe(document.body, { attributes: true });
-})();
 """
+    + html.places_script()
+    + "})();\n"
+)
 
 
 def write(page: str, still: str, title: str) -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 
-from gradkit.core import i18n
+from gradkit.core import i18n, printable
 from gradkit.core.i18n import words
 from gradkit.core.printable import entities as escape
+from gradkit.core.records import Location
+from gradkit.report import layout
 from gradkit.report.layout import CodeLine, Section
+from gradkit.source import frames
 
 
 @functools.cache
@@ -136,17 +140,49 @@ def card(section: Section, *, more: bool = True, below: str = "") -> str:
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in section.facts)
     notes = "".join(
         f'<p><span class="gk-note">{escape(words("report.note"))}</span> {escape(text)} '
-        f'<span class="gk-place">{escape(place)}</span></p>{code(lines)}'
-        for text, place, lines in section.notes
+        f'<span class="gk-place">{place_link(place, spot)}</span></p>{code(lines)}'
+        for (text, place, lines), spot in itertools.zip_longest(section.notes, section.notes_at)
     )
     command = words("report.more", command=f"gradkit guide {section.cause}") if more else ""
     return (
         f'<div class="gk-card"><p class="gk-title"><span class="gk-cause">{escape(section.cause)}</span> '
-        f'{escape(section.title)}</p><p class="gk-place">{escape(section.place)}</p>{code(section.code)}'
+        f'{escape(section.title)}</p><p class="gk-place">{place_link(section.place, section.at)}</p>'
+        f"{code(section.code)}"
         f'<dl class="gk-facts">{facts}</dl>{notes}'
         f'<p><span class="gk-help">{escape(words("report.help"))}</span> {escape(section.help)}</p>'
         f'{code(section.change)}<p class="gk-more">{escape(command)}</p>{below}</div>'
     )
+
+
+def place_link(text: str, spot: Location | None) -> str:
+    """A place, with what ``places.js`` opens it by; what stands behind a space says more of it."""
+    if spot is None:
+        return escape(text)
+    shown = layout.shown_place(spot)
+    rest = text[len(shown) :] if text.startswith(shown) else ""
+    return f"<span{opens(spot)}>{escape(shown if rest else text)}</span>{escape(rest)}"
+
+
+def opens(spot: Location) -> str:
+    """The attributes of an element that leads to a line."""
+    return "".join(f' data-{name}="{escape(value)}"' for name, value in opened_by(spot).items())
+
+
+def opened_by(spot: Location) -> dict[str, str]:
+    """What a line is opened by, as ``places.js`` reads it: its file and number, and the number of its cell if in one.
+
+    Example:
+        >>> opened_by(Location("/home/ann/train.py", 41, 9))
+        {'file': '/home/ann/train.py', 'line': '41'}
+    """
+    cell = {"cell": frames.cell_number(spot.file)} if frames.is_cell(spot.file) else {}
+    return {"file": printable.name(spot.file, printable.FACT), "line": str(spot.line), **cell}
+
+
+@functools.cache
+def places_script() -> str:
+    """What makes links of places, as JavaScript that defines functions and does nothing else."""
+    return resources.files("gradkit").joinpath("report/static/places.js").read_text(encoding="utf-8")
 
 
 def code(lines: Iterable[CodeLine]) -> str:

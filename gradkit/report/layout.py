@@ -52,9 +52,11 @@ class Section:
     Attributes:
         title: the sentence about the cause.
         place: ``file:line:column``, with the function and its caller.
+        at: the same for what opens it; None if the line is not known.
         code: the frame around the line.
         facts: (name, sentence) pairs: what starves, how sure, what the rerun showed.
         notes: (sentence, place, code) of every other line that takes part.
+        notes_at: the places of these notes, in that order.
         help: what to do; ``change`` shows it on the user's own lines where that can be derived.
     """
 
@@ -66,11 +68,13 @@ class Section:
     notes: tuple[tuple[str, str, tuple[CodeLine, ...]], ...]
     help: str
     change: tuple[CodeLine, ...]
+    at: Location | None = None
+    notes_at: tuple[Location | None, ...] = ()
 
 
 def section(finding: Finding, total: int, trainable_numel: int) -> Section:
     """Lay one finding out. ``total`` and ``trainable_numel``: parameters that should train, and their elements."""
-    spot = finding.location
+    spot, notes = finding.location, [note for note in finding.notes if note.kind != "called_by"]
     n = len(finding.parameters)
     facts = {"n": n, "call": finding.call, "total": total, **_shown({"via": finding.library, **finding.facts})}
     inside = finding.facts.get("inside", "")
@@ -82,9 +86,11 @@ def section(finding: Finding, total: int, trainable_numel: int) -> Section:
         place=_place(finding),
         code=frame(spot, label) if spot is not None else (),
         facts=tuple(_facts(finding, trainable_numel)),
-        notes=tuple(_note(note) for note in finding.notes if note.kind != "called_by"),
+        notes=tuple(map(_note, notes)),
         help=words(_help(finding), **facts),
         change=tuple(CodeLine(c.number, printable.line(c.text)[0], sign=c.sign) for c in offered(finding)),
+        at=spot,
+        notes_at=tuple(note.location for note in notes),
     )
 
 

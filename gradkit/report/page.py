@@ -98,7 +98,7 @@ def _style() -> str:
 
 @functools.cache
 def _script() -> str:
-    return _lean(f"{viewer.script()}\n{(_STATIC / 'page.js').read_text(encoding='utf-8')}")
+    return _lean(f"{viewer.script()}\n{html.places_script()}\n{(_STATIC / 'page.js').read_text(encoding='utf-8')}")
 
 
 def _lean(text: str) -> str:

@@ -48,12 +48,21 @@ def cell_name(file: str) -> str:
         >>> cell_name("/tmp/ipykernel_7/3321010380.py")
         'notebook cell'
     """
+    number = cell_number(file)
+    return i18n.words("report.cell_numbered", number=number) if number else i18n.words("report.cell")
+
+
+def cell_number(file: str) -> str:
+    """The number in front of a cell, from its last run; ``""`` where IPython does not know it.
+
+    Example:
+        >>> cell_number("/tmp/ipykernel_7/3321010380.py")
+        ''
+    """
     running = notebook_shell()
     known = running.compile.format_code_name(file) if running is not None else None
     number = re.search(r"\d+", known[1]) if known else None
-    if number is None:
-        return i18n.words("report.cell")
-    return i18n.words("report.cell_numbered", number=number[0])
+    return number[0] if number else ""
 
 
 def cell_files() -> tuple[str, ...]:

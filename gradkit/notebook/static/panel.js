@@ -70,7 +70,7 @@ function attend(root, model) {
   const observer = new MutationObserver(() => {
     if (waiting) return;
     waiting = true;
-    requestAnimationFrame(() => { waiting = false; describe(root); });
+    requestAnimationFrame(() => { waiting = false; describe(root); linkPlaces(root); });
   });
   observer.observe(root, { subtree: true, childList: true, attributeFilter: ["class"] });
 
@@ -78,6 +78,8 @@ function attend(root, model) {
   for (const [event, act] of Object.entries(events)) model.on(event, act);
   name();
   describe(root);
+  linkPlaces(root);
+  followPlaces(root);
   return () => {
     observer.disconnect();
     live.remove();

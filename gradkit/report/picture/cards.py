@@ -12,7 +12,7 @@ from gradkit.report.picture.fold import chart_of
 from gradkit.report.picture.nearby import MARK
 from gradkit.report.picture.style import cleaned, operation_words, place_name
 from gradkit.report.picture.words import Phrases, Shapes
-from gradkit.source import imported
+from gradkit.source import frames, imported
 
 _NAMES, _AROUND = 8, 3
 
@@ -75,6 +75,8 @@ class _Card:
             "rows": [[self.words.say(f"card.{key}"), value] for key, value in self._rows(place) if value],
             "place": place_name(place) if place else "",
             "path": printable.name(place.file, printable.FACT) if place else "",
+            "line": str(place.line) if place else "",
+            "cell": frames.cell_number(place.file) if place and frames.is_cell(place.file) else "",
             "code": _code(place) if place else [],
             "why": self._why(),
             "open": unfolds(self.picture, self.box),

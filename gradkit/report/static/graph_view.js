@@ -284,7 +284,8 @@ function fillCard(card, info, labels, { close, unfold, path, found }) {
   const parts = [head];
   if (info.state) parts.push(make("p", { class: `gk-state gk-is-${info.status}` }, info.state));
   for (const sentence of info.why ?? []) parts.push(make("p", { class: "gk-why" }, sentence));
-  if (info.place) parts.push(make("p", { class: "gk-place", title: info.path }, info.place));
+  if (info.place) parts.push(make("p", { class: "gk-place" },
+    make("span", { title: info.path, "data-file": info.path, "data-line": info.line, "data-cell": info.cell || null }, info.place)));
   if (info.code?.length) parts.push(codeBlock(info.code));
   const rows = [...(found.length ? [[labels.found_here, found.join("\n")]] : []), ...(info.rows ?? [])];
   if (path) {

@@ -104,6 +104,26 @@
     });
   }
 
+  // The page around a frame knows which places it can open, and opens them.
+  function linkThrough(around) {
+    const [known, key] = [new Map(), ({ file, line, cell }) => `${file}:${line}:${cell ?? ""}`];
+    const link = () => linkPlaces(document, (place) => known.get(key(place)) === true);
+    const ask = () => {
+      const places = [...document.querySelectorAll("[data-file]")].map(placeOf).filter((one) => !known.has(key(one)));
+      for (const one of places) known.set(key(one), false);
+      if (places.length) around.postMessage({ gradkit: "places", asked: places }, "*");
+      link();
+    };
+    window.addEventListener("message", ({ source, data }) => {
+      if (source !== around || data?.gradkit !== "opens" || !Array.isArray(data.known)) return;
+      for (const one of data.known) known.set(key(one), one.opens === true);
+      link();
+    });
+    followPlaces(document, (place) => around.postMessage({ gradkit: "open", place }, "*"));
+    new MutationObserver(ask).observe(document.body, { childList: true, subtree: true });
+    ask();
+  }
+
   // In a cell of a notebook the page lies in a frame, which is made as high as the page is, and as dark as the notebook.
   if (window.parent !== window) {
     const tell = () => parent.postMessage({ gradkit: "height", height: Math.ceil(document.body.getBoundingClientRect().height) }, "*");
@@ -113,6 +133,7 @@
       const wanted = document.getElementById(data.dark ? "gkr-dark" : "gkr-light");
       if (!root.dataset.chosen) wanted.checked = true;
     });
+    linkThrough(window.parent);
     for (const button of document.querySelectorAll('input[name="gkr-colours"]')) {
       button.addEventListener("change", () => { root.dataset.chosen = "yes"; });
     }

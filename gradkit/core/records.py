@@ -192,6 +192,8 @@ class Meant:
             blamed for their sake.
         without_influence: parameters whose value makes no difference to a loss that is made of derivatives.
         left: parameters of a library's module that computes more than the loss has use for.
+        unheld: parameters that a gradient reaches and that no optimizer at hand holds, where nothing says that it
+            should: a body that a head is trained on.
     """
 
     source: str = "flags"
@@ -199,6 +201,7 @@ class Meant:
     apart: tuple[str, ...] = ()
     without_influence: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    unheld: tuple[str, ...] = ()
 
 
 LIVE, CUT, CONSTANT, STOPPED, WEIGHTLESS = "live", "cut", "constant", "stopped", "weightless"

@@ -314,6 +314,8 @@ def meant(one: Meant) -> tuple[str, ...]:
         said.append(words("meant.influence", n=len(one.without_influence), names=_names(one.without_influence)))
     if one.left:
         said.append(words("meant.left", n=len(one.left), names=_names(one.left)))
+    if one.unheld:
+        said.append(words("meant.unheld", n=len(one.unheld), optimizer=one.optimizer, names=_names(one.unheld)))
     return tuple(said)
 
 

@@ -12,7 +12,7 @@ from gradkit.core.records import LIKELY, OBSERVED, READ, SEVERAL, Finding, Locat
 from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
 from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
 from gradkit.diagnosis.facts.seen import Seen
-from gradkit.diagnosis.rules import copies
+from gradkit.diagnosis.rules import copies, left_out
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import (
     adapter_configs,
@@ -330,6 +330,9 @@ def _optimizer(e: Evidence) -> list[Finding]:
     copied = copies.in_the_loss(e, names, gap)
     if copied is not None:
         return [copied]
+    names = left_out.forgotten(e, names) or _of_a_used_up(e, names)
+    if not names:
+        return []
     facts, filtered = {"optimizer": gap.kind}, gap.reason == LEFT_OUT
     if gap.built is not None and gap.built.chain:
         spot = setup.optimizer_line_at(gap.built.chain[0], filtered=filtered)
@@ -349,6 +352,16 @@ def _optimizer(e: Evidence) -> list[Finding]:
     if made is not None:
         return [_of_a_generator(made, line, names, facts, _searched(made))]
     return [Finding("optimizer_mismatch", line, proof=_searched(line), parameters=names, facts=facts)]
+
+
+def _of_a_used_up(e: Evidence, names: tuple[str, ...]) -> tuple[str, ...]:
+    """All that an optimizer lacks, if it was handed a generator that had been gone through before; else nothing."""
+    gap = e.first.gap
+    if gap.built is not None and gap.built.chain:
+        line: Location | None = setup.optimizer_line_at(gap.built.chain[0], filtered=True)
+    else:
+        line = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=True)
+    return names if line is not None and _used_up(e, line, names) is not None else ()
 
 
 def _used_up(e: Evidence, built: Location, names: Sequence[str]) -> Location | None:

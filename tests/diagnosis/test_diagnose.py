@@ -157,6 +157,14 @@ def test_what_a_probe_leaves_out_is_accused_once_it_is_named() -> None:
     assert report.meant.unheld == ()
 
 
+@pytest.mark.parametrize(("taken", "left"), [(0, "narrow"), (1, "wide")])
+def test_of_tensors_that_are_brought_to_one_shape_each_comes_from_its_own(taken: int, left: str) -> None:
+    model = nn.Module()
+    model.wide, model.narrow = nn.Parameter(torch.ones(3, 2)), nn.Parameter(torch.ones(2))
+    report = gradkit.diagnose(lambda: torch.broadcast_tensors(model.wide, model.narrow * 2)[taken].sum(), model=model)
+    assert [(one.cause, one.parameters) for one in report.findings] == [("trainable_unused", (left,))]
+
+
 def test_an_optimizer_that_holds_more_than_the_model_is_fine() -> None:
     model, x, other = pair(), batch(), nn.Linear(1, 1)
     optimizer = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)

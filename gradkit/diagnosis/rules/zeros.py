@@ -16,7 +16,7 @@ from gradkit.core.records import LIKELY, OBSERVED, Finding, Harmless, Location, 
 from gradkit.core.trace import Call
 from gradkit.diagnosis.experiments import zero_gradients as asked
 from gradkit.diagnosis.experiments.zero_gradients import Flat
-from gradkit.diagnosis.rules import beyond_bounds
+from gradkit.diagnosis.rules import beyond_bounds, drawn
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import attributes, frames, locations, setup, weights, zeros
 from gradkit.witness.deeds import CREATED, WRITTEN, Deed
@@ -46,11 +46,13 @@ def findings(e: Evidence) -> list[Finding]:
     """One finding for each place that holds a gradient at zero, in the order of the run."""
     found: dict[object, Finding] = {}
     stuck = _stuck(e)
-    for flat in sorted(e.shown.zeros.flat, key=lambda one: one.call.index):
-        wanted = tuple(name for name in flat.parameters if name in e.wanted)
-        one = _finding(e, replace(flat, parameters=wanted), stuck) if wanted else None
-        if one is None:
-            continue
+    flats = [
+        replace(flat, parameters=wanted)
+        for flat in sorted(e.shown.zeros.flat, key=lambda one: one.call.index)
+        if (wanted := tuple(name for name in flat.parameters if name in e.wanted))
+    ]
+    made = [*drawn.findings(e, flats), *(_finding(e, flat, stuck) for flat in flats)]
+    for one in filter(None, made):
         place = one.location or (one.variant, one.call)
         known = found.get(place)
         names = tuple(dict.fromkeys((*(known.parameters if known else ()), *one.parameters)))

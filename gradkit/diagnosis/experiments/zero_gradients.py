@@ -64,8 +64,8 @@ class Flat:
     Attributes:
         kind: ``"inactive"`` (no input of a relu is positive), ``"clamped"`` (every input is beyond the bounds, or so
             far out that the slope is 0), ``"masked"``, ``"ignored"`` (no label counts), ``"itself"`` (a difference
-            that is zero everywhere), ``"sampled"`` (a draw hands on zeros), ``"factor"`` (what it is multiplied by is zero) or ``"weight"`` (that is a number
-            of Python's).
+            that is zero everywhere), ``"sampled"`` (a draw hands on zeros), ``"factor"`` (what it is multiplied by is
+            zero) or ``"weight"`` (that is a number of Python's).
         call: the call; of a factor, the one that multiplies by it.
         parameters: those that get nothing but zeros because of it.
         origin: of a factor, the number of the first value that was zero on the way to it; -1 if there is none.

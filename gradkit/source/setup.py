@@ -52,14 +52,30 @@ def adapters_off_line(files: Iterable[str]) -> Location | None:
 
 
 def adapter_line(files: Iterable[str], adapter: str) -> Location | None:
-    """The call that added or loaded the adapter of this name."""
+    """The call that added or loaded the adapter of this name; else the only one that is given a name as a value.
+
+    Example:
+        >>> import linecache
+        >>> text = ["model.add_adapter('a', config)\n", "for i in range(2): model.add_adapter(str(i), config)\n"]
+        >>> linecache.cache["adapters.py"] = (1, None, text, "adapters.py")
+        >>> [spot.line for name in "a1" if (spot := adapter_line(["adapters.py"], name)) is not None]
+        [1, 2]
+    """
 
     def adds(node: ast.Call, name: str, _owner: str) -> bool:
         return name in ("add_adapter", "load_adapter") and any(
             isinstance(value, ast.Constant) and value.value == adapter for value in syntax.arguments(node)
         )
 
-    return _first_call(files, adds)
+    def may_add(node: ast.Call, name: str, _owner: str) -> bool:
+        given = syntax.arguments(node)
+        plain = any(isinstance(value, ast.Constant) and isinstance(value.value, str) for value in given)
+        return name in ("add_adapter", "load_adapter") and len(given) > 1 and not plain
+
+    files = list(files)
+    found = _first_call(files, adds)
+    others = _calls(files, may_add) if found is None else []
+    return others[0] if len(others) == 1 else found
 
 
 def grad_off_line(files: Iterable[str]) -> Location | None:

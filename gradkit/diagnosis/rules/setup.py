@@ -37,7 +37,8 @@ def findings(e: Evidence) -> list[Finding]:
     known = {n for f in midway for n in f.parameters}
     starved = [n for n in e.starved if n not in known]
     idle = [a for a in e.facts.adapters if not a.active and not a.inference_mode and not _is_switched_off(e)]
-    found = [_inactive(e, a, starved) for a in idle if set(a.parameters) & set(starved)] or _disabled(e, starved)
+    found = [_inactive(e, a, starved) for a in idle if set(a.parameters) & set(starved)]
+    found = _of_one_line(found) or _disabled(e, starved)
     told = {n for f in found for n in f.parameters}
     frozen, lacking = _frozen_first(e, _frozen(e, told, known), _optimizer(e))
     return [*midway, *found, *frozen, *_unregistered(e), *lacking]
@@ -86,6 +87,20 @@ def _inactive(e: Evidence, adapter: Adapter, starved: Sequence[str]) -> Finding:
         )  # fmt: skip
     spot = setup.adapter_line(e.files, adapter.name)
     return Finding("adapter_inactive", spot, proof=_searched(spot), parameters=mine, facts=facts)
+
+
+def _of_one_line(found: Iterable[Finding]) -> list[Finding]:
+    """The findings; of several adapters that one line has added, one that tells of them all."""
+    groups: dict[object, list[Finding]] = {}
+    for one in found:
+        groups.setdefault(one.location or len(groups), []).append(one)
+    return [_joined(same) for same in groups.values()]
+
+
+def _joined(same: Sequence[Finding]) -> Finding:
+    names = tuple(dict.fromkeys(name for one in same for name in one.parameters))
+    adapters = ", ".join(one.facts["adapter"] for one in same)
+    return replace(same[0], parameters=names, facts={**same[0].facts, "adapter": adapters})
 
 
 def _searched(spot: Location | None) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from torch import nn
 
 from gradkit.core.records import LIKELY, OBSERVED, READ, SEVERAL, Finding, Location, Note
+from gradkit.diagnosis.facts.frozen_along import NUMBER
 from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
 from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
 from gradkit.diagnosis.facts.seen import Seen
@@ -137,7 +138,20 @@ def _frozen(e: Evidence, told: set[str], known: set[str]) -> list[Finding]:
             found += _for_inference(e, adapter, mine)
         if adapter.inference_mode:
             left = [n for n in left if n not in mine]
-    return [*found, *(frozen_by(e, left) if left and not told else ())]
+    return [*found, *(_along(e, one) for one in (frozen_by(e, left) if left and not told else ()))]
+
+
+def _along(e: Evidence, found: Finding) -> Finding:
+    """The same finding, told as what was frozen along with others, if that is all that it is about."""
+    kinds = {e.facts.along.get(name, "") for name in found.parameters}
+    if found.cause != "frozen_all" or found.variant or kinds in ({""}, set()) or len(kinds) > 1:
+        return found
+    found = replace(found, variant=kinds.pop())
+    word = next((part for part in re.split(r"\.\d+\.", found.parameters[0])), "").rpartition(".")[2]
+    spots = freezing.by_text(e.files, word) if found.variant == NUMBER and found.proof != OBSERVED else []
+    if not spots or found.location in spots:
+        return found
+    return replace(found, location=spots[0], doubt=SEVERAL if len(spots) > 1 else found.doubt)
 
 
 def _for_inference(e: Evidence, adapter: Adapter, names: Sequence[str]) -> list[Finding]:
@@ -338,7 +352,7 @@ def _kept_elsewhere(way: Sequence[tuple[type, str]]) -> Location | None:
 
 
 def _optimizer(e: Evidence) -> list[Finding]:
-    wanted, gap = set(e.wanted), e.first.gap
+    wanted, gap = set(e.wanted).difference(e.facts.along), e.first.gap
     names = gap.missing if gap.reason == NEW else tuple(n for n in gap.missing if n in wanted)
     if not names:
         return []

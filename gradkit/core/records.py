@@ -181,6 +181,21 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class FrozenAt:
+    """A line that froze parameters which are not expected to learn.
+
+    Attributes:
+        location: the line.
+        parameters: their names.
+        condition: the condition on a name by which it comes to them, as it is written; ``""`` if there is none.
+    """
+
+    location: Location
+    parameters: tuple[str, ...]
+    condition: str = ""
+
+
+@dataclass(frozen=True)
 class Meant:
     """By what is known which parameters are to learn.
 
@@ -194,6 +209,7 @@ class Meant:
         left: parameters of a library's module that computes more than the loss has use for.
         unheld: parameters that a gradient reaches and that no optimizer at hand holds, where nothing says that it
             should: a body that a head is trained on.
+        frozen: where what is frozen and not expected to learn was frozen, as far as that is known.
     """
 
     source: str = "flags"
@@ -202,6 +218,7 @@ class Meant:
     without_influence: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     unheld: tuple[str, ...] = ()
+    frozen: tuple[FrozenAt, ...] = ()
 
 
 LIVE, CUT, CONSTANT, STOPPED, WEIGHTLESS = "live", "cut", "constant", "stopped", "weightless"

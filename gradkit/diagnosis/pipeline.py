@@ -21,7 +21,7 @@ from gradkit.diagnosis.experiments import alone, judge, plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers, seen
 from gradkit.diagnosis.facts.first_run import FirstRun
-from gradkit.diagnosis.rules import harmless, left_out, no_loss, terms
+from gradkit.diagnosis.rules import harmless, left_out, no_loss, still_frozen, terms
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.load.step import Step
 from gradkit.source import attributes, faults, imported
@@ -244,7 +244,8 @@ def _without_what_is_left(evidence: Evidence, findings: Sequence[Finding], meant
     facts = replace(evidence.facts.without(left), left=left)
     idle, unheld = evidence.shown.influence.without, left_out.spared(evidence, told)
     kind = meant.optimizer or (evidence.first.gap.kind if unheld else "")
-    meant = replace(meant, without_influence=idle, left=left, unheld=unheld, optimizer=kind)
+    still = () if findings else still_frozen.lines(evidence)
+    meant = replace(meant, without_influence=idle, left=left, unheld=unheld, optimizer=kind, frozen=still)
     return replace(evidence, facts=facts), meant
 
 

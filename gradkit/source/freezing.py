@@ -257,6 +257,31 @@ def is_text_of(node: ast.AST, word: str) -> bool:
     return f"{word}." in text or f"{word}\\." in text
 
 
+def lines(files: Iterable[str]) -> list[Location]:
+    """All lines that plainly take ``requires_grad`` away, or call a function that is named after it."""
+    return [
+        locations.place(file, node, function_of(around))
+        for file in files
+        for node, around in statements(file)
+        if _freezes(node, wrapped=True)
+    ]
+
+
+def condition_at(spot: Location) -> str:
+    """The condition on a name by which a loop over names comes to a line that freezes, as it is written; else ``""``.
+
+    Example:
+        >>> import linecache
+        >>> text = ["for name, p in net.named_parameters():\\n", "    if 'norm' not in name:\\n"]
+        >>> text += ["        p.requires_grad = False\\n"]
+        >>> linecache.cache["freeze_if.py"] = (1, None, text, "freeze_if.py")
+        >>> condition_at(Location("freeze_if.py", 3))
+        "'norm' not in name"
+    """
+    told = (ast.unparse(test) if wanted else f"not {ast.unparse(test)}" for test, wanted in _chosen(spot))
+    return " and ".join(told)
+
+
 def exception_missing(spot: Location, names: Sequence[str]) -> Location | None:
     """The condition at a line that freezes which was to spare these parameters, and does not fit their names.
 

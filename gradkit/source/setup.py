@@ -56,7 +56,7 @@ def adapter_line(files: Iterable[str], adapter: str) -> Location | None:
 
     Example:
         >>> import linecache
-        >>> text = ["model.add_adapter('a', config)\n", "for i in range(2): model.add_adapter(str(i), config)\n"]
+        >>> text = ["model.add_adapter('a', config)\\n", "for i in range(2): model.add_adapter(str(i), config)\\n"]
         >>> linecache.cache["adapters.py"] = (1, None, text, "adapters.py")
         >>> [spot.line for name in "a1" if (spot := adapter_line(["adapters.py"], name)) is not None]
         [1, 2]

@@ -47,8 +47,20 @@ def _numbers(value: Part, helpers: Helpers, depth: int = 0) -> list[Part]:
         return [value]
     if depth > _DEEPEST or not isinstance(value.node, (ast.Name, ast.Attribute)):
         return []
-    given = helpers.given(value) if isinstance(value.node, ast.Name) else helpers.set_to(value.node.attr)
+    if isinstance(value.node, ast.Name):
+        given = helpers.given(value)
+    else:
+        given = helpers.set_to(value.node.attr) or _settings(value.node.attr, value.file)
     return [end for one in given for end in _numbers(one, helpers, depth + 1)]
+
+
+def _settings(name: str, file: str) -> list[Part]:
+    """What a setting of a name is given in a file: by a keyword, or in the body of a class."""
+    nodes = syntax.nodes(file)
+    handed = [k.value for node in nodes if isinstance(node, ast.Call) for k in node.keywords if k.arg == name]
+    bodies = [one for node in nodes if isinstance(node, ast.ClassDef) for one in node.body]
+    pairs = [pair for one in bodies for pair in syntax.pairs(one)]
+    return [Part(file, one) for one in (*handed, *(v for t, v in pairs if isinstance(t, ast.Name) and t.id == name))]
 
 
 def ignored_label_lines(files: Iterable[str], index: int, widths: Collection[int] = ()) -> tuple[Location, ...]:

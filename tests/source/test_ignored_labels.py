@@ -55,13 +55,21 @@ NAMED = """
         made = [-100] * len(row.prompt) + row.answer
         return made[:LIMIT]
 """
+SETTINGS = """
+    ARGS = Namespace(block_size=4)
+
+
+    def labels(row, size=ARGS.block_size):
+        made = [-100] * len(row.prompt) + row.answer
+        return made[:size]
+"""
 ALL_MASKED = """
     def labels(row):
         return ([-100] * len(row.prompt + row.answer))[:6]
 """
 
 
-@pytest.mark.parametrize(("text", "width", "line"), [(CUT, 6, 9), (CUT, 12, 10), (NAMED, 5, 1)])
+@pytest.mark.parametrize(("text", "width", "line"), [(CUT, 6, 9), (CUT, 12, 10), (NAMED, 5, 1), (SETTINGS, 4, 1)])
 def test_where_answers_are_cut_off_the_length_is_named_that_the_rows_have(text: str, width: int, line: int) -> None:
     file = written(f"cut_to_{width}.py", text)
     (masked,) = ignored_labels.ignored_label_lines([file], -100)

@@ -65,6 +65,11 @@ def test_a_pattern_that_matches_nothing_is_named(net: nn.Sequential) -> None:
 
 def test_an_optimizer_without_a_parameter_fails(net: nn.Sequential) -> None:
     with pytest.raises(AssertionError, match="optimizer_mismatch"):
+        assert_learns(net, lambda: net(X).mean(), optimizer=torch.optim.SGD(net[0].parameters(), lr=0.1))
+
+
+def test_an_optimizer_of_the_head_alone_fails_where_all_is_to_learn(net: nn.Sequential) -> None:
+    with pytest.raises(AssertionError, match="lacks 2 parameters"):
         assert_learns(net, lambda: net(X).mean(), optimizer=torch.optim.SGD(net[2].parameters(), lr=0.1))
 
 

@@ -104,7 +104,7 @@ _CAUSES = (
         "frozen_all",
         PARAMETERS,
         sites=("freeze",),
-        variants=("module_flag", "copied", "unspared", "midway"),
+        variants=("module_flag", "copied", "unspared", "midway", "number", "picked"),
         rank=LAST,
         drawn=False,
     ),

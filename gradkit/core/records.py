@@ -181,6 +181,21 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class FrozenAt:
+    """A line that froze parameters which are not expected to learn.
+
+    Attributes:
+        location: the line.
+        parameters: their names.
+        condition: the condition on a name by which it comes to them, as it is written; ``""`` if there is none.
+    """
+
+    location: Location
+    parameters: tuple[str, ...]
+    condition: str = ""
+
+
+@dataclass(frozen=True)
 class Meant:
     """By what is known which parameters are to learn.
 
@@ -192,6 +207,9 @@ class Meant:
             blamed for their sake.
         without_influence: parameters whose value makes no difference to a loss that is made of derivatives.
         left: parameters of a library's module that computes more than the loss has use for.
+        unheld: parameters that a gradient reaches and that no optimizer at hand holds, where nothing says that it
+            should: a body that a head is trained on.
+        frozen: where what is frozen and not expected to learn was frozen, as far as that is known.
     """
 
     source: str = "flags"
@@ -199,6 +217,8 @@ class Meant:
     apart: tuple[str, ...] = ()
     without_influence: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    unheld: tuple[str, ...] = ()
+    frozen: tuple[FrozenAt, ...] = ()
 
 
 LIVE, CUT, CONSTANT, STOPPED, WEIGHTLESS = "live", "cut", "constant", "stopped", "weightless"

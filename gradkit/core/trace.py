@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import opcode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
 
@@ -34,6 +34,7 @@ def spot(chain: Chain) -> Key:
 BLOCK, DECORATOR, SWITCH, PRESET = "block", "decorator", "switch", "preset"
 INFERENCE, CHECKPOINT, FUNCTION, SAMPLE = "inference", "checkpoint", "function", "sample"
 BACKWARD = "backward"
+_SIDE_BY_SIDE = frozenset(("broadcast_tensors",))
 OF_HOOKS = "BackwardHookFunction"  # torch's own, around a module with hooks: what it hands on is a view, never a leaf
 
 
@@ -100,6 +101,23 @@ class Call:
     def key(self) -> Key:
         """Equal for every run of the same call in the code."""
         return (self.name, *spot(self.chain))
+
+    def made_of(self, output: int) -> tuple[int, ...]:
+        """The inputs that an output is computed from: of tensors that are brought to one shape, each from its own.
+
+        Example:
+            >>> Call(0, "broadcast_tensors", (0, 1), (2, 3), True, (), -1, (), 0).made_of(3)
+            (1,)
+        """
+        if self.name in _SIDE_BY_SIDE and len(self.inputs) == len(self.outputs):
+            return self.inputs[(at := self.outputs.index(output)) : at + 1]
+        return self.inputs
+
+    def flowing_on(self, numbers: Collection[int]) -> tuple[int, ...]:
+        """The outputs that are computed from any of some values."""
+        if self.name in _SIDE_BY_SIDE:
+            return tuple(one for one in self.outputs if not set(self.made_of(one)).isdisjoint(numbers))
+        return self.outputs
 
 
 @dataclass(frozen=True)
@@ -190,8 +208,9 @@ class Trace:
         """These values and all that they were computed from; with ``through``, by way of such values only."""
         needed = set(numbers)
         for call in reversed(self.calls):
-            if needed.intersection(call.outputs):
-                needed.update(call.inputs if through is None else filter(through, call.inputs))
+            if wanted := needed.intersection(call.outputs):
+                inputs = call.inputs if call.name not in _SIDE_BY_SIDE else [n for o in wanted for n in call.made_of(o)]
+                needed.update(inputs if through is None else filter(through, inputs))
         return needed
 
     def behind(self, numbers: Iterable[int]) -> list[Call]:
@@ -222,6 +241,6 @@ class Trace:
         flowing, found = set(numbers), []
         for call in self.calls:
             if flowing.intersection(call.inputs):
-                flowing.update(call.outputs)
+                flowing.update(call.flowing_on(flowing))
                 found.append(call)
         return found

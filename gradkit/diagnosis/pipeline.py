@@ -21,7 +21,7 @@ from gradkit.diagnosis.experiments import alone, judge, plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers, seen
 from gradkit.diagnosis.facts.first_run import FirstRun
-from gradkit.diagnosis.rules import harmless, no_loss, terms
+from gradkit.diagnosis.rules import harmless, left_out, no_loss, still_frozen, terms
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.load.step import Step
 from gradkit.source import attributes, faults, imported
@@ -178,7 +178,10 @@ def _first(step: Step, preserved: Preserved, options: Options, tell: Callable[[s
     with tracer.interventions.during():
         first = first_run.make(step, tracer, preserved, tell)
     options.look(first, tracer)
-    gap = optimizers.gap(step.model, preserved.parameters, optimizer, found, tracer.took_part())
+    live = optimizers.live_values(first.trace) if optimizer is not None else set[int]()
+    gap = optimizers.gap(
+        step.model, preserved.parameters, optimizer, found, tracer.took_part(), lambda p: tracer.ledger.known(p) in live
+    )
     idle = optimizers.idle_steps((one for heard in after for one in heard.found), preserved.parameters)
     first = replace(first, gap=gap, hooks=hooks.hooks_seen(tracer, preserved), idle=idle)
     preserved.rewind()
@@ -239,8 +242,11 @@ def _without_what_is_left(evidence: Evidence, findings: Sequence[Finding], meant
     told = {name for finding in findings for name in finding.parameters}
     left = tuple(name for name in evidence.facts.left if name not in told)
     facts = replace(evidence.facts.without(left), left=left)
-    idle = evidence.shown.influence.without
-    return replace(evidence, facts=facts), replace(meant, without_influence=idle, left=left)
+    idle, unheld = evidence.shown.influence.without, left_out.spared(evidence, told)
+    kind = meant.optimizer or (evidence.first.gap.kind if unheld else "")
+    still = () if findings else still_frozen.lines(evidence)
+    meant = replace(meant, without_influence=idle, left=left, unheld=unheld, optimizer=kind, frozen=still)
+    return replace(evidence, facts=facts), meant
 
 
 def _unread(evidence: Evidence, findings: Sequence[Finding]) -> list[Untried]:

@@ -16,6 +16,7 @@ from gradkit.core.records import (
     Change,
     ChangeTried,
     Finding,
+    FrozenAt,
     Harmless,
     Location,
     Meant,
@@ -320,6 +321,8 @@ def meant(one: Meant) -> tuple[str, ...]:
         said.append(words("meant.influence", n=len(one.without_influence), names=_names(one.without_influence)))
     if one.left:
         said.append(words("meant.left", n=len(one.left), names=_names(one.left)))
+    if one.unheld:
+        said.append(words("meant.unheld", n=len(one.unheld), optimizer=one.optimizer, names=_names(one.unheld)))
     return tuple(said)
 
 
@@ -332,7 +335,15 @@ def frozen(rows: Sequence[Parameter], of: Meant) -> tuple[str, ...]:
     source = of.source if of.source == "should_train" or (of.source == "optimizer" and nothing_else) else "flags"
     size, total = (f"{sum(row.numel for row in some):,}" for some in (still, rows))
     names = _names([row.name for row in still])
-    return (words(f"frozen.{source}", names=names, size=size, total=total, optimizer=of.optimizer),)
+    first = words(f"frozen.{source}", names=names, size=size, total=total, optimizer=of.optimizer)
+    return (first, *(_frozen_at(one) for one in of.frozen[:MOST_NAMES]))
+
+
+def _frozen_at(one: FrozenAt) -> str:
+    """Which line froze which parameters, and on which condition."""
+    place = shown_place(one.location).rsplit(":", 1)[0]
+    facts = {"place": place, "names": _names(one.parameters), "condition": printable.escaped(one.condition)}
+    return words("frozen.at_if" if one.condition else "frozen.at", **facts)
 
 
 def verdict(

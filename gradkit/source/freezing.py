@@ -225,6 +225,63 @@ def _chosen(spot: Location) -> Iterator[tuple[ast.expr, bool]]:
             return
 
 
+def by_text(files: Iterable[str], word: str) -> list[Location]:
+    """The lines that take ``requires_grad`` away in functions that name the entries of a list by a text or pattern.
+
+    Args:
+        word: what the list is called: ``"layers"`` of ``"layers.1"``.
+
+    Example:
+        >>> import linecache
+        >>> text = ["if name.startswith('layers.1'):\\n", "    p.requires_grad = False\\n"]
+        >>> linecache.cache["freeze_by_text.py"] = (1, None, text, "freeze_by_text.py")
+        >>> [spot.line for spot in by_text(["freeze_by_text.py"], "layers")]
+        [2]
+    """
+    found = []
+    for file in files:
+        nodes = [(node, function_of(around)) for node, around in statements(file)]
+        told = {function for node, function in nodes if is_text_of(node, word)}
+        found += [locations.place(file, node, where) for node, where in nodes if where in told and flag_off(node)]
+    return found
+
+
+def is_text_of(node: ast.AST, word: str) -> bool:
+    """Whether a node is a text, or a part of one, that names an entry of a list by the list's name.
+
+    Example:
+        >>> is_text_of(ast.Constant("encoder.layers.1"), "layers"), is_text_of(ast.Constant("layers"), "layers")
+        (True, False)
+    """
+    text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+    return f"{word}." in text or f"{word}\\." in text
+
+
+def lines(files: Iterable[str]) -> list[Location]:
+    """All lines that plainly take ``requires_grad`` away, or call a function that is named after it."""
+    return [
+        locations.place(file, node, function_of(around))
+        for file in files
+        for node, around in statements(file)
+        if _freezes(node, wrapped=True)
+    ]
+
+
+def condition_at(spot: Location) -> str:
+    """The condition on a name by which a loop over names comes to a line that freezes, as it is written; else ``""``.
+
+    Example:
+        >>> import linecache
+        >>> text = ["for name, p in net.named_parameters():\\n", "    if 'norm' not in name:\\n"]
+        >>> text += ["        p.requires_grad = False\\n"]
+        >>> linecache.cache["freeze_if.py"] = (1, None, text, "freeze_if.py")
+        >>> condition_at(Location("freeze_if.py", 3))
+        "'norm' not in name"
+    """
+    told = (ast.unparse(test) if wanted else f"not {ast.unparse(test)}" for test, wanted in _chosen(spot))
+    return " and ".join(told)
+
+
 def exception_missing(spot: Location, names: Sequence[str]) -> Location | None:
     """The condition at a line that freezes which was to spare these parameters, and does not fit their names.
 

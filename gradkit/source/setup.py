@@ -1,4 +1,4 @@
-"""Lines of the user's source that set training up: optimizers, adapters, checkpointing, grad mode, labels.
+"""Lines of the user's source that set training up: optimizers, adapters, checkpointing, grad mode.
 
 Nothing that ran during the step tells them. Every answer is a guess with evidence, and is reported as likely or
 observed, never as proven.
@@ -52,14 +52,30 @@ def adapters_off_line(files: Iterable[str]) -> Location | None:
 
 
 def adapter_line(files: Iterable[str], adapter: str) -> Location | None:
-    """The call that added or loaded the adapter of this name."""
+    """The call that added or loaded the adapter of this name; else the only one that is given a name as a value.
+
+    Example:
+        >>> import linecache
+        >>> text = ["model.add_adapter('a', config)\\n", "for i in range(2): model.add_adapter(str(i), config)\\n"]
+        >>> linecache.cache["adapters.py"] = (1, None, text, "adapters.py")
+        >>> [spot.line for name in "a1" if (spot := adapter_line(["adapters.py"], name)) is not None]
+        [1, 2]
+    """
 
     def adds(node: ast.Call, name: str, _owner: str) -> bool:
         return name in ("add_adapter", "load_adapter") and any(
             isinstance(value, ast.Constant) and value.value == adapter for value in syntax.arguments(node)
         )
 
-    return _first_call(files, adds)
+    def may_add(node: ast.Call, name: str, _owner: str) -> bool:
+        given = syntax.arguments(node)
+        plain = any(isinstance(value, ast.Constant) and isinstance(value.value, str) for value in given)
+        return name in ("add_adapter", "load_adapter") and len(given) > 1 and not plain
+
+    files = list(files)
+    found = _first_call(files, adds)
+    others = _calls(files, may_add) if found is None else []
+    return others[0] if len(others) == 1 else found
 
 
 def grad_off_line(files: Iterable[str]) -> Location | None:
@@ -139,81 +155,6 @@ def _shared(one: str, other: str) -> int:
     """How many outer names two qualified names have in common."""
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.split("."), other.split("."), strict=False))
     return len(list(same))
-
-
-_FILLS = frozenset("masked_fill masked_fill_ full full_like new_full fill_ where index_fill index_fill_".split())
-_BOUNDS = frozenset("min max torch.clamp torch.minimum torch.maximum np.minimum np.maximum".split())
-
-
-def ignored_index_of(point: Point | None) -> int:
-    """The ``ignore_index`` that a call of a loss function was given, as written there; torch's -100 if none is."""
-    node = locations.node_at(point) if point is not None else None
-    given = [k.value for k in node.keywords if k.arg == "ignore_index"] if isinstance(node, ast.Call) else []
-    value = _number(given[0]) if given else None
-    return -100 if value is None else value
-
-
-def ignored_label_lines(files: Iterable[str], index: int) -> tuple[Location, ...]:
-    """The lines that may have written the ignored index, those that fit equally well.
-
-    A write by position (``labels[:, :n] = -100``) fits better than one that picks its places by comparing
-    (``labels[ids == pad] = -100``) or keeps to a bound (``labels[:, :min(n, 9)] = -100``): those leave something.
-
-    Example:
-        >>> import linecache
-        >>> text = ["labels[ids == 0] = -100\\n", "labels[:, :9] = -100\\n"]
-        >>> linecache.cache["data.py"] = (1, None, text, "data.py")
-        >>> [[spot.line for spot in ignored_label_lines([file], -100)] for file in ("/data.py", "data.py")]
-        [[], [2]]
-    """
-    found = [match for file in dict.fromkeys(files) for match in _writes(file, index)]
-    best = max((score for score, _ in found), default=0)
-    return tuple(spot for score, spot in found if score == best)
-
-
-def _writes(file: str, index: int) -> Iterator[tuple[int, Location]]:
-    named = {
-        target.id
-        for node, _ in syntax.statements(file)
-        if isinstance(node, ast.Assign) and _number(node.value) == index
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    for node, around in syntax.statements(file):
-        where = _places(node, index, named)
-        if where is None:
-            continue
-        parts = [x for part in where for x in ast.walk(part)]
-        bounded = any(isinstance(x, (ast.Name, ast.Attribute)) and ast.unparse(x) in _BOUNDS for x in parts)
-        picked = bounded or any(isinstance(x, ast.Compare) for x in parts)
-        yield (1 if picked else 2), locations.place(file, node, syntax.function_of(around))
-
-
-def _places(node: ast.AST, index: int, named: set[str]) -> list[ast.expr] | None:
-    """What says where a statement or expression writes the index; None if it does not write it."""
-
-    def is_it(value: ast.expr) -> bool:
-        words = value.id if isinstance(value, ast.Name) else value.attr if isinstance(value, ast.Attribute) else ""
-        return _number(value) == index or words in named or "ignore" in words.lower()
-
-    if isinstance(node, ast.Assign) and is_it(node.value):
-        slices = [target.slice for target in node.targets if isinstance(target, ast.Subscript)]
-        return slices or None
-    if isinstance(node, ast.Call):
-        name = syntax.call_name(node)
-        given = [*node.args, *(k.value for k in node.keywords if k.arg in ("value", "fill_value"))]
-        return given if name in _FILLS and any(is_it(value) for value in given) else None
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        lists = [side for side in (node.left, node.right) if isinstance(side, ast.List)]
-        return [node] if any(len(x.elts) == 1 and is_it(x.elts[0]) for x in lists) else None
-    return None
-
-
-def _number(value: ast.expr) -> int | None:
-    sign = -1 if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) else 1
-    inner = value.operand if isinstance(value, ast.UnaryOp) else value
-    given = inner.value if isinstance(inner, ast.Constant) else None
-    return sign * given if isinstance(given, int) and not isinstance(given, bool) else None
 
 
 def optimizer_line(

@@ -301,6 +301,8 @@ class Tracer(TorchFunctionMode):
             return self._escape(name, inputs, result, begin)
         made = args[:1] if name == "__setitem__" or name == "data=" else tensors_in(result) or found[: int(writes)]
         if made and not writes and not operations.may_write(args, kwargs):  # as broadcast_tensors: what it was given
+            if name == "broadcast_tensors":
+                inputs = self.ledger.inputs([x for x in found if not any(x is one for one in made)])
             made = [x for x in made if not any(x is given for given in found)]
         if made and name != "requires_grad_":
             index = len(self._calls)

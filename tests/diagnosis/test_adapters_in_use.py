@@ -65,6 +65,37 @@ def test_adapter_layers_disabled_for_good_are_named_where_that_was_done() -> Non
     assert finding.location.line == marked(evaluate)
 
 
+class Stacked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.ModuleDict({"query": nn.Linear(4, 4)}) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer["query"](x).tanh()
+        return x
+
+
+def test_adapters_that_a_loop_has_added_are_told_once_at_its_line() -> None:
+    """They go by the numbers of the layers, too: a layer's parameters are not those of the adapter of its number."""
+    config, x = peft.LoraConfig(r=2, target_modules=["query"], init_lora_weights=False), torch.randn(6, 4)
+    model = peft.get_peft_model(Stacked(), config, adapter_name="0")
+
+    def add(count: int) -> None:
+        for i in range(1, count):
+            model.add_adapter(str(i), config)  # CUT
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_("lora" in name)
+
+    add(3)
+    (finding,) = gradkit.diagnose(lambda: model(x).sum(), model=model).findings
+    assert (finding.cause, finding.facts["adapter"]) == ("adapter_inactive", "1, 2")
+    assert len(finding.parameters) == 12
+    assert all(name.split(".")[-2] in "12" for name in finding.parameters)
+    assert finding.location is not None
+    assert finding.location.line == marked(add)
+
+
 def test_a_reference_pass_with_the_adapter_disabled_is_sound() -> None:
     model, x = adapted(), torch.randn(6, 4)
 

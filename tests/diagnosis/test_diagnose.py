@@ -133,10 +133,36 @@ def test_a_step_that_returns_no_tensor_is_an_error_that_names_what_it_returned()
 
 def test_an_optimizer_that_misses_a_parameter_is_found() -> None:
     model, x = pair(), batch()
-    optimizer = torch.optim.SGD(model["outer"].parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model["inner"].parameters(), lr=0.1)
     report = gradkit.diagnose(lambda: model["outer"](model["inner"](x)).sum(), model=model, optimizer=optimizer)
     assert [finding.cause for finding in report.findings] == ["optimizer_mismatch"]
-    assert report.findings[0].parameters == ("inner.weight", "inner.bias")
+    assert report.findings[0].parameters == ("outer.weight", "outer.bias")
+
+
+def test_of_a_probe_the_report_says_what_gets_a_gradient_and_is_held_by_no_optimizer() -> None:
+    model, x = pair(), batch()
+    optimizer = torch.optim.SGD(model["outer"].parameters(), lr=0.1)
+    report = gradkit.diagnose(lambda: model["outer"](model["inner"](x)).sum(), model=model, optimizer=optimizer)
+    assert report.healthy
+    assert report.meant.unheld == ("inner.weight", "inner.bias")
+    assert "2 parameters receive a gradient, and no optimizer at hand holds them (SGD)" in report.text("en")
+
+
+def test_what_a_probe_leaves_out_is_accused_once_it_is_named() -> None:
+    model, x = pair(), batch()
+    optimizer = torch.optim.SGD(model["outer"].parameters(), lr=0.1)
+    step = lambda: model["outer"](model["inner"](x)).sum()  # noqa: E731
+    report = gradkit.diagnose(step, model=model, optimizer=optimizer, should_train=["inner.*", "outer.*"])
+    assert [finding.cause for finding in report.findings] == ["optimizer_mismatch"]
+    assert report.meant.unheld == ()
+
+
+@pytest.mark.parametrize(("taken", "left"), [(0, "narrow"), (1, "wide")])
+def test_of_tensors_that_are_brought_to_one_shape_each_comes_from_its_own(taken: int, left: str) -> None:
+    model = nn.Module()
+    model.wide, model.narrow = nn.Parameter(torch.ones(3, 2)), nn.Parameter(torch.ones(2))
+    report = gradkit.diagnose(lambda: torch.broadcast_tensors(model.wide, model.narrow * 2)[taken].sum(), model=model)
+    assert [(one.cause, one.parameters) for one in report.findings] == [("trainable_unused", (left,))]
 
 
 def test_an_optimizer_that_holds_more_than_the_model_is_fine() -> None:

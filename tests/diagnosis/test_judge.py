@@ -247,9 +247,9 @@ def test_what_is_named_is_expected_to_learn_whatever_the_optimizer_holds() -> No
     assert "no_grad_block" in [finding.cause for finding in report.findings]
 
 
-def test_what_a_gradient_reaches_and_no_optimizer_holds_was_forgotten() -> None:
+def test_what_a_gradient_reaches_behind_what_learns_was_forgotten() -> None:
     model, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)), torch.randn(6, 4)
-    report = gradkit.diagnose(lambda: model(x).sum(), model=model, optimizer=torch.optim.SGD(model[1].parameters()))
+    report = gradkit.diagnose(lambda: model(x).sum(), model=model, optimizer=torch.optim.SGD(model[0].parameters()))
     assert [finding.cause for finding in report.findings] == ["optimizer_mismatch"]
 
 

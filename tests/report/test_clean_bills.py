@@ -139,3 +139,29 @@ def test_the_checklist_counts_no_parameters_that_are_not_there() -> None:
     points = {check.key: check for check in of(Held(), X.clone().requires_grad_()).checklist()}
     assert points["reached"].state == "noted"
     assert points["reached"].text("en") == "No parameter of the model should train"
+
+
+def frozen_by_a_condition(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if "0" in name:
+            parameter.requires_grad = False
+
+
+def test_a_clean_bill_says_by_which_line_and_on_which_condition_something_is_frozen() -> None:
+    with gradkit.watch():
+        model, x = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)), torch.randn(3, 2)
+        frozen_by_a_condition(model)
+    report = gradkit.diagnose(lambda: model(x).sum(), model=model)
+    assert report.healthy
+    (one,) = report.meant.frozen
+    assert (one.parameters, one.condition) == (("0.weight", "0.bias"), "'0' in name")
+    assert one.location.text.strip() == "parameter.requires_grad = False"
+    assert f"test_clean_bills.py:{one.location.line}, where '0' in name: 0.weight, 0.bias." in report.text("en")
+
+
+def test_where_nobody_saw_what_froze_and_several_lines_may_have_no_line_is_told() -> None:
+    model, x = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)), torch.randn(3, 2)
+    model[0].requires_grad_(False)
+    report = gradkit.diagnose(lambda: model(x).sum(), model=model)
+    assert report.healthy
+    assert report.meant.frozen == ()

@@ -29,12 +29,10 @@ from gradkit.tracing.tracer import Tracer
 ROUNDED, SAMPLED, OVERWRITTEN = "rounded", "sampled", "overwritten"
 IGNORED, EMPTY, ONE_CLASS, TIMES_ZERO = "ignored", "empty", "one_class", "times_zero"
 
+DRAWS = re.compile(r"(Bernoulli|Poisson|Normal|Uniform|Exponential|Geometric|Cauchy|LogNormal|Random)Backward\d+$")
 _KINDS = (
     (ROUNDED, re.compile(r"(Round|Sign|Sgn|Floor|Ceil|Trunc)Backward\d+$|DivBackward2$")),
-    (
-        SAMPLED,
-        re.compile(r"(Bernoulli|Poisson|Normal|Uniform|Exponential|Geometric|Cauchy|LogNormal|Random)Backward\d+$"),
-    ),
+    (SAMPLED, DRAWS),
     (OVERWRITTEN, re.compile(r"(Zero|Fill)Backward\d+$")),
 )
 

@@ -18,6 +18,7 @@ import torch
 
 from gradkit.core.tensors import has_no_numbers
 from gradkit.core.trace import Call, Trace
+from gradkit.diagnosis.experiments import lost_gradients
 from gradkit.diagnosis.experiments.trial import trial
 from gradkit.tracing import backward
 from gradkit.tracing.autograd_graph import leaf_of
@@ -26,8 +27,8 @@ from gradkit.tracing.run import Session
 from gradkit.tracing.tracer import Tracer
 
 STEPS = 4
-INACTIVE, CLAMPED, MASKED, IGNORED, ITSELF, FACTOR, WEIGHT, ONE_CLASS = (
-    "inactive", "clamped", "masked", "ignored", "itself", "factor", "weight", "one_class",
+INACTIVE, CLAMPED, MASKED, IGNORED, ITSELF, FACTOR, WEIGHT, ONE_CLASS, SAMPLED = (
+    "inactive", "clamped", "masked", "ignored", "itself", "factor", "weight", "one_class", "sampled",
 )  # fmt: skip
 _KINDS = (
     (INACTIVE, re.compile(r"(Relu|Threshold)Backward\d+$")),
@@ -37,6 +38,7 @@ _KINDS = (
     ),
     (MASKED, re.compile(r"(Where|MaskedFill|MaskedScatter|MaskedSelect)Backward\d+$")),
     (IGNORED, re.compile(r"NllLoss\w*Backward\d+$")),
+    (SAMPLED, lost_gradients.DRAWS),
     (ITSELF, re.compile(r"(MseLoss|SmoothL1Loss|HuberLoss|Abs|Pow|Norm|LinalgVectorNorm)Backward\d+$")),
     (FACTOR, re.compile(r"(Mul|Div|Mm|Bmm|Mv|Dot|Addmm|Addmv|Baddbmm|Convolution|Addcmul)Backward\d+$")),
 )
@@ -62,8 +64,8 @@ class Flat:
     Attributes:
         kind: ``"inactive"`` (no input of a relu is positive), ``"clamped"`` (every input is beyond the bounds, or so
             far out that the slope is 0), ``"masked"``, ``"ignored"`` (no label counts), ``"itself"`` (a difference
-            that is zero everywhere), ``"factor"`` (what it is multiplied by is zero) or ``"weight"`` (that is a number
-            of Python's).
+            that is zero everywhere), ``"sampled"`` (a draw hands on zeros), ``"factor"`` (what it is multiplied by is
+            zero) or ``"weight"`` (that is a number of Python's).
         call: the call; of a factor, the one that multiplies by it.
         parameters: those that get nothing but zeros because of it.
         origin: of a factor, the number of the first value that was zero on the way to it; -1 if there is none.

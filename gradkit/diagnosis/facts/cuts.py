@@ -278,7 +278,7 @@ def _ways(trace: Trace) -> dict[int, _Way]:
             way = ways.get(output)
             if way is None or (call.name == FILLED and way.cost >= _OUTLIVES):
                 continue  # a gradient that moves weights is to be a number
-            for source in dict.fromkeys(call.inputs):
+            for source in dict.fromkeys(call.made_of(output)):
                 marks, cost = _toll(trace, call, source, output, way, aliases.get(source))
                 cost += way.cost
                 known = ways.get(source)

@@ -303,15 +303,33 @@ def adapters(model: nn.Module) -> tuple[Adapter, ...]:
         return ()
     found: dict[str, Adapter] = {}
     names = [name for name, _ in registered.parameters(model)]
+    kept = _keeping(model)
     for path, module in registered.modules(model):
         for key, config in _configs(module):
             if key in found:
                 continue
-            mine = tuple(n for n in names if n.startswith(path) and (f".{key}." in n or n.endswith(f".{key}")))
+            mine = tuple(n for n in names if n.startswith(path) and _is_of(n, key, kept))
             if not mine:
                 mine = tuple(n for n in names if "prompt_encoder" in n or "lora_" in n)
             found[key] = Adapter(key, _kind(config), bool(config.inference_mode), key in _active(module), mine)
     return tuple(found.values())
+
+
+def _keeping(model: nn.Module) -> frozenset[str]:
+    """The attributes by which the layers that peft put in keep what belongs to an adapter, by the adapter's name."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = [one for one in registered.each(model) if introspection.is_a(one, BaseTunerLayer)]
+    return frozenset(name for one in layers for name in one.adapter_layer_names)
+
+
+def _is_of(name: str, key: str, kept: Collection[str]) -> bool:
+    """Whether a parameter is of an adapter: a layer's number in a list may be an adapter's name, too."""
+    parts = name.split(".")
+    found = [at for at, part in enumerate(parts) if part == key]
+    if key.isdigit() and kept:
+        return any(at and parts[at - 1] in (*kept, "modules_to_save", "prompt_encoder") for at in found)
+    return f".{key}." in name or name.endswith(f".{key}")
 
 
 def _active(module: Any) -> list[str]:

@@ -12,7 +12,7 @@ from gradkit.core import introspection
 from gradkit.core.attempts import Attempts
 from gradkit.core.records import ModuleInfo, Parameter
 from gradkit.core.trace import Chain, Trace
-from gradkit.diagnosis.facts import inventory, optimizers
+from gradkit.diagnosis.facts import frozen_along, inventory, optimizers
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
 from gradkit.load.step import Step
@@ -41,6 +41,7 @@ class ModelFacts:
         attached: where a gradient is missing, the parameters that hooks on a module's forward compute with, by path.
         left: parameters that should train, that no gradient reaches, and that a library's module computes with for
             nothing: no rule blames anything for their sake.
+        along: parameters that were frozen along with others and were not meant, each with how that is known.
     """
 
     rows: tuple[Parameter, ...]
@@ -55,6 +56,7 @@ class ModelFacts:
     explicit: bool = False
     attached: dict[str, frozenset[str]] = field(default_factory=dict)
     left: tuple[str, ...] = ()
+    along: dict[str, str] = field(default_factory=dict)
 
     def without(self, names: Collection[str]) -> ModelFacts:
         """The same, without asking some parameters to learn."""
@@ -98,7 +100,8 @@ def read(
         find = partial(optimizers.hidden_parameters, step.run, model, trace, ledger, _files(step, trace, callers))
         unregistered = tries.make("strays", find, ())
     nothing = bool(unregistered or (first.gap.elsewhere and should_train is None and not adapters))
-    want = tuple(want) or (() if nothing else _ought(model, adapters))
+    along = _frozen_along(model, first, _files(step, trace, callers)) if want and should_train is None else {}
+    want = (*want, *along) or (() if nothing else _ought(model, adapters))
     rows = inventory.table(model, want, _used(trace), first.reached)
     placed = dict(registered.modules(model, twice=True))
     missed = [row for row in rows if row.should_train and not row.reached]
@@ -117,6 +120,7 @@ def read(
         explicit=should_train is not None,
         attached=tries.make("strays", lambda: inventory.attached(model), {}) if missed else {},
         left=tuple(left),
+        along=along,
     )
     return facts, want
 
@@ -132,6 +136,14 @@ def without_a_run(model: nn.Module, reached: Reached, files: Sequence[str], call
         files=tuple(dict.fromkeys([*files, *filter(frames.is_user_file, written)])),
         callers=callers,
     )
+
+
+def _frozen_along(model: nn.Module, first: FirstRun, files: Sequence[str]) -> dict[str, str]:
+    """What was frozen along with others and not meant, as far as names, the optimizer and the source tell."""
+    flags = {name: parameter.requires_grad for name, parameter in registered.parameters(model)}
+    handed = first.gap.kind and first.gap.reason == optimizers.LEFT_OUT
+    held = [name for name in flags if name not in first.gap.missing] if handed else []
+    return frozen_along.caught(flags, held, files)
 
 
 def _ought(model: nn.Module, adapters: Iterable[Adapter]) -> tuple[str, ...]:

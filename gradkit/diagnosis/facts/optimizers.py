@@ -52,6 +52,7 @@ class Gap:
         apart: those that require grad and that no optimizer at hand holds, while one holds others of the step.
         holder: class name of that one.
         empty: one of its groups holds nothing at all.
+        beside: it trains something that the step uses and the model does not hold.
         elsewhere: class name of an optimizer that trains what the step uses and the model does not hold, where all of
             the model is frozen; ``""`` if there is none.
     """
@@ -65,12 +66,13 @@ class Gap:
     apart: tuple[str, ...] = ()
     holder: str = ""
     empty: bool = False
+    beside: bool = False
     elsewhere: str = ""
 
 
 def gap(
     model: nn.Module, before: Mapping[str, torch.Tensor], given: Optimizer | None, in_reach: Sequence[Optimizer],
-    ran: Callable[[torch.Tensor], bool],
+    ran: Callable[[torch.Tensor], bool], learns: Callable[[torch.Tensor], bool],
 ) -> Gap:  # fmt: skip
     """Compare the optimizers with the model as the step left it: what they lack, and what they leave out on purpose.
 
@@ -82,11 +84,12 @@ def gap(
         before: the model's parameters by name, before the step.
         in_reach: optimizers that the step can reach.
         ran: whether a tensor took part in the step.
+        learns: whether a gradient comes to a tensor in the step.
     """
     elsewhere = _elsewhere(before, [one for one in (given, *in_reach) if one is not None], ran)
     if elsewhere:
         return Gap(elsewhere=elsewhere)
-    found = _missing(model, before, given, in_reach, ran)
+    found = _missing(model, before, given, in_reach, ran, learns)
     if found.reason in (NEW, STALE):
         return found
     optimizers = [optimizer for optimizer in (given, *in_reach) if optimizer is not None]
@@ -111,7 +114,7 @@ def _elsewhere(
 
 def _missing(
     model: nn.Module, before: Mapping[str, torch.Tensor], given: Optimizer | None, in_reach: Sequence[Optimizer],
-    ran: Callable[[torch.Tensor], bool],
+    ran: Callable[[torch.Tensor], bool], learns: Callable[[torch.Tensor], bool],
 ) -> Gap:  # fmt: skip
     optimizers = list({id(optimizer): optimizer for optimizer in (given, *in_reach) if optimizer is not None}.values())
     held = holding(optimizers)
@@ -124,9 +127,13 @@ def _missing(
     missing = tuple(n for n, p in before.items() if id(p) not in held)
     if given is not None:
         foreign = _strangers(given, of_model, ran) if missing else ()
-        stale = missing and (not of_model & holding([given]) or any(map(orphaned, foreign)))
+        beside = any(id(p) not in of_model and p.requires_grad and learns(p) for p in _all(given))
+        stale = missing and (not (beside or of_model & holding([given])) or any(map(orphaned, foreign)))
+        if not stale and missing:
+            held = holding(_optimizers())
+            missing = tuple(n for n in missing if id(before[n]) not in held)
         copied = _copied(given, [before[name] for name in missing])
-        return replace(_gap(given, missing, STALE if stale else LEFT_OUT), copied=copied)
+        return replace(_gap(given, missing, STALE if stale else LEFT_OUT), copied=copied, beside=beside)
     for optimizer in using_model if missing else ():
         if any(orphaned(p) for p in _strangers(optimizer, of_model, ran)):
             return _gap(optimizer, missing, STALE)
@@ -273,17 +280,22 @@ def _is_forgotten(number: int, way: Sequence[Edge], trace: Trace, files: Sequenc
 
 def reaching(trace: Trace) -> list[int]:
     """The numbers of the Parameters, and the like, that the model does not have and that a gradient comes to."""
-    values = trace.values
     strays = [
-        n for n, v in enumerate(values)
+        n for n, v in enumerate(trace.values)
         if v.stray and v.leaf and v.birth < 0 and v.maker < 0 and n not in trace.trained
     ]  # fmt: skip
     strays = sorted([*strays, *plain_leaves.untrained(trace)])
-    alive = {trace.loss}
-    for call in reversed(trace.calls) if strays else ():
-        if call.grad_on and any(o in alive and values[o].requires_grad for o in call.outputs):
-            alive.update(call.inputs)
+    alive = live_values(trace) if strays else ()
     return [number for number in strays if number in alive]
+
+
+def live_values(trace: Trace) -> set[int]:
+    """The numbers of the values that a gradient comes to from the loss."""
+    alive = {trace.loss}
+    for call in reversed(trace.calls):
+        if call.grad_on and any(o in alive and trace.values[o].requires_grad for o in call.outputs):
+            alive.update(call.inputs)
+    return alive
 
 
 def _optimizers() -> list[Optimizer]:

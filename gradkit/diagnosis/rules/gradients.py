@@ -9,8 +9,9 @@ from gradkit.core.trace import SAMPLE, Chain, Point
 from gradkit.diagnosis.experiments.hook_probe import HIDDEN
 from gradkit.diagnosis.experiments.lost_gradients import EMPTY, IGNORED, TIMES_ZERO, ZeroGradient
 from gradkit.diagnosis.experiments.without_hooks import SilencingHook
+from gradkit.diagnosis.rules import masked_labels
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, line_of
-from gradkit.source import locations, return_lines, setup, zero_returns
+from gradkit.source import locations, return_lines, zero_returns
 from gradkit.tracing.dropped import Dropped
 
 RECOMPUTED, ZEROS, INTERMEDIATE = "recomputed", "zeros", "intermediate"
@@ -102,8 +103,11 @@ def _zero_finding(e: Evidence, group: list[ZeroGradient]) -> Finding:
     notes = called_by(chain)
     proof = OBSERVED
     if first.kind == IGNORED:
-        written, notes = _written(e, first, spot, notes)
+        written, notes = masked_labels.written(e, first.call, spot, notes)
         proof, spot = (LIKELY if written is not None else OBSERVED), written or spot
+    elif first.kind == EMPTY and spot is not None:
+        picked = masked_labels.picked_with(e, first.call)
+        spot, notes = (picked, [Note("no_element", spot, {"call": first.call.name})]) if picked else (spot, notes)
     module = e.trace.modules[first.call.module] if first.call.module >= 0 else ""
     return Finding(
         "zero_gradient",
@@ -115,16 +119,6 @@ def _zero_finding(e: Evidence, group: list[ZeroGradient]) -> Finding:
         call=first.call.name,
         variant=first.kind,
     )
-
-
-def _written(
-    e: Evidence, one: ZeroGradient, spot: Location | None, notes: list[Note]
-) -> tuple[Location | None, list[Note]]:
-    """Of a loss that no label counts in, where the labels were taken out, and notes; None if that cannot be told."""
-    found = setup.ignored_label_lines(e.files, setup.ignored_index_of(one.call.chain[0] if one.call.chain else None))
-    if len(found) == 1:
-        return found[0], [Note("no_label", spot)] if spot is not None else []
-    return None, [*notes, *(Note("ignored_here", other) for other in found[:3])]
 
 
 def zero_loss_terms(e: Evidence) -> list[ZeroGradient]:

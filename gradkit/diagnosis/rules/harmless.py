@@ -15,6 +15,7 @@ from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.source import frames, locations
 
 _JOINS_OR_PADS = JOINS | {"pad"}
+_TOLD = ("no_label", "no_element")
 _STOPS = frozenset(("detach", "detach_", "data", *ESCAPES))
 _WORDS = {"__float__": "float", "__array__": "asarray", "__int__": "int", "__index__": "int"}
 _REGIONS = {BLOCK: "no_grad", DECORATOR: "no_grad", SWITCH: "no_grad", INFERENCE: "inference_mode", SAMPLE: "sample"}
@@ -24,7 +25,9 @@ def harmless_stops(e: Evidence, findings: Iterable[Finding]) -> tuple[Harmless, 
     """The stop-gradients on the user's own lines that starve nobody, one for each line, in the order of the run."""
     if e.trace.loss < 0 or e.mishap is not None or e.reached.error:
         return ()
-    blamed = {(f.location.file, f.location.line) for f in findings if f.location is not None}
+    findings = list(findings)
+    spots = [f.location for f in findings] + [one.location for f in findings for one in f.notes if one.kind in _TOLD]
+    blamed = {(spot.file, spot.line) for spot in spots if spot is not None}
     found: dict[tuple[str, int], Harmless] = {}
     for one in (*_zero(e), *zeros.woken(e), *zeros.of_this_step(e), *gradients.intended_hooks(e), *_all(e)):
         place = (one.location.file, one.location.line)

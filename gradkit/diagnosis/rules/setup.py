@@ -9,10 +9,11 @@ from dataclasses import replace
 from torch import nn
 
 from gradkit.core.records import LIKELY, OBSERVED, READ, SEVERAL, Finding, Location, Note
+from gradkit.diagnosis.facts.frozen_along import NUMBER
 from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
 from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
 from gradkit.diagnosis.facts.seen import Seen
-from gradkit.diagnosis.rules import copies
+from gradkit.diagnosis.rules import copies, left_out
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import (
     adapter_configs,
@@ -37,7 +38,8 @@ def findings(e: Evidence) -> list[Finding]:
     known = {n for f in midway for n in f.parameters}
     starved = [n for n in e.starved if n not in known]
     idle = [a for a in e.facts.adapters if not a.active and not a.inference_mode and not _is_switched_off(e)]
-    found = [_inactive(e, a, starved) for a in idle if set(a.parameters) & set(starved)] or _disabled(e, starved)
+    found = [_inactive(e, a, starved) for a in idle if set(a.parameters) & set(starved)]
+    found = _of_one_line(found) or _disabled(e, starved)
     told = {n for f in found for n in f.parameters}
     frozen, lacking = _frozen_first(e, _frozen(e, told, known), _optimizer(e))
     return [*midway, *found, *frozen, *_unregistered(e), *lacking]
@@ -88,6 +90,20 @@ def _inactive(e: Evidence, adapter: Adapter, starved: Sequence[str]) -> Finding:
     return Finding("adapter_inactive", spot, proof=_searched(spot), parameters=mine, facts=facts)
 
 
+def _of_one_line(found: Iterable[Finding]) -> list[Finding]:
+    """The findings; of several adapters that one line has added, one that tells of them all."""
+    groups: dict[object, list[Finding]] = {}
+    for one in found:
+        groups.setdefault(one.location or len(groups), []).append(one)
+    return [_joined(same) for same in groups.values()]
+
+
+def _joined(same: Sequence[Finding]) -> Finding:
+    names = tuple(dict.fromkeys(name for one in same for name in one.parameters))
+    adapters = ", ".join(one.facts["adapter"] for one in same)
+    return replace(same[0], parameters=names, facts={**same[0].facts, "adapter": adapters})
+
+
 def _searched(spot: Location | None) -> str:
     """How sure a finding is whose line was looked for in the source: only what names no line was observed."""
     return OBSERVED if spot is None else LIKELY
@@ -122,7 +138,20 @@ def _frozen(e: Evidence, told: set[str], known: set[str]) -> list[Finding]:
             found += _for_inference(e, adapter, mine)
         if adapter.inference_mode:
             left = [n for n in left if n not in mine]
-    return [*found, *(frozen_by(e, left) if left and not told else ())]
+    return [*found, *(_along(e, one) for one in (frozen_by(e, left) if left and not told else ()))]
+
+
+def _along(e: Evidence, found: Finding) -> Finding:
+    """The same finding, told as what was frozen along with others, if that is all that it is about."""
+    kinds = {e.facts.along.get(name, "") for name in found.parameters}
+    if found.cause != "frozen_all" or found.variant or kinds in ({""}, set()) or len(kinds) > 1:
+        return found
+    found = replace(found, variant=kinds.pop())
+    word = next((part for part in re.split(r"\.\d+\.", found.parameters[0])), "").rpartition(".")[2]
+    spots = freezing.by_text(e.files, word) if found.variant == NUMBER and found.proof != OBSERVED else []
+    if not spots or found.location in spots:
+        return found
+    return replace(found, location=spots[0], doubt=SEVERAL if len(spots) > 1 else found.doubt)
 
 
 def _for_inference(e: Evidence, adapter: Adapter, names: Sequence[str]) -> list[Finding]:
@@ -326,13 +355,16 @@ def _kept_elsewhere(way: Sequence[tuple[type, str]]) -> Location | None:
 
 
 def _optimizer(e: Evidence) -> list[Finding]:
-    wanted, gap = set(e.wanted), e.first.gap
+    wanted, gap = set(e.wanted).difference(e.facts.along), e.first.gap
     names = gap.missing if gap.reason == NEW else tuple(n for n in gap.missing if n in wanted)
     if not names:
         return []
     copied = copies.in_the_loss(e, names, gap)
     if copied is not None:
         return [copied]
+    names = left_out.forgotten(e, names) or _of_a_used_up(e, names)
+    if not names:
+        return []
     facts, filtered = {"optimizer": gap.kind}, gap.reason == LEFT_OUT
     if gap.built is not None and gap.built.chain:
         spot = setup.optimizer_line_at(gap.built.chain[0], filtered=filtered)
@@ -352,6 +384,16 @@ def _optimizer(e: Evidence) -> list[Finding]:
     if made is not None:
         return [_of_a_generator(made, line, names, facts, _searched(made))]
     return [Finding("optimizer_mismatch", line, proof=_searched(line), parameters=names, facts=facts)]
+
+
+def _of_a_used_up(e: Evidence, names: tuple[str, ...]) -> tuple[str, ...]:
+    """All that an optimizer lacks, if it was handed a generator that had been gone through before; else nothing."""
+    gap = e.first.gap
+    if gap.built is not None and gap.built.chain:
+        line: Location | None = setup.optimizer_line_at(gap.built.chain[0], filtered=True)
+    else:
+        line = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=True)
+    return names if line is not None and _used_up(e, line, names) is not None else ()
 
 
 def _used_up(e: Evidence, built: Location, names: Sequence[str]) -> Location | None:

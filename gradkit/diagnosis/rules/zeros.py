@@ -16,9 +16,9 @@ from gradkit.core.records import LIKELY, OBSERVED, Finding, Harmless, Location, 
 from gradkit.core.trace import Call
 from gradkit.diagnosis.experiments import zero_gradients as asked
 from gradkit.diagnosis.experiments.zero_gradients import Flat
-from gradkit.diagnosis.rules import beyond_bounds
+from gradkit.diagnosis.rules import beyond_bounds, drawn, masked_labels
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
-from gradkit.source import attributes, frames, locations, setup, weights, zeros
+from gradkit.source import attributes, frames, locations, weights, zeros
 from gradkit.witness.deeds import CREATED, WRITTEN, Deed
 
 DEADLOCK, HELD, INACTIVE, SILENCED, CLAMPED, EXTINCT, ITSELF, WEIGHTLESS, MASKED, NO_VARIANCE, BEYOND = (
@@ -46,11 +46,13 @@ def findings(e: Evidence) -> list[Finding]:
     """One finding for each place that holds a gradient at zero, in the order of the run."""
     found: dict[object, Finding] = {}
     stuck = _stuck(e)
-    for flat in sorted(e.shown.zeros.flat, key=lambda one: one.call.index):
-        wanted = tuple(name for name in flat.parameters if name in e.wanted)
-        one = _finding(e, replace(flat, parameters=wanted), stuck) if wanted else None
-        if one is None:
-            continue
+    flats = [
+        replace(flat, parameters=wanted)
+        for flat in sorted(e.shown.zeros.flat, key=lambda one: one.call.index)
+        if (wanted := tuple(name for name in flat.parameters if name in e.wanted))
+    ]
+    made = [*drawn.findings(e, flats), *(_finding(e, flat, stuck) for flat in flats)]
+    for one in filter(None, made):
         place = one.location or (one.variant, one.call)
         known = found.get(place)
         names = tuple(dict.fromkeys((*(known.parameters if known else ()), *one.parameters)))
@@ -109,8 +111,7 @@ def _plain(variant: str, call: Call, flat: Flat, notes: Iterable[Note] = ()) -> 
 
 def _without_labels(e: Evidence, flat: Flat) -> Finding:
     """No label counts: with the lines that take labels out, as far as they are found."""
-    ignored = setup.ignored_index_of(flat.call.chain[0] if flat.call.chain else None)
-    lines = setup.ignored_label_lines(e.files, ignored)
+    lines = masked_labels.lines(e, flat.call)
     return _plain(MASKED, flat.call, flat, [Note("ignored_here", line) for line in lines[:3]])
 
 

@@ -163,3 +163,31 @@ def experts_that_see_only_the_rows_that_chose_them() -> Built:
         return sum(expert(x[at]).pow(2).sum() for expert, at in zip(model["experts"], rows, strict=True))
 
     return model, step
+
+
+# -- a draw beside a term that keeps the graph whole ------------------------------------------------------------------
+
+
+@cut("non_differentiable_op")
+def a_sample_beside_a_divergence_that_is_switched_off() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        posterior = torch.distributions.Normal(model["inner"](x), 1.0)
+        prior = torch.distributions.Normal(torch.zeros(6, 4), 1.0)
+        divergence = torch.distributions.kl_divergence(posterior, prior).mean()
+        return model["outer"](posterior.sample()).pow(2).mean() + 0.0 * divergence  # CUT
+
+    return model, step
+
+
+@cut("non_differentiable_op")
+def a_sample_beside_an_entropy_that_only_the_spread_has_a_part_in() -> Built:
+    model, x, critic = nn.ModuleDict({"mean": nn.Linear(4, 2)}), batch(), nn.Linear(2, 1).requires_grad_(False)
+    model.register_parameter("spread", nn.Parameter(torch.zeros(2)))
+
+    def step() -> torch.Tensor:
+        policy = torch.distributions.Normal(model["mean"](x), model.spread.exp())
+        return -critic(policy.sample()).mean() - 0.1 * policy.entropy().mean()  # CUT
+
+    return model, step

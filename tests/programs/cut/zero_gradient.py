@@ -144,3 +144,30 @@ def a_softmax_sharpened_until_one_place_takes_all() -> Built:
         return F.smooth_l1_loss(place @ torch.arange(5.0), torch.rand(6))
 
     return model, step
+
+
+# -- a draw, while all that would teach what it is drawn from is weighed by 0 -----------------------------------------
+
+
+@cut("zero_gradient")
+def a_normal_draw_beside_a_penalty_that_is_switched_off() -> Built:
+    model, x, beta = pair(), batch(), 0.0
+
+    def step() -> torch.Tensor:
+        mean = model["inner"](x)
+        code = torch.normal(mean, torch.ones_like(mean))  # CUT
+        return model["outer"](code).pow(2).mean() + beta * mean.pow(2).mean()
+
+    return model, step
+
+
+@cut("zero_gradient")
+def drawn_gates_beside_a_sparsity_that_is_switched_off() -> Built:
+    model, x = nn.ModuleDict({"gates": nn.Linear(4, 4), "outer": nn.Linear(4, 1)}), batch()
+
+    def step() -> torch.Tensor:
+        chance = torch.sigmoid(model["gates"](x))
+        kept = torch.bernoulli(chance) * x  # CUT
+        return model["outer"](kept).pow(2).mean() + 0.0 * chance.sum()
+
+    return model, step

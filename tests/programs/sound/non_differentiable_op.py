@@ -102,3 +102,28 @@ def experts_weighed_by_a_choice_that_hands_the_gradient_straight_through() -> Bu
         return sum(weights[:, i : i + 1] * expert(x) for i, expert in enumerate(model["experts"])).pow(2).mean()
 
     return model, step
+
+
+@sound
+def a_sample_that_is_scored_by_a_term_of_weight_zero() -> Built:
+    model, x = pair(value=nn.Linear(5, 1)), batch()
+
+    def step() -> torch.Tensor:
+        policy = torch.distributions.Normal(model["inner"](x), 1.0)
+        action = policy.sample()
+        value = model["value"](torch.cat([action, model["outer"](x)], dim=1))
+        return (value - 1).pow(2).mean() - 0.0 * policy.log_prob(action).mean()
+
+    return model, step
+
+
+@sound
+def a_normal_draw_that_is_scored_by_a_term_of_weight_zero() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        mean = model["inner"](x)
+        action = torch.normal(mean, torch.ones_like(mean))
+        return model["outer"](action).pow(2).mean() + 0.0 * (action.detach() - mean).pow(2).mean()
+
+    return model, step

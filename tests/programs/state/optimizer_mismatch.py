@@ -71,10 +71,85 @@ def an_optimizer_of_picked_parameters() -> Built:
 
 
 @faulty("optimizer_mismatch")
-def an_optimizer_of_one_part() -> Built:
+def an_optimizer_that_lacks_the_head() -> Built:
     model, x = pair(), batch()
-    optimizer = torch.optim.SGD(model["outer"].parameters(), lr=0.1)  # CUT
+    optimizer = torch.optim.SGD(model["inner"].parameters(), lr=0.1)  # CUT
     return model, step_of(lambda: model["outer"](model["inner"](x)).sum(), optimizer=optimizer)
+
+
+@faulty("optimizer_mismatch")
+def an_optimizer_that_lacks_the_small_layer_between_two() -> Built:
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2), nn.Linear(2, 8)), batch()
+    parts = [*model[0].parameters(), *model[2].parameters()]
+    optimizer = torch.optim.SGD(parts, lr=0.1)  # CUT
+    return model, step_of(lambda: model(x).sum(), optimizer=optimizer)
+
+
+class LowRank(nn.Module):
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down, self.up = nn.Linear(base.in_features, 1), nn.Linear(1, base.out_features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base(x) + self.up(self.down(x))
+
+
+@faulty("optimizer_mismatch")
+def adapters_of_frozen_layers_that_no_optimizer_was_told_of() -> Built:
+    model, x = nn.Sequential(nn.Linear(4, 9), nn.Linear(9, 9), nn.Linear(9, 2)), batch()
+    optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)  # CUT
+    model[0], model[1] = LowRank(model[0]), LowRank(model[1])
+    return model, step_of(lambda: model(x).sum(), optimizer=optimizer)
+
+
+@sound
+def a_linear_probe_on_a_body_that_nobody_froze() -> Built:
+    model, x = pair(), batch()
+    model["inner"].eval()
+    optimizer = torch.optim.SGD(model["outer"].parameters(), lr=0.1)
+    return model, step_of(lambda: model["outer"](model["inner"](x)).sum(), optimizer=optimizer)
+
+
+@sound
+def layers_before_and_behind_a_body_in_evaluation_mode() -> Built:
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2), nn.Linear(2, 8)), batch()
+    model[1].eval()
+    optimizer = torch.optim.SGD([*model[0].parameters(), *model[2].parameters()], lr=0.1)
+    return model, step_of(lambda: model(x).sum(), optimizer=optimizer)
+
+
+@sound
+def a_prompt_in_front_of_a_larger_model() -> Built:
+    model, x = pair(), batch()
+    model.register_parameter("prompt", nn.Parameter(torch.zeros(1)))
+    optimizer = torch.optim.SGD([model.prompt], lr=0.1)
+    return model, step_of(lambda: model["outer"](model["inner"](x + model.prompt)).sum(), optimizer=optimizer)
+
+
+@sound
+def biases_alone_in_the_optimizer() -> Built:
+    model, x = pair(), batch()
+    optimizer = torch.optim.SGD([model["inner"].bias, model["outer"].bias], lr=0.1)
+    return model, step_of(lambda: model["outer"](model["inner"](x)).sum(), optimizer=optimizer)
+
+
+@sound
+def a_picture_that_is_fitted_through_a_model() -> Built:
+    model, x = pair(), batch().requires_grad_()
+    optimizer = torch.optim.SGD([x], lr=0.1)
+    return model, step_of(lambda: model["outer"](model["inner"](x)).pow(2).sum(), optimizer=optimizer)
+
+
+OPTIMIZERS: dict[str, torch.optim.Optimizer] = {}
+
+
+@sound
+def a_critic_that_an_optimizer_elsewhere_trains() -> Built:
+    model, z = pair(), batch()
+    OPTIMIZERS["critic"] = torch.optim.SGD(model["outer"].parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model["inner"].parameters(), lr=0.1)
+    return model, step_of(lambda: model["outer"](model["inner"](z)).sum(), optimizer=optimizer)
 
 
 @faulty("optimizer_mismatch")

@@ -86,25 +86,6 @@ def defined_at(point: Point) -> int | None:
     return max((s.lineno for s in before), default=None)
 
 
-def read_at(chain: Chain, attributes: Collection[str]) -> Location | None:
-    """Where what an expression takes in by a name was read: the last line before it, ``table = layer.weight``.
-
-    None if no name of the expression stands for one of these attributes.
-    """
-    node = locations.node_at(chain[0])
-    names = syntax.names_in(node)
-    outer = (code for code, _ in chain if code.co_name == "<module>" or not code.co_name.startswith("<"))
-    code = next(outer, chain[0][0])
-    found = [
-        one for one in statements(code)
-        if isinstance(one, ast.Assign) and one.lineno < locations.line_of(chain[0]) and _targets(one) & names
-    ]  # fmt: skip
-    last = max(found, key=lambda one: one.lineno, default=None)
-    if last is None or not isinstance(last.value, ast.Attribute) or last.value.attr not in attributes:
-        return None
-    return locations.place(code.co_filename, last.value, locations.qualified_name(code))
-
-
 def statements(code: CodeType) -> list[ast.stmt]:
     """The simple statements of a function, and the heads of its loops and conditions."""
     tree = locations.tree_at(code)
@@ -278,9 +259,9 @@ def _targets(statement: ast.stmt, code: CodeType | None = None) -> set[str]:
     for node in ast.walk(statement) if not _body(statement) else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ADDING:
             found |= _name(node.func.value)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr" and len(node.args) == 3:
-            key = node.args[1]
-            found.add(f".{key.value!s}" if isinstance(key, ast.Constant) else _ANY)
+        elif isinstance(node, ast.Call):
+            key, value = syntax.named_store(node)
+            found |= {f".{key}" if key else _ANY} if value is not None else set()
     return found
 
 
@@ -362,7 +343,18 @@ def storing(
     if not found and reader is None:
         trees = ((file, tree) for file in files if (tree := locations.tree_of(file)) is not None)
         found = [one for file, tree in trees for one in _storing(name, file, tree, []) if wanted(one)]
+        found = [one for one in found if owner is None or not _is_of_another(one, owner)]
     return found
+
+
+def _is_of_another(one: Storing, owner: type) -> bool:
+    """Whether a statement stores ``self.<name>`` in a class that an object's own class does not derive from."""
+    _, statement, around = one
+    inside = [outer for outer in around if isinstance(outer, ast.ClassDef)]
+    targets = [target for target, _ in syntax.pairs(statement)]
+    targets += [node.func for node in ast.walk(statement) if isinstance(node, ast.Call) and syntax.named_store(node)[0]]
+    on = {ast.unparse(target.value) for target in targets if isinstance(target, ast.Attribute)}
+    return bool(inside) and on == {"self"} and inside[-1].name not in {base.__name__ for base in owner.__mro__}
 
 
 def _storing(name: str, file: str, node: Any, around: list[Any]) -> Iterator[Storing]:

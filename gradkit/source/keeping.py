@@ -185,7 +185,10 @@ def _stored(statement: ast.stmt, target: str) -> list[ast.expr]:
         found = [value for one, value in syntax.pairs(statement) if target in _bases(one)]
         if found:
             return found
-    calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    by_name = [value for key, value in map(syntax.named_store, calls) if value is not None and f".{key}" == target]
+    if by_name:
+        return by_name
     added = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr in ADDING]
     if isinstance(statement, ast.Expr) and added:
         return [x for call in added for x in syntax.arguments(call) if not _is_key(call, x)]

@@ -132,7 +132,12 @@ def _makes_none(call: ast.Call) -> bool:
 def _found(name: str, files: tuple[str, ...], owner: type | None, reader: CodeType | None) -> list[Storing]:
     target, carriers = _target(name, reader), Carriers(files)
     return dataflow.storing(
-        name, files, owner, reader, lambda one: _keeps(one[1], target, carriers) and _is_meant(one, name, reader)
+        name,
+        files,
+        owner,
+        reader,
+        lambda one: _keeps(one[1], target, carriers) and _is_meant(one, name, reader),
+        registered=True,
     )
 
 

@@ -97,7 +97,9 @@ def _stores(e: Evidence, call: Call, maker: Call) -> set[tuple[str, int]]:
     point = call.chain[0]
     attributes = put_away.attributes_read(point, e.files, maker.chain)
     told = [*((name, None) for name in attributes), *((name, point[0]) for name in put_away.variables_read(point))]
-    found = (spot for name, reader in told for spot, _ in dataflow.store_lines(name, e.files, reader=reader))
+    found = (
+        spot for name, reader in told for spot, _ in dataflow.store_lines(name, e.files, reader=reader, registered=True)
+    )
     return {(spot.file, spot.line) for spot in found}
 
 

@@ -72,7 +72,7 @@ _ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen")
 _CONFIGS = ("config", "saved", "switched")
 _KINDS = ("sparse", "refuses", "dense")
 _FLAGS = ("caller", "default", "opposite")
-_FUNCTIONS = ("style", "missing", "inside", "recomputed", "hidden", "zeros", "intermediate")
+_FUNCTIONS = ("style", "missing", "inside", "recomputed", "hidden", "zeros", "intermediate", "copied")
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 
 _CAUSES = (

@@ -86,25 +86,6 @@ def defined_at(point: Point) -> int | None:
     return max((s.lineno for s in before), default=None)
 
 
-def read_at(chain: Chain, attributes: Collection[str]) -> Location | None:
-    """Where what an expression takes in by a name was read: the last line before it, ``table = layer.weight``.
-
-    None if no name of the expression stands for one of these attributes.
-    """
-    node = locations.node_at(chain[0])
-    names = syntax.names_in(node)
-    outer = (code for code, _ in chain if code.co_name == "<module>" or not code.co_name.startswith("<"))
-    code = next(outer, chain[0][0])
-    found = [
-        one for one in statements(code)
-        if isinstance(one, ast.Assign) and one.lineno < locations.line_of(chain[0]) and _targets(one) & names
-    ]  # fmt: skip
-    last = max(found, key=lambda one: one.lineno, default=None)
-    if last is None or not isinstance(last.value, ast.Attribute) or last.value.attr not in attributes:
-        return None
-    return locations.place(code.co_filename, last.value, locations.qualified_name(code))
-
-
 def statements(code: CodeType) -> list[ast.stmt]:
     """The simple statements of a function, and the heads of its loops and conditions."""
     tree = locations.tree_at(code)
@@ -255,10 +236,11 @@ def _body(statement: ast.stmt) -> bool:
     return isinstance(getattr(statement, "body", None), list)
 
 
-def _targets(statement: ast.stmt, code: CodeType | None = None) -> set[str]:
+def _targets(statement: ast.stmt, code: CodeType | None = None, *, registered: bool = False) -> set[str]:
     """What a statement stores into: ``"a"`` for a name, ``".a"`` for an attribute.
 
-    With ``code``, the function that it stands in, only names that outlive its run.
+    With ``code``, the function that it stands in, only names that outlive its run; with ``registered``, also what is
+    registered as a buffer, or set past ``nn.Module``.
     """
     found: set[str] = set()
     targets: list[ast.expr] = []
@@ -278,9 +260,10 @@ def _targets(statement: ast.stmt, code: CodeType | None = None) -> set[str]:
     for node in ast.walk(statement) if not _body(statement) else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ADDING:
             found |= _name(node.func.value)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr" and len(node.args) == 3:
-            key = node.args[1]
-            found.add(f".{key.value!s}" if isinstance(key, ast.Constant) else _ANY)
+        elif isinstance(node, ast.Call):
+            key, value = syntax.named_store(node)
+            meant = value is not None and (registered or syntax.call_name(node) == "setattr")
+            found |= {f".{key}" if key else _ANY} if meant else set()
     return found
 
 
@@ -321,8 +304,9 @@ def computed_once(owner: type, name: str) -> Location | None:
 
 
 def store_lines(
-    name: str, files: Iterable[str], owner: type | None = None, reader: CodeType | None = None
-) -> Iterator[tuple[Location, set[str]]]:
+    name: str, files: Iterable[str], owner: type | None = None, reader: CodeType | None = None, *,
+    registered: bool = False,
+) -> Iterator[tuple[Location, set[str]]]:  # fmt: skip
     """The statements that store something computed under a name, and the words of what they store.
 
     The words are the attributes and functions that what is stored is computed by, and the keys of what is called
@@ -331,9 +315,10 @@ def store_lines(
     Args:
         owner: of an attribute, the class of the object that has it: if its own methods store it, only these count.
         reader: of a variable, a function that uses it: only the scope that it belongs to counts.
+        registered: what is registered as a buffer under the name counts as well.
     """
     files = tuple(files)
-    for file, statement, around in storing(name, files, owner, reader):
+    for file, statement, around in storing(name, files, owner, reader, registered=registered):
         spot = locations.place(file, statement, syntax.function_of(around))
         yield spot, Reader(files).words(statement.value, around, file)
 
@@ -348,6 +333,8 @@ def storing(
     owner: type | None = None,
     reader: CodeType | None = None,
     wanted: Callable[[Storing], bool] = lambda _: True,
+    *,
+    registered: bool = False,
 ) -> list[Storing]:
     """The statements that store something computed under a name; arguments as of ``store_lines``.
 
@@ -358,21 +345,33 @@ def storing(
     spans = (
         list(attributes.bodies(owner)) if owner is not None else [_scope(reader, name)] if reader is not None else []
     )
-    found = [one for file, top in spans for one in _storing(name, file, top, []) if wanted(one)]
+    stored = functools.partial(_storing, name, registered=registered)
+    found = [one for file, top in spans for one in stored(file, top, []) if wanted(one)]
     if not found and reader is None:
         trees = ((file, tree) for file in files if (tree := locations.tree_of(file)) is not None)
-        found = [one for file, tree in trees for one in _storing(name, file, tree, []) if wanted(one)]
+        found = [one for file, tree in trees for one in stored(file, tree, []) if wanted(one)]
+        found = [one for one in found if owner is None or not _is_of_another(one, owner)]
     return found
 
 
-def _storing(name: str, file: str, node: Any, around: list[Any]) -> Iterator[Storing]:
+def _is_of_another(one: Storing, owner: type) -> bool:
+    """Whether a statement stores ``self.<name>`` in a class that an object's own class does not derive from."""
+    _, statement, around = one
+    inside = [outer for outer in around if isinstance(outer, ast.ClassDef)]
+    targets = [target for target, _ in syntax.pairs(statement)]
+    targets += [node.func for node in ast.walk(statement) if isinstance(node, ast.Call) and syntax.named_store(node)[0]]
+    on = {ast.unparse(target.value) for target in targets if isinstance(target, ast.Attribute)}
+    return bool(inside) and on == {"self"} and inside[-1].name not in {base.__name__ for base in owner.__mro__}
+
+
+def _storing(name: str, file: str, node: Any, around: list[Any], *, registered: bool) -> Iterator[Storing]:
     inner = [*around, node] if isinstance(node, ast.stmt) else around
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.stmt) and not _body(child) and name in _targets(child):
+        if isinstance(child, ast.stmt) and not _body(child) and name in _targets(child, registered=registered):
             value = getattr(child, "value", None)
             if value is not None and not isinstance(value, ast.Constant) and ast.unparse(value) not in EMPTY:
                 yield file, child, inner
-        yield from _storing(name, file, child, inner)
+        yield from _storing(name, file, child, inner, registered=registered)
 
 
 def _scope(reader: CodeType, name: str) -> tuple[str, Any]:

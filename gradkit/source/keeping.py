@@ -132,7 +132,12 @@ def _makes_none(call: ast.Call) -> bool:
 def _found(name: str, files: tuple[str, ...], owner: type | None, reader: CodeType | None) -> list[Storing]:
     target, carriers = _target(name, reader), Carriers(files)
     return dataflow.storing(
-        name, files, owner, reader, lambda one: _keeps(one[1], target, carriers) and _is_meant(one, name, reader)
+        name,
+        files,
+        owner,
+        reader,
+        lambda one: _keeps(one[1], target, carriers) and _is_meant(one, name, reader),
+        registered=True,
     )
 
 
@@ -185,7 +190,10 @@ def _stored(statement: ast.stmt, target: str) -> list[ast.expr]:
         found = [value for one, value in syntax.pairs(statement) if target in _bases(one)]
         if found:
             return found
-    calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    by_name = [value for key, value in map(syntax.named_store, calls) if value is not None and f".{key}" == target]
+    if by_name:
+        return by_name
     added = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr in ADDING]
     if isinstance(statement, ast.Expr) and added:
         return [x for call in added for x in syntax.arguments(call) if not _is_key(call, x)]

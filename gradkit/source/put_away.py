@@ -7,21 +7,28 @@ none, the line of the function that both share, ``start = model(x)``.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import partial
 from types import CodeType
 
 from gradkit.core.records import Location
 from gradkit.core.trace import Chain, Point
-from gradkit.source import dataflow, locations, returns, syntax
+from gradkit.source import dataflow, locations, receivers, returns, syntax
 from gradkit.source.attributes import ADDING
 from gradkit.source.carrying import Carriers
 from gradkit.source.keeping import is_without_history as _is_let_go
 from gradkit.source.syntax import FUNCTIONS
 
+Line = tuple[str, int]
+"""A file and a line in it."""
+CONSTRUCTORS = ("__init__", "__post_init__", "__new__")
+"""What runs for a new object: what that keeps is kept by what keeps the object."""
+
 
 def put_away_at(
-    made: Chain, used: Chain, files: Iterable[str], output: int = -1, *, taken_over: bool = False
-) -> Location | None:
+    made: Chain, used: Chain, files: Iterable[str], output: int = -1, *, taken_over: bool = False,
+    stores: Collection[Line] = (),
+) -> Location | None:  # fmt: skip
     """The line that keeps what was made at some frames for those that use it.
 
     Args:
@@ -31,11 +38,13 @@ def put_away_at(
         output: which of what the call has made it is, -1 if that is not known.
         taken_over: it is made anew in each pass of a loop, out of what it was: a variable that keeps it is read before
             it is written.
+        stores: the lines that store under the names which are read there: of several methods of one name, the one that
+            has such a line counts.
 
     Returns:
         None where the two share no frame, or it cannot be read off.
     """
-    files, shared, at = tuple(files), {code for code, _ in used}, output
+    files, shared, at, inner = tuple(files), {code for code, _ in used}, output, None
     for point in made:
         code, node = point[0], locations.node_at(point)
         if code.co_name == "<lambda>" and code not in shared:  # the statement around it has made the function alone
@@ -43,23 +52,25 @@ def put_away_at(
             continue
         statement = dataflow.statement_at(code, locations.line_of(point))
         if statement is None:
-            return None
+            return inner
         left = taken_over and code not in shared  # its own variables are gone before the value is used again
-        spot = _kept_by(statement, node, code, files, left=left)
         names = _names_given(statement, at)
+        search = partial(_kept_by, code=code, files=files, left=left, stores=stores)
+        spot = search(statement, node, at=at)
         last = _handed_on(statement, names, code, files) if taken_over and code in shared else None
         if spot is None and last is not None and _is_read_before(last, code):
             return locations.place(code.co_filename, last, locations.qualified_name(code))
         uses = set() if taken_over else {locations.line_of(one) for one in used if one[0] is code}
         for later in dataflow.statements(code) if spot is None and names else ():
             is_after = later.lineno > statement.lineno and uses.isdisjoint(_lines(later))
-            spot = spot or (_kept_by(later, None, code, files, names, left=left) if is_after else None)
-        if spot is not None:
+            spot = spot or (search(later, None, names=names) if is_after else None)
+        if spot is not None and not (left and code.co_name in CONSTRUCTORS):
             return spot
+        inner = inner or spot
         if code in shared:
-            return None if taken_over else locations.place(code.co_filename, statement, locations.qualified_name(code))
-        at = _position(statement, node, names, code, files)
-    return None
+            return inner if taken_over else locations.place(code.co_filename, statement, locations.qualified_name(code))
+        at = _position(statement, node, names, code, files) if spot is None else -1
+    return inner
 
 
 def attributes_read(point: Point, files: Iterable[str] = (), made: Chain = ()) -> set[str]:
@@ -77,7 +88,7 @@ def attributes_read(point: Point, files: Iterable[str] = (), made: Chain = ()) -
         return set()
     line = locations.line_of(point)
     earlier = [one for one in dataflow.statements(code) if one.lineno < line and _is_simple(one)]
-    found, todo, asked = set[str](), _parts_of(node, earlier, latest=True), set[str]()
+    found, todo, asked = set[str](), _assigned_before(node, earlier, latest=True), set[str]()
     for _ in range(_HELPERS):
         inner = [one for part in todo for one in ast.walk(part)]
         read = {one.attr for one in inner if isinstance(one, ast.Attribute)}
@@ -88,15 +99,29 @@ def attributes_read(point: Point, files: Iterable[str] = (), made: Chain = ()) -
     return found
 
 
+def variables_read(point: Point) -> set[str]:
+    """The variables that an expression reads and that outlive its function: globals, and those of a function around it.
+
+    Also by a variable of the function that was given one: ``last = STATE`` before it.
+    """
+    code, node = point[0], locations.node_at(point)
+    if node is None or code.co_name == "<module>":
+        return set()
+    line, own = locations.line_of(point), {*code.co_varnames, *code.co_cellvars}
+    earlier = [one for one in dataflow.statements(code) if one.lineno < line and _is_simple(one)]
+    parts = _assigned_before(node, earlier, latest=True)
+    return {name for part in parts for name in syntax.names_in(part)} - own
+
+
 _HELPERS = 4
 
 
-def _parts_of(node: ast.AST, statements: list[ast.stmt], *, latest: bool) -> list[ast.AST]:
+def _assigned_before(node: ast.AST, statements: list[ast.stmt], *, latest: bool) -> list[ast.AST]:
     """An expression, and what the variables in it were given by some statements; of each, the ``latest`` alone."""
     parts: list[ast.AST] = [node]
     for name in {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}:
         given = sorted((one for one in statements if name in _names_given(one, -1)), key=lambda one: one.lineno)
-        parts += [value for one in given[-latest:] for _, value in syntax.pairs(one)]
+        parts += [part for one in given[-latest:] for pair in syntax.pairs(one) for part in pair]
     return parts
 
 
@@ -108,7 +133,8 @@ def _returned_by(name: str, files: tuple[str, ...], made: Chain) -> list[ast.AST
     if len(found) != 1:
         return []
     statements = [one for one in ast.walk(found[0]) if isinstance(one, ast.stmt) and _is_simple(one)]
-    return [part for value, _ in returns.returned(found[0]) for part in _parts_of(value, statements, latest=False)]
+    ends = (value for value, _ in returns.returned(found[0]))
+    return [part for value in ends for part in _assigned_before(value, statements, latest=False)]
 
 
 def _handed_on(statement: ast.stmt, names: frozenset[str], code: CodeType, files: tuple[str, ...]) -> ast.stmt:
@@ -131,16 +157,22 @@ def _is_read_before(statement: ast.stmt, code: CodeType) -> bool:
 
 
 def _kept_by(
-    statement: ast.stmt, node: ast.AST | None, code: CodeType, files: tuple[str, ...],
-    names: frozenset[str] = frozenset(), *, left: bool = False,
+    statement: ast.stmt, node: ast.AST | None, *, code: CodeType, files: tuple[str, ...], left: bool,
+    stores: Collection[Line], names: frozenset[str] = frozenset(), at: int = -1,
 ) -> Location | None:  # fmt: skip
-    """Where a statement keeps what stands at a node of it, or under some names: itself, or in a function it calls."""
+    """Where a statement keeps what stands at a node of it, or under some names: itself, or in a function it calls.
+
+    Args:
+        left: what the function itself made is gone before the value is used.
+        at: which of what the node gives it is, -1 if that is not known.
+        stores: as of ``put_away_at``.
+    """
     here = locations.place(code.co_filename, statement, locations.qualified_name(code))
     calls = [one for one in ast.walk(statement) if isinstance(one, ast.Call)] if _is_simple(statement) else []
     told = ((call, x) for call in calls for x in syntax.arguments(call))
-    given = [(call, x) for call, x in told if _holds(x, node, names) and not _is_let_go(x)]
+    given = [(call, x) for call, x in told if _is_kept(x, node, names, files) and not _is_let_go(x)]
     for call, value in given:
-        spot = _kept_in(call, value, here, files)
+        spot = _kept_in(call, value, here, files, stores)
         if spot is not None:
             return spot
         if (
@@ -149,10 +181,25 @@ def _kept_by(
             and not (left and _is_own(call.func.value, code))
         ):
             return here
-    pairs = syntax.pairs(statement)
-    pairs = [(target, x) for target, x in pairs if isinstance(target, (ast.Attribute, ast.Subscript))]
-    lasting = (_is_kept(x, node, names, files) and not _is_let_go(x) for _, x in pairs)
+    kept = [x for target, x in syntax.pairs(statement) if any(_outlasts(one, code) for one in _parts(target, at))]
+    kept += [x for x in (syntax.named_store(call)[1] for call in calls) if x is not None]
+    lasting = (_is_kept(x, node, names, files) and not _is_let_go(x) for x in kept)
     return here if any(lasting) else None
+
+
+def _parts(target: ast.expr, at: int) -> list[ast.expr]:
+    """What a target consists of; of several, what the one at a position consists of, if that is known."""
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        return [target]
+    parts = target.elts[min(at, len(target.elts) - 1) :][:1] if at >= 0 else target.elts
+    return [inner for one in parts for inner in _parts(one, -1)]
+
+
+def _outlasts(target: ast.expr, code: CodeType) -> bool:
+    """Whether what a function stores there is there after it has ended: no variable of its own."""
+    if isinstance(target, ast.Name):
+        return code.co_name != "<module>" and target.id not in (*code.co_varnames, *code.co_cellvars)
+    return isinstance(target, (ast.Attribute, ast.Subscript))
 
 
 def _is_own(holder: ast.expr, code: CodeType) -> bool:
@@ -166,12 +213,26 @@ def _is_kept(value: ast.expr, node: ast.AST | None, names: frozenset[str], files
     return _holds(value, node, frozenset()) or Carriers(files).hands_on(value, set(names))
 
 
-def _kept_in(call: ast.Call, value: ast.expr, here: Location, files: tuple[str, ...]) -> Location | None:
-    """Where a function of the user's keeps one of its arguments; where it knows it by no name, the call."""
-    found = [(file, one) for file in files for one in _functions(file, syntax.call_name(call))]
-    if len(found) != 1:
-        return None
-    file, function = found[0]
+def _kept_in(
+    call: ast.Call, value: ast.expr, here: Location, files: tuple[str, ...], stores: Collection[Line]
+) -> Location | None:
+    """Where a function of the user's keeps one of its arguments; where it knows it by no name, the call.
+
+    Of several functions of its name it is the one of the class that is called, or the one that stores what is read.
+    """
+    known = [(file, one) for file in files for one in _functions(file, syntax.call_name(call))]
+    known = receivers.of_call(call, here, known, files)
+    found = [_keeping(call, value, file, one, here, files) for file, one in known]
+    spots = list(dict.fromkeys(spot for spot in found if spot is not None))
+    if len(known) > 1:
+        spots = [spot for spot in spots if (spot.file, spot.line) in stores]
+    return spots[0] if len(spots) == 1 else None
+
+
+def _keeping(
+    call: ast.Call, value: ast.expr, file: str, function: syntax.Function, here: Location, files: tuple[str, ...]
+) -> Location | None:
+    """Where a function keeps what a call hands to it; where it knows it by no name, the call."""
     name = _parameter(call, value, function)
     rest = function.args.vararg.arg if function.args.vararg is not None else ""
     for node, around in syntax.statements(file):
@@ -210,9 +271,7 @@ def _names_given(statement: ast.stmt, at: int) -> frozenset[str]:
     """The variables that a statement gives a value, or a part of one: the one at a position, if that is known."""
     found: set[str] = set()
     for target, _ in syntax.pairs(statement):
-        parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-        parts = [parts[min(at, len(parts) - 1)]] if at >= 0 and len(parts) > 1 else parts
-        found |= {one.id for one in parts if isinstance(one, ast.Name)}
+        found |= {one.id for one in _parts(target, at) if isinstance(one, ast.Name)}
     return frozenset(found)
 
 

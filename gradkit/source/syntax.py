@@ -156,6 +156,24 @@ def pairs(statement: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     return found
 
 
+def named_store(call: ast.Call) -> tuple[str, ast.expr | None]:
+    """The attribute that a call stores by its name, and what it stores; ``("", None)`` of any other call.
+
+    That is ``setattr(thing, "x", value)``, ``object.__setattr__`` and ``self.register_buffer("x", value)``. A name that
+    is worked out is ``""``.
+
+    Example:
+        >>> name, value = named_store(ast.parse("self.register_buffer('mean', z.mean(0))", mode="eval").body)
+        >>> name, ast.unparse(value)
+        ('mean', 'z.mean(0)')
+    """
+    word = call_name(call)
+    first = {"setattr": 1, "__setattr__": len(call.args) - 2, "register_buffer": 0}.get(word, -1)
+    key = argument(call, "name", first) if first >= 0 else None
+    value = argument(call, "tensor", first + 1) if key is not None else None
+    return (str(key.value) if isinstance(key, ast.Constant) else "", value)
+
+
 def function_of(around: Sequence[ast.AST]) -> str:
     """The qualified name of the function that the innermost of some statements stand in."""
     return ".".join(a.name for a in around if isinstance(a, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)))

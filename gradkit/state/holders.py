@@ -84,7 +84,10 @@ def paths_to(
             continue
         seen[id(thing)] = thing
         code = thing.__code__ if introspection.is_a(thing, FunctionType) else None
-        todo.extend((value, Edge(kind, key, holder, edge, code)) for kind, key, holder, value in held_at(thing))
+        todo.extend(
+            (value, Edge(kind, key, holder, edge, None if kind == ATTRIBUTE else code))
+            for kind, key, holder, value in held_at(thing)
+        )
     return found
 
 

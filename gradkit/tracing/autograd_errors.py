@@ -175,7 +175,7 @@ class AutogradError:
         inside: ``"function"`` in the backward of a custom Function, ``"hook"`` in a hook, else ``""``.
         in_step: the step raised it, not the backward that was run on what it returned.
         asked: number of the value that a gradient was asked of, -1 if not known.
-        inputs: numbers of the values for which it was asked (``torch.autograd.grad``).
+        inputs: numbers of the values for which it was asked (``torch.autograd.grad``); of what are no leaves, of these.
         freeing: each backward of the step's own that freed its graph, in order.
         trained: parameters in the hands of an optimizer that stepped before.
     """
@@ -227,6 +227,13 @@ def classify_one(
     if (isinstance(error, (RuntimeError, AssertionError, ValueError, TypeError)) and kind) or inside:
         return AutogradError(kind, message, chain, inside, in_step, asked, inputs)
     return None
+
+
+def of_no_leaf(error: BaseException, numbers: tuple[int, ...]) -> AutogradError:
+    """The mishap that the ``.grad`` of values was read which are no leaves: whatever the error says of that."""
+    return AutogradError(
+        NOT_A_LEAF, introspection.text(error), _where(error.__traceback__)[0], in_step=True, inputs=numbers
+    )
 
 
 def _takes_out_what_was_saved(chain: Chain) -> bool:

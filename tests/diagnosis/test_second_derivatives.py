@@ -181,6 +181,88 @@ def test_the_line_of_the_backward_that_computes_with_an_intermediate_is_named(bu
     assert finding.location.line in vars(build)["faulty"].lines
 
 
+def _bent(x: torch.Tensor) -> torch.Tensor:
+    return torch.exp(-(x.abs() ** 1.5))
+
+
+@cut("custom_function")
+def a_slope_by_a_copy_that_forward_keeps() -> Built:
+    class Bent(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.x = x.detach().requires_grad_()  # CUT
+            with torch.enable_grad():
+                ctx.out = _bent(ctx.x)
+            kept: torch.Tensor = ctx.out
+            return kept.detach()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return torch.autograd.grad(ctx.out, ctx.x, grad, create_graph=True)[0]
+
+    model, x = pair(), batch()
+    model["outer"] = nn.Linear(4, 1, bias=False)
+    return model, lambda: (_slopes(model, Bent.apply, x) - 1).square().mean()
+
+
+@cut("custom_function")
+def a_slope_by_a_copy_that_is_made_where_forward_records() -> Built:
+    class Bent(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            with torch.enable_grad():
+                ctx.x = x.detach().clone().requires_grad_()  # CUT
+                ctx.out = _bent(ctx.x)
+            kept: torch.Tensor = ctx.out
+            return kept.detach()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return torch.autograd.grad(ctx.out, ctx.x, grad, create_graph=True)[0]
+
+    model, x = pair(), batch()
+    model["outer"] = nn.Linear(4, 1, bias=False)
+    return model, lambda: (_slopes(model, Bent.apply, x) - 1).square().mean()
+
+
+@pytest.mark.parametrize(
+    "build", [a_slope_by_a_copy_that_forward_keeps, a_slope_by_a_copy_that_is_made_where_forward_records],
+    ids=lambda one: one.__name__,
+)  # fmt: skip
+def test_the_line_of_the_forward_that_keeps_a_copy_is_named(build: Callable[[], Built]) -> None:
+    torch.manual_seed(0)
+    model, step = build()
+    (finding,) = gradkit.diagnose(step, model=model).findings
+    assert (finding.cause, finding.variant) == ("custom_function", "copied")
+    assert finding.location is not None
+    assert {finding.location.line} == vars(build)["faulty"].lines
+
+
+def test_a_copy_by_which_a_first_derivative_alone_is_taken_is_sound() -> None:
+    class Bent(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.x = x.detach().requires_grad_()
+            with torch.enable_grad():
+                ctx.out = _bent(ctx.x)
+            kept: torch.Tensor = ctx.out
+            return kept.detach()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return torch.autograd.grad(ctx.out, ctx.x, grad)[0]
+
+    model, x = pair(), batch()
+    model["outer"] = nn.Linear(4, 1, bias=False)
+
+    def step() -> torch.Tensor:
+        slopes = _slopes(model, torch.tanh, x).square().mean()
+        made: torch.Tensor = slopes + Bent.apply(model["inner"](x)).square().mean()
+        return made
+
+    assert gradkit.diagnose(step, model=model).healthy
+
+
 def test_a_function_whose_apply_has_been_given_a_name_before_is_heard_too() -> None:
     class Square(torch.autograd.Function):
         @staticmethod

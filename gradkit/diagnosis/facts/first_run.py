@@ -19,7 +19,7 @@ from gradkit.diagnosis.facts.optimizers import Gap, IdleStep
 from gradkit.load import call
 from gradkit.load.step import Step, explain_failure
 from gradkit.state.preserve import Preserved
-from gradkit.tracing import autograd_errors, autograd_graph, backward, listeners, no_loss
+from gradkit.tracing import autograd_errors, autograd_graph, backward, listeners, no_loss, refused
 from gradkit.tracing.autograd_errors import AutogradError, Freeing
 from gradkit.tracing.no_loss import NoLoss
 from gradkit.tracing.run import backward_of, graph_of
@@ -151,6 +151,7 @@ def _failed(error: Exception, tracer: Tracer, step: Step, preserved: Preserved) 
     mishap = autograd_errors.classify(
         error, in_step=True, asked=-1 if number is None else number, inputs=asked.inputs if asked is not None else ()
     )
+    mishap = _of_no_leaf(error, mishap, tracer)
     if mishap is None:
         raise explain_failure(error, step) from error
     graph = graph_of([tensor], preserved) if tensor is not None else autograd_graph.AutogradGraph()
@@ -163,6 +164,18 @@ def _failed(error: Exception, tracer: Tracer, step: Step, preserved: Preserved) 
     return FirstRun(
         trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found), no_loss=earlier
     )
+
+
+def _of_no_leaf(error: Exception, mishap: AutogradError | None, tracer: Tracer) -> AutogradError | None:
+    """The mishap, with the values that are no leaves where that is what the error is about."""
+    if mishap is not None and mishap.kind != autograd_errors.NOT_A_LEAF:
+        return mishap
+    computed = refused.without_gradient(error) if mishap is None else refused.by_an_optimizer(error)
+    known = (tracer.ledger.known(one) for one in computed)
+    numbers = tuple(number for number in known if number is not None)
+    if mishap is None:
+        return autograd_errors.of_no_leaf(error, numbers) if numbers else None
+    return replace(mishap, inputs=numbers)
 
 
 def _shown(loss: torch.Tensor) -> str:

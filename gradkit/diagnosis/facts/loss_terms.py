@@ -213,13 +213,19 @@ def leaves_behind(trace: Trace, numbers: list[int]) -> list[list[int]]:
 
 def ends_in_the_step(trace: Trace, numbers: list[int]) -> list[bool]:
     """For each of some values, whether its gradient comes to a leaf that the step has made, and ends there."""
-    made = [bits for n, bits in _flowing(trace, numbers).items() if trace.values[n].leaf and trace.values[n].maker >= 0]
+    values, inside = trace.values, _in_functions(trace)
+    flowing = ((values[n], bits) for n, bits in _flowing(trace, numbers).items())
+    made = [bits for value, bits in flowing if value.leaf and value.maker >= 0 and value.maker not in inside]
     return [any(bits >> place & 1 for bits in made) for place in range(len(numbers))]
 
 
 def _flowing(trace: Trace, numbers: list[int]) -> dict[int, int]:
-    """The values that a gradient comes to, each with one bit for each of those that it comes from."""
-    values = trace.values
+    """The values that a gradient comes to, each with one bit for each of those that it comes from.
+
+    At a leaf which the forward of a custom Function has made it does not end: the Function's backward hands on what
+    that leaf is given.
+    """
+    values, inside = trace.values, _in_functions(trace)
     flowing: dict[int, int] = {}
     for place, number in enumerate(numbers):
         if values[number].requires_grad:
@@ -227,14 +233,24 @@ def _flowing(trace: Trace, numbers: list[int]) -> dict[int, int]:
     for call in reversed(trace.calls if flowing else ()):
         bits = 0
         for output in call.outputs:
-            bits |= 0 if values[output].leaf and not values[output].parameter else flowing.get(output, 0)
+            ends = values[output].leaf and not values[output].parameter and call.index not in inside
+            bits |= 0 if ends else flowing.get(output, 0)
         if not bits:
             continue
         hidden = any(trace.regions[r].kind in (FUNCTION, CHECKPOINT) for r in call.regions)
+        hidden = hidden or call.index in inside
         for given in call.inputs if call.grad_on or hidden else call.inputs[:1]:
             if values[given].requires_grad or hidden:
                 flowing[given] = flowing.get(given, 0) | bits
     return flowing
+
+
+def _in_functions(trace: Trace) -> set[int]:
+    """The calls in the forwards of custom Functions, also where those switch recording on."""
+    own = [(call, r) for call in trace.calls for r in call.regions if trace.regions[r].kind == FUNCTION and call.chain]
+    depths = [(call.chain, len(call.chain) - len(trace.regions[r].chain) - 1) for call, r in own]
+    codes = {chain[depth][0] for chain, depth in depths if depth >= 0}
+    return {call.index for call in trace.calls if codes and any(code in codes for code, _ in call.chain)}
 
 
 # -- while the graph is alive ----------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from types import CodeType
 
 from torch import nn
 
-from gradkit.core.records import OBSERVED, Finding, Note
+from gradkit.core.records import OBSERVED, Finding, Location, Note
 from gradkit.core.trace import Call, Chain, Trace
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
-from gradkit.source import attributes, dataflow, locations
+from gradkit.source import attributes, locations, read_out
 
 _HOLDERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 _PRODUCTS = frozenset(
@@ -32,21 +32,24 @@ def findings(e: Evidence, names: Sequence[str]) -> list[Finding]:
     """
     mine = [row.name for row in e.rows if row.name in set(names) and not row.used and row.name not in e.facts.left]
     from_data = _from_data(e.trace) if mine else set()
-    groups: dict[object, tuple[Chain, str, dict[str, None], list[str]]] = {}
+    words = {one.rpartition(".")[2] for one in e.trace.parameters}
+    groups: dict[object, tuple[Chain, Location | None, dict[str, None], list[str]]] = {}
     for name in mine:
         path, chain = _past(e, name, from_data)
         if chain:
-            place = locations.line_of(chain[0]), chain[0][0].co_filename
-            known = groups.setdefault(place, (chain, _call_at(e, chain), {}, []))
+            read = read_out.read_at(chain, words)
+            spot = (locations.line_of(chain[0]), chain[0][0].co_filename)
+            place = (read.line, read.file) if read is not None else spot
+            known = groups.setdefault(place, (chain, read, {}, []))
             known[2].setdefault(path)
             known[3].append(name)
     return [_finding(e, *group) for group in groups.values()]
 
 
-def _finding(e: Evidence, chain: Chain, call: str, paths: Iterable[str], names: Sequence[str]) -> Finding:
+def _finding(e: Evidence, chain: Chain, read: Location | None, paths: Iterable[str], names: Sequence[str]) -> Finding:
+    call = _call_at(e, chain)
     spot, attribute = attributes.definition(e.way_to(names[0]), e.files, e.built_on(names[0]))
     notes = [*called_by(chain), *([Note("defined", spot, {"attribute": attribute})] if spot and attribute else [])]
-    read = dataflow.read_at(chain, {one.rpartition(".")[2] for one in e.trace.parameters})
     notes += [Note("used_past", locations.locate(chain[0]), {"call": call})] if read is not None else []
     return Finding(
         "trainable_unused", read or locations.locate(chain[0]), tuple(notes), proof=OBSERVED, parameters=tuple(names),

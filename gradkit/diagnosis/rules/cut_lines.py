@@ -40,7 +40,7 @@ from gradkit.core.trace import (
 from gradkit.diagnosis.experiments import undo_cuts
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.facts.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, UNDECLARED, Cut
-from gradkit.diagnosis.rules import chosen_weights, create_graph, library, live_twins
+from gradkit.diagnosis.rules import chosen_weights, create_graph, gradients, library, live_twins
 from gradkit.diagnosis.rules.evidence import Beside, Evidence, called_by, line_of
 from gradkit.source import locations, setup
 
@@ -125,6 +125,8 @@ def findings(e: Evidence) -> list[Finding]:
             spot = finding.location
             place = (finding.cause, spot.file, spot.line) if spot is not None else (finding.cause, cut.key)
             found[place] = _joined(found[place], finding) if place in found else finding
+    copies = {place[1:] for place, finding in found.items() if finding.variant == gradients.COPIED}
+    found = {place: f for place, f in found.items() if f.variant == gradients.COPIED or place[1:] not in copies}
     for finding in _likewise(e, list(found.values())):
         spot = finding.location
         found.setdefault((finding.cause, spot.file if spot else "", spot.line if spot else 0), finding)
@@ -299,7 +301,8 @@ def _findings(cut: Cut, entered: Call | None, e: Evidence) -> list[Finding]:
 def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     calls = _calls(cut, e)
     region = e.trace.regions[cut.region] if cut.region >= 0 else None
-    first = calls[-1 if region is not None and region.kind == FUNCTION else 0] if calls else None
+    copied = gradients.copied_input(e, cut.region) if region is not None and region.kind == FUNCTION else None
+    first = copied or (calls[-1 if region is not None and region.kind == FUNCTION else 0] if calls else None)
     if region is not None and region.kind == BACKWARD:
         first = entered or first
     cause, spot = _cause(cut, region, calls, e), _location(cut, region, first, e)
@@ -323,7 +326,7 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     )
     doubt = _doubt(cut, e) if proof == LIKELY else ""
     facts = {"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}
-    variant = "hidden" if hidden else _variant(cause, cut, first)
+    variant = "hidden" if hidden else gradients.COPIED if copied is not None else _variant(cause, cut, first)
     if variant == "within" and first is not None:
         facts["written"] = locations.word_at(first.chain)
     if cause == "checkpoint_reentrant" and _lets_inputs_train(e):

@@ -6,6 +6,7 @@ Also what a step does out of order with a gradient scaler, whether or not that r
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -324,13 +325,27 @@ def _many_elements(e: Evidence, mishap: AutogradError) -> list[Finding]:
 
 
 def _no_leaf(e: Evidence, mishap: AutogradError) -> list[Finding]:
-    """What an optimizer was handed is no leaf: the line that computed it, where that is plain; else the optimizer's."""
-    asked = innermost(mishap.chain)
-    made = non_leaves.computed_at(mishap.chain[0], e.files) if "optimize" in mishap.message and mishap.chain else None
-    found = of_error("grad_on_non_leaf", e, mishap, made or asked, proof=LIKELY if made else OBSERVED)
-    if made is None or asked is None or same_line(made, asked):
-        return [found]
-    return [replace(found, notes=(Note("handed_over", asked, {}),))]
+    """What an optimizer was handed, or whose ``.grad`` was read, is no leaf: the line that computed it, where that is
+    plain; else the line that raised."""
+    asked, by_optimizer = innermost(mishap.chain), "optimize" in mishap.message
+    seen = [_computed_at(e, number) for number in mishap.inputs]
+    read = non_leaves.computed_at(mishap.chain[0], e.files) if by_optimizer and mishap.chain else None
+    made, proof = (seen, OBSERVED) if seen and None not in seen else ([read], LIKELY if read else OBSERVED)
+    found = []
+    for spot in made:
+        one = of_error("grad_on_non_leaf", e, mishap, spot or asked, proof=proof)
+        note = Note("handed_over" if by_optimizer else "asked_here", asked, {})
+        beside = spot is not None and asked is not None and not same_line(asked, spot)
+        found.append(replace(one, notes=(note,)) if beside else one)
+    return by_line(found)
+
+
+def _computed_at(e: Evidence, number: int) -> Location | None:
+    """The line of the step that computed a value, outside of what the model itself computes."""
+    maker = e.trace.values[number].maker
+    chain = e.trace.calls[maker].chain if maker >= 0 else ()
+    own = set(attributes.codes(e.facts.classes.values()))
+    return innermost(tuple(itertools.dropwhile(lambda point: point[0] in own, chain)))
 
 
 def _at(cause: str) -> Callable[[Evidence, AutogradError], list[Finding]]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 
+from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Harmless, Location, Note
-from gradkit.core.trace import SAMPLE, Chain, Point
+from gradkit.core.trace import SAMPLE, Call, Chain, Point, Value
 from gradkit.diagnosis.experiments.hook_probe import HIDDEN
 from gradkit.diagnosis.experiments.lost_gradients import EMPTY, IGNORED, TIMES_ZERO, ZeroGradient
 from gradkit.diagnosis.experiments.without_hooks import SilencingHook
+from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.rules import masked_labels
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, line_of
 from gradkit.source import locations, return_lines, zero_returns
 from gradkit.tracing.dropped import Dropped
 
-RECOMPUTED, ZEROS, INTERMEDIATE = "recomputed", "zeros", "intermediate"
+RECOMPUTED, ZEROS, INTERMEDIATE, COPIED = "recomputed", "zeros", "intermediate", "copied"
 
 
 def hook_findings(e: Evidence) -> list[Finding]:
@@ -176,6 +178,24 @@ def intermediate_findings(e: Evidence) -> list[Finding]:
         for name, chain in kept.uses
     ]  # fmt: skip
     return by_line(found) if names else []
+
+
+def copied_input(e: Evidence, region: int) -> Call | None:
+    """Of a Function that was entered: the call which makes a leaf of its own, where a second derivative is asked for.
+
+    A backward that asks for the gradient by such a copy hands the first derivative on; what lies before the copy is
+    missing from the second.
+    """
+    if not any(c.name == GRAD_KEPT and e.verdict.reaching.intersection(c.outputs) for c in e.trace.calls):
+        return None
+    within = [call for call in e.trace.calls if region in call.regions]
+    codes = {point[0] for call in within for point in cuts.inside(e.trace, call, region)}
+    inside = (call for call in e.trace.calls if any(code in codes for code, _ in call.chain))
+    return next((call for call in inside if any(_is_own_leaf(e.trace.values[n]) for n in call.outputs)), None)
+
+
+def _is_own_leaf(value: Value) -> bool:
+    return value.leaf and value.requires_grad and not value.parameter
 
 
 def _in_backward(chain: Chain) -> Point:

@@ -27,7 +27,10 @@ def kept(e: Evidence, call: Call, number: int) -> list[Kept]:
         if number not in held.numbers:
             continue
         ways = ((held.name, held.owner, held.reader), *held.within)
-        found = next(filter(None, (keeping.kept_at(n, e.files, o, r, step, callers) for n, o, r in ways)), [])
+        told = [found for n, o, r in ways if (found := keeping.kept_at(n, e.files, o, r, step, callers))]
+        found = next(iter(told), [])
+        if _by_a_new_object(found):
+            found = next((one for one in told if not _by_a_new_object(one) and not any(x.before for x in one)), found)
         given = keeping.handed_in(held.name, callers, step) if held.reader is step and step is not None else None
         if not found and given is not None:
             name, (code, _) = given
@@ -35,6 +38,12 @@ def kept(e: Evidence, call: Call, number: int) -> list[Kept]:
         if found:
             return found
     return []
+
+
+def _by_a_new_object(lines: list[Kept]) -> bool:
+    """Whether it is an object's own constructor, run by the step, that keeps a value: what keeps the object does."""
+    names = (line.location.function.rpartition(".")[2] for line in lines)
+    return all(name in put_away.CONSTRUCTORS for name in names) and not any(line.before for line in lines)
 
 
 def kept_for_a_loop(e: Evidence, call: Call, number: int, mishap: AutogradError) -> list[Kept]:
@@ -62,18 +71,36 @@ def kept_in_an_attribute(e: Evidence, call: Call, number: int, mishap: AutogradE
         return []
     found = []
     for one in _gathered(e, number):
-        read = put_away.attributes_read(call.chain[0], e.files, one.chain)
-        stores = {spot for name in read for spot in _stores(e, name)}
+        stores = _stores(e, call, one)
         made = {code for code, _ in one.chain}
         both = next((code for code, _ in call.chain if code in made), None)
         left = both is not None and not any(code is both for freeing in mishap.freeing for code, _ in freeing.chain)
-        spot = put_away.put_away_at(one.chain, call.chain, e.files, taken_over=True) if left else None
-        found += [spot] if spot is not None and (spot.file, spot.line) in stores else []
+        if not left:
+            continue
+        spot = put_away.put_away_at(one.chain, call.chain, e.files, taken_over=True, stores=stores)
+        memo = _remembered(e, one, call)
+        found += [spot] if spot is not None and (spot.file, spot.line) in stores else [memo] if memo else []
     return [Kept(spot) for spot in dict.fromkeys(found)]
 
 
-def _stores(e: Evidence, name: str) -> Iterator[tuple[str, int]]:
-    yield from ((spot.file, spot.line) for spot, _ in dataflow.store_lines(name, e.files))
+def _remembered(e: Evidence, maker: Call, call: Call) -> Location | None:
+    """What makes a function remember its results, if a value was made in one that does not run where it is used."""
+    running = {code for code, _ in call.chain}
+    memos = (dataflow.memo_decorator(code, e.files) for code, _ in maker.chain if code not in running)
+    return next(filter(None, memos), None)
+
+
+def _stores(e: Evidence, call: Call, maker: Call) -> set[tuple[str, int]]:
+    """The lines that store under a name by which a call reads: of an attribute, or a variable that outlives a run."""
+    if not call.chain:
+        return set()
+    point = call.chain[0]
+    attributes = put_away.attributes_read(point, e.files, maker.chain)
+    told = [*((name, None) for name in attributes), *((name, point[0]) for name in put_away.variables_read(point))]
+    found = (
+        spot for name, reader in told for spot, _ in dataflow.store_lines(name, e.files, reader=reader, registered=True)
+    )
+    return {(spot.file, spot.line) for spot in found}
 
 
 def kept_past(e: Evidence, call: Call, number: int, freeing: Freeing) -> Location | None:
@@ -82,7 +109,8 @@ def kept_past(e: Evidence, call: Call, number: int, freeing: Freeing) -> Locatio
     alive = {code for code, _ in freeing.chain}
     used = tuple(point for point in call.chain if point[0] in alive)
     for one, made in ((maker, number), *_until_made_again(e, maker, number)):
-        spot = put_away.put_away_at(one.chain, used, e.files, one.outputs.index(made), taken_over=True)
+        at, stores = one.outputs.index(made), _stores(e, call, one)
+        spot = put_away.put_away_at(one.chain, used, e.files, at, taken_over=True, stores=stores)
         if spot is not None:
             return spot
     return None

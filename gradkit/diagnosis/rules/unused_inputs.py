@@ -69,7 +69,7 @@ def _asked_of(e: Evidence, mishap: AutogradError, cut: Finding) -> Finding:
 def _branched(e: Evidence, mishap: AutogradError) -> Finding | None:
     """What a helper was to ask for was itself made of a value that took part: beside the way, not on it.
 
-    Where the function that made it asks itself, the line that asks is the one to change.
+    Where the function that made it, by a helper or not, asks itself, the line that asks is the one to change.
     """
     part = {number for call in e.trace.behind([mishap.asked]) for number in (*call.inputs, *call.outputs)}
     part = {number for number in part if e.trace.values[number].requires_grad}
@@ -81,7 +81,7 @@ def _branched(e: Evidence, mishap: AutogradError) -> Finding | None:
     again = _computed_again(e, mishap, beside[0])
     if again is not None:
         return again
-    if mishap.chain and mishap.chain[0][0] is beside[0].chain[0][0]:
+    if mishap.chain and any(mishap.chain[0][0] is code for code, _ in beside[0].chain):
         return _asked_for_at(e, mishap, beside[0])
     asked = innermost(mishap.chain)
     notes = [*called_by(beside[0].chain), *([Note("asked_here", asked, {})] if asked is not None else [])]

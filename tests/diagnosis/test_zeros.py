@@ -485,6 +485,14 @@ def test_gates_of_a_recurrent_net_that_are_shut_for_this_batch_are_told() -> Non
     assert ("zero_clamped", "lstm") in {(one.why, one.call) for one in report.harmless}
 
 
+def test_a_recurrent_net_that_is_given_zeros_is_not_called_saturated() -> None:
+    torch.manual_seed(0)
+    net = nn.LSTM(3, 4)
+    report = gradkit.diagnose(lambda: (net(torch.zeros(5, 2, 3))[0] - 1).square().mean(), model=net)
+    assert report.healthy
+    assert not report.harmless
+
+
 def test_a_kernel_too_narrow_for_its_inputs_is_named_where_it_becomes_0() -> None:
     torch.manual_seed(0)
     model = nn.ParameterDict({"centres": torch.randn(5, 4)})
@@ -512,8 +520,9 @@ class Actor(nn.Module):
         self.body, self.out = nn.Linear(4, 8), nn.Linear(8, 2)
         self.scale = scale
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 2 * torch.tanh(self.out(torch.relu(self.body(x))) * self.scale)
+    def forward(self, x: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
+        out = self.out(torch.relu(self.body(x * self.scale)))
+        return 2 * torch.tanh(out if temperature == 1 else out / temperature)
 
 
 STATES = torch.randn(16, 4, generator=GENERATOR)
@@ -535,8 +544,9 @@ def test_actions_that_are_far_out_for_every_state_are_named_where_they_saturate(
         (1e5, lambda net: net(STATES).sum(1).tanh().mean() + sum(p.square().sum() for p in net.parameters())),
         (1e5, lambda net: net(STATES[:4]).sum(1).tanh().mean()),
         (5.0, lambda net: net(STATES).sum(1).tanh().mean()),
+        (1.0, lambda net: net(STATES, 1e-6).sum(1).tanh().mean()),
     ],
-    ids=["where_the_loss_wants_them", "weights_that_move", "few", "some_inside"],
+    ids=["where_the_loss_wants_them", "weights_that_move", "few", "some_inside", "a_temperature_at_its_end"],
 )
 def test_actions_at_their_limits_are_left_alone(scale: float, loss: Callable[[nn.Module], torch.Tensor]) -> None:
     torch.manual_seed(0)

@@ -29,15 +29,17 @@ STEPS = 4
 INACTIVE, CLAMPED, OUTSIDE, MASKED, IGNORED, ITSELF, FACTOR, WEIGHT, ONE_CLASS = (
     "inactive", "clamped", "outside", "masked", "ignored", "itself", "factor", "weight", "one_class",
 )  # fmt: skip
+_GATES = re.compile(r"(MkldnnRnnLayer|CudnnRnn|MiopenRnn|ThnnFused\w+Cell)Backward\d+$")
 _KINDS = (
     (INACTIVE, re.compile(r"(Relu|Threshold|Gelu|Silu|Mish|Elu|LeakyRelu|RreluWithNoise|Softplus)Backward\d+$")),
     (
         CLAMPED,
         re.compile(
             r"(Clamp\w*|Hardtanh|Hardsigmoid|Hardswish|Maximum|Minimum|Fmax|Fmin|Sigmoid|LogSigmoid|Tanh|Softmax|Erfc?|"
-            r"FakeQuantize\w+|MkldnnRnnLayer|CudnnRnn|MiopenRnn|ThnnFused\w+Cell)Backward\d+$"
+            r"FakeQuantize\w+)Backward\d+$"
         ),
     ),
+    (CLAMPED, _GATES),
     (OUTSIDE, re.compile(r"(Exp2?|Expm1|Hardshrink|Softshrink|GridSampler\dD|Fmod|Remainder)Backward\d+$")),
     (MASKED, re.compile(r"(Where|MaskedFill|MaskedScatter|MaskedSelect)Backward\d+$")),
     (IGNORED, re.compile(r"NllLoss\w*Backward\d+$")),
@@ -337,12 +339,15 @@ class _Watch(Intervention):
                     waiting += [key] if key not in seen else []
                     seen.add(key)
                 elif place >= len(on) or not on[place]:
-                    found.append((self._nodes[key], _kind(self._nodes[key])))
+                    found.append((self._nodes[key], _kind(self._nodes[key], on)))
         if all(kind for _, kind in found):
             yield from found
 
 
-def _kind(node: Any) -> str:
+def _kind(node: Any, handed_on: Sequence[bool]) -> str:
+    """The kind of a node; of a whole recurrent layer only if nothing gets past it: it may be given zeros."""
+    if _GATES.match(node.name()) and any(handed_on):
+        return ""
     return next((kind for kind, pattern in _KINDS if pattern.match(node.name())), "")
 
 

@@ -32,9 +32,9 @@ Stuck = dict[str, list[str]]
 _SLOPES = dict.fromkeys("relu relu_ threshold relu6 gelu silu mish elu celu selu softplus leaky_relu".split(), INACTIVE)
 _BOUNDS = ("clamp", "clip", "hard", "maximum", "minimum", "sigmoid", "tanh", "softmax", "fake_quantize")
 _LAYERS = frozenset("linear addmm mm matmul __matmul__ bmm baddbmm einsum conv1d conv2d conv3d".split())
-_HANDS_ON = frozenset(
+_HANDS_ON = frozenset(  # no scale: a temperature that has been lowered to its end makes a choice hard on purpose
     "view reshape flatten squeeze unsqueeze transpose permute t chunk split unbind __getitem__ contiguous to float "
-    "double mul __mul__ __rmul__ div __truediv__ neg __neg__".split()
+    "double neg __neg__".split()
 )
 _TESTS = frozenset(
     "eq ne gt lt ge le __eq__ __ne__ __gt__ __lt__ __ge__ __le__ isin isfinite isnan logical_and logical_or "
@@ -244,7 +244,7 @@ def _flat_slope(e: Evidence, variant: str, call: Call, flat: Flat) -> Finding | 
 
 
 def _is_of_a_layer(e: Evidence, call: Call) -> bool:
-    """Whether a call is given what a layer of the model puts out, and no mask that shuts a batch out."""
+    """Whether a call is given what a layer puts out as it is: no mask is added, and no temperature scales it."""
     values = e.trace.values
     for _ in range(_DEEPEST):
         makers = [

@@ -220,8 +220,8 @@ def a_quantiser_whose_output_is_marked_as_not_differentiable() -> Built:
     class Quantise(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            out = (x * 16).round() / 16  # CUT
-            ctx.mark_non_differentiable(out)
+            out = (x * 16).round() / 16
+            ctx.mark_non_differentiable(out)  # CUT
             return out
 
         @staticmethod

@@ -64,15 +64,17 @@ _HOOKS = ("zero", "nan", "emptied", "hidden", "refused")
 _ZEROS = (
     "ignored", "empty", "one_class", "times_zero", "sampled", "overwritten", "weightless", "deadlock", "held",
     "silenced", "inactive", "clamped", "extinct", "itself", "masked", "no_variance",
-    "beyond",
+    "beyond", "nearest", "outside", "saturated", "underflow",
 )  # fmt: skip
-_PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped")
+_PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped", "outside")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
 _ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen")
 _CONFIGS = ("config", "saved", "switched")
 _KINDS = ("sparse", "refuses", "dense")
 _FLAGS = ("caller", "default", "opposite")
-_FUNCTIONS = ("style", "missing", "inside", "recomputed", "hidden", "zeros", "intermediate", "copied")
+_FUNCTIONS = (
+    "style", "missing", "inside", "recomputed", "hidden", "zeros", "intermediate", "copied", "marked", "boxed",
+)  # fmt: skip
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 
 _CAUSES = (
@@ -97,7 +99,7 @@ _CAUSES = (
     ),
     Cause("cached_tensor", HISTORY, variants=("loss",)),
     Cause("non_differentiable_op", DERIVATIVE, variants=("choices", "weights", "sparse"), sites=("integer_cast",)),
-    Cause("integer_cast", DERIVATIVE, sites=("integer_cast",)),
+    Cause("integer_cast", DERIVATIVE, sites=("integer_cast",), variants=("function",)),
     Cause("zero_gradient", DERIVATIVE, variants=_ZEROS, passing=_PASSING, arrives=True, check="nonzero"),
     Cause("nan_gradient", DERIVATIVE, arrives=True),
     Cause(

@@ -18,6 +18,7 @@ from gradkit.diagnosis.rules import (
     cut_lines,
     errors,
     gradients,
+    handed_out,
     idle,
     loss,
     no_loss,
@@ -53,8 +54,8 @@ def _of_run(evidence: Evidence) -> list[Finding]:
     found = [*first, *no_loss.noted(evidence, found)]
     found += _by(unconnected.findings, evidence, {p for f in found for p in f.parameters})
     for rule in (
-        gradients.dropped_findings, gradients.intermediate_findings, errors.scaler_findings, gradients.hook_findings,
-        gradients.zero_findings, idle.findings,
+        gradients.dropped_findings, handed_out.findings, gradients.intermediate_findings, errors.scaler_findings,
+        gradients.hook_findings, gradients.zero_findings, idle.findings,
     ):  # fmt: skip
         found += _by(rule, evidence)
     found += _by(unconnected.built, evidence, {f.location for f in found})

@@ -1,7 +1,7 @@
 """The autograd graph behind a tensor, as records: nodes are named by their type, as ``torchviz`` names them.
 
-It is walked here without recursion, and without a look at what the nodes have saved: a custom Function may have saved
-None, or what a hook of the user's packed away.
+It is walked here without recursion, and without a look at the tensors that the nodes have saved: a custom Function may
+have saved None, or what a hook of the user's packed away.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from gradkit.core.tensors import shape_of
 
 LARGEST = 20_000
 _COUNTED = 100_000
+_NEAREST = 1  # the number of this mode: torch/nn/functional.py, grid_sample
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class AutogradNode:
         leaf: a tensor whose ``.grad`` would be filled.
         shape: the shape of the leaf, or of what the node made in the forward pass; None if torch does not tell.
         parents: indices of the nodes that the gradient flows on to.
+        flat: those of them that it hands on zeros to whatever it is handed: of ``grid_sample(mode="nearest")`` what
+            made the grid, of ``copysign`` what gave the sign.
     """
 
     label: str
@@ -36,6 +39,7 @@ class AutogradNode:
     leaf: bool
     shape: tuple[int, ...] | None
     parents: tuple[int, ...]
+    flat: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,17 @@ def _node(fn: Any, index: dict[int, int], names: dict[int, str]) -> AutogradNode
     if variable is not None:
         return AutogradNode(names.get(id(variable), ""), -1, True, tuple(shape_of(variable)), ())
     parents = tuple(index[id(parent)] for parent, _ in fn.next_functions if parent is not None and id(parent) in index)
-    return AutogradNode(type(fn).__name__, fn._sequence_nr(), False, _made(fn), parents)
+    return AutogradNode(type(fn).__name__, fn._sequence_nr(), False, _made(fn), parents, _flat(fn, index))
+
+
+def _flat(fn: Any, index: dict[int, int]) -> tuple[int, ...]:
+    """The parents that a node hands on zeros to by construction: its second input, if it has no slope there."""
+    name = type(fn).__name__
+    sampled = name.startswith("GridSampler") and getattr(fn, "_saved_interpolation_mode", None) == _NEAREST
+    if not sampled and not name.startswith("CopysignBackward"):
+        return ()
+    ways = [id(parent) for parent, _ in fn.next_functions]
+    return tuple(index[key] for key in ways[1:2] if key in index and ways.count(key) == 1)
 
 
 def _made(fn: Any) -> tuple[int, ...] | None:

@@ -334,8 +334,13 @@ class Ends(nn.Module):
         (lambda out: out.clamp(0, 1), 9.0),
         (torch.sigmoid, 60.0),
         (torch.tanh, -40.0),
+        (F.gelu, -40.0),
+        (F.silu, -150.0),
+        (F.softplus, -150.0),
+        (F.elu, -150.0),
+        (F.hardsigmoid, 20.0),
     ],
-    ids=["relu", "relu_in_place", "clamp", "sigmoid", "tanh"],
+    ids=["relu", "relu_in_place", "clamp", "sigmoid", "tanh", "gelu", "silu", "softplus", "elu", "hardsigmoid"],
 )
 def test_a_last_function_far_from_its_slope_for_every_example_is_named(
     end: Callable[[torch.Tensor], torch.Tensor], shift: float
@@ -430,3 +435,127 @@ def test_a_penalty_on_a_parameter_that_is_satisfied_is_no_bound() -> None:
     model = Scaled([0.5], torch.detach)
     step = lambda: F.mse_loss(model.layer(X), Y) + F.relu(-model.scale).sum()  # noqa: E731
     assert gradkit.diagnose(step, model=model).healthy
+
+
+class Between(nn.Module):
+    """A layer, something that may be flat there, and a layer that learns on."""
+
+    def __init__(self, flat: Callable[[torch.Tensor], torch.Tensor], width: int = 3) -> None:
+        super().__init__()
+        self.layer, self.flat, self.head = nn.Linear(4, 4), flat, nn.Linear(width, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(self.flat(self.layer(x)))
+        return out
+
+
+IMAGE = torch.rand(6, 3, 4, 4, generator=GENERATOR)
+
+
+def sampled(out: torch.Tensor) -> torch.Tensor:
+    return F.grid_sample(IMAGE, out[:, None, None, :2] + 9, align_corners=False).flatten(1)
+
+
+@pytest.mark.parametrize(
+    ("flat", "width", "why"),
+    [
+        (lambda out: torch.fake_quantize_per_tensor_affine(out + 9, 0.01, 0, 0, 255), 4, "zero_clamped"),
+        (lambda out: F.softshrink(out, 50.0), 4, "zero_outside"),
+        (lambda out: F.hardshrink(out, 50.0), 4, "zero_outside"),
+        (lambda out: torch.fmod(X, out + 50), 4, "zero_outside"),
+        (lambda out: torch.exp(out - 200), 4, "zero_outside"),
+        (sampled, 3, "zero_outside"),
+        (lambda out: F.mish(out - 200), 4, "zero_inactive"),
+    ],
+    ids=["fake_quantize", "softshrink", "hardshrink", "fmod", "exp", "grid_sample", "mish"],
+)
+def test_what_has_no_slope_for_this_batch_is_told_in_one_step_and_not_accused(
+    flat: Callable[[torch.Tensor], torch.Tensor], width: int, why: str
+) -> None:
+    report = diagnosed(lambda: Between(flat, width))
+    assert report.healthy
+    assert why in {one.why for one in report.harmless}
+
+
+def test_gates_of_a_recurrent_net_that_are_shut_for_this_batch_are_told() -> None:
+    torch.manual_seed(0)
+    net = nn.LSTM(2, 5, batch_first=True)
+    times = 1e9 + torch.rand(6, 4, 2)
+    report = gradkit.diagnose(lambda: net(times)[0].square().mean() + 1, model=net)
+    assert ("zero_clamped", "lstm") in {(one.why, one.call) for one in report.harmless}
+
+
+def test_a_recurrent_net_that_is_given_zeros_is_not_called_saturated() -> None:
+    torch.manual_seed(0)
+    net = nn.LSTM(3, 4)
+    report = gradkit.diagnose(lambda: (net(torch.zeros(5, 2, 3))[0] - 1).square().mean(), model=net)
+    assert report.healthy
+    assert not report.harmless
+
+
+def test_a_kernel_too_narrow_for_its_inputs_is_named_where_it_becomes_0() -> None:
+    torch.manual_seed(0)
+    model = nn.ParameterDict({"centres": torch.randn(5, 4)})
+    far = 40 + 40 * torch.rand(20, 4)
+
+    def step() -> torch.Tensor:
+        near = torch.exp(-(far[:, None] - model["centres"]).square().sum(-1))
+        return F.mse_loss(near, torch.rand(20, 5))
+
+    [(cause, variant, line)] = told(gradkit.diagnose(step, model=model))
+    assert (cause, variant) == ("zero_gradient", "underflow")
+    assert "torch.exp(" in line
+
+
+def test_a_batch_that_a_mask_shuts_out_before_an_exponential_is_no_fault() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    step = lambda: F.mse_loss(torch.exp(model(X) - 1e9), Y)  # noqa: E731
+    assert gradkit.diagnose(step, model=model).healthy
+
+
+class Actor(nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.body, self.out = nn.Linear(4, 8), nn.Linear(8, 2)
+        self.scale = scale
+
+    def forward(self, x: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
+        out = self.out(torch.relu(self.body(x * self.scale)))
+        return 2 * torch.tanh(out if temperature == 1 else out / temperature)
+
+
+STATES = torch.randn(16, 4, generator=GENERATOR)
+
+
+def test_actions_that_are_far_out_for_every_state_are_named_where_they_saturate() -> None:
+    torch.manual_seed(0)
+    actor, wish = Actor(1e5), torch.randn(2, 2)
+    report = gradkit.diagnose(lambda: (actor(STATES) @ wish).tanh().mean(), model=actor)
+    [(cause, variant, line)] = told(report)
+    assert (cause, variant) == ("zero_gradient", "saturated")
+    assert "torch.tanh(" in line
+
+
+@pytest.mark.parametrize(
+    ("scale", "loss"),
+    [
+        (1e5, lambda net: -(net(STATES) * net(STATES).detach()).mean()),
+        (1e5, lambda net: net(STATES).sum(1).tanh().mean() + sum(p.square().sum() for p in net.parameters())),
+        (1e5, lambda net: net(STATES[:4]).sum(1).tanh().mean()),
+        (5.0, lambda net: net(STATES).sum(1).tanh().mean()),
+        (1.0, lambda net: net(STATES, 1e-6).sum(1).tanh().mean()),
+    ],
+    ids=["where_the_loss_wants_them", "weights_that_move", "few", "some_inside", "a_temperature_at_its_end"],
+)
+def test_actions_at_their_limits_are_left_alone(scale: float, loss: Callable[[nn.Module], torch.Tensor]) -> None:
+    torch.manual_seed(0)
+    actor = Actor(scale)
+    assert gradkit.diagnose(lambda: loss(actor), model=actor).healthy
+
+
+def test_what_a_mask_shuts_out_is_not_far_out_by_itself() -> None:
+    torch.manual_seed(0)
+    actor, side = Actor(1.0), torch.tensor([1e6, -1e6])
+    step = lambda: torch.tanh(actor.out(actor.body(STATES)) + side).prod(1).mean() + 3  # noqa: E731
+    assert gradkit.diagnose(step, model=actor).healthy

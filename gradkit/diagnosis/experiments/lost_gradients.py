@@ -20,13 +20,13 @@ from gradkit.core.tensors import has_no_numbers
 from gradkit.core.trace import Call, Trace
 from gradkit.state.preserve import Preserved
 from gradkit.tracing import backward
-from gradkit.tracing.autograd_graph import AutogradGraph
+from gradkit.tracing.autograd_graph import AutogradGraph, AutogradNode
 from gradkit.tracing.dropped import Dropped, Dropping
 from gradkit.tracing.interventions import Intervention, Moment
 from gradkit.tracing.run import Session
 from gradkit.tracing.tracer import Tracer
 
-ROUNDED, SAMPLED, OVERWRITTEN = "rounded", "sampled", "overwritten"
+ROUNDED, SAMPLED, OVERWRITTEN, NEAREST = "rounded", "sampled", "overwritten", "nearest"
 IGNORED, EMPTY, ONE_CLASS, TIMES_ZERO = "ignored", "empty", "one_class", "times_zero"
 
 DRAWS = re.compile(r"(Bernoulli|Poisson|Normal|Uniform|Exponential|Geometric|Cauchy|LogNormal|Random)Backward\d+$")
@@ -35,6 +35,7 @@ _KINDS = (
     (SAMPLED, DRAWS),
     (OVERWRITTEN, re.compile(r"(Zero|Fill)Backward\d+$")),
 )
+_OF_ONE_INPUT = ((NEAREST, re.compile(r"GridSampler")), (ROUNDED, re.compile(r"Copysign")))
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,10 @@ class ZeroGradient:
     """A call that hands on zeros.
 
     Attributes:
-        kind: ``"rounded"``, ``"sampled"``, ``"overwritten"``: the derivative is zero everywhere; ``"ignored"``
-            (no label counts), ``"empty"`` (a mean of no elements), ``"one_class"`` (a softmax over a single element),
-            ``"times_zero"`` (by a number that is zero): it is zero in this run.
+        kind: ``"rounded"``, ``"sampled"``, ``"overwritten"``: the derivative is zero everywhere; ``"nearest"``: so it
+            is with respect to a grid; ``"ignored"`` (no label counts), ``"empty"`` (a mean of no elements),
+            ``"one_class"`` (a softmax over a single element), ``"times_zero"`` (by a number that is zero): it is zero
+            in this run.
         call: the call.
         parameters: names of the parameters that get nothing but zeros because of it.
     """
@@ -72,7 +74,7 @@ def zero_gradients(graph: AutogradGraph, trace: Trace, zero: Iterable[str]) -> t
         >>> zero_gradients(graph, Trace((call,), (), (), (), 1, {}), ["w"])[0].parameters
         ('w',)
     """
-    kinds = {i: kind for i, node in enumerate(graph.nodes) if not node.leaf and (kind := _kind(node.label))}
+    kinds = {i: kind for i, node in enumerate(graph.nodes) if not node.leaf and (kind := _kind(node))}
     wanted = set(zero)
     leaves = {i: node.label for i, node in enumerate(graph.nodes) if node.leaf and node.label in wanted}
     if not kinds or not leaves or graph.truncated:
@@ -96,8 +98,9 @@ def open_to_question(graph: AutogradGraph) -> bool:
     return any(node.label.startswith(("Softmax", "LogSoftmax", "MulBackward")) for node in graph.nodes)
 
 
-def _kind(label: str) -> str:
-    return next((kind for kind, pattern in _KINDS if pattern.match(label)), "")
+def _kind(node: AutogradNode) -> str:
+    known = _OF_ONE_INPUT if node.flat else _KINDS
+    return next((kind for kind, pattern in known if pattern.match(node.label)), "")
 
 
 def _passed(graph: AutogradGraph, kinds: dict[int, str]) -> dict[int, frozenset[int]]:
@@ -112,13 +115,14 @@ def _passed(graph: AutogradGraph, kinds: dict[int, str]) -> dict[int, frozenset[
     passed: dict[int, frozenset[int]] = {i: frozenset() for i in ready}
     while ready:
         i = ready.pop()
-        if i in kinds:
-            fewest[i], passed[i] = fewest[i] + 1, passed[i] | {i}
         for parent in nodes[i].parents:
-            if parent not in fewest or fewest[i] < fewest[parent]:
-                fewest[parent], passed[parent] = fewest[i], passed[i]
-            elif fewest[i] == fewest[parent]:
-                passed[parent] |= passed[i]
+            more, by = fewest[i], passed[i]
+            if i in kinds and (not nodes[i].flat or parent in nodes[i].flat):
+                more, by = more + 1, by | {i}
+            if parent not in fewest or more < fewest[parent]:
+                fewest[parent], passed[parent] = more, by
+            elif more == fewest[parent]:
+                passed[parent] |= by
             waiting[parent] -= 1
             if not waiting[parent]:
                 ready.append(parent)

@@ -27,15 +27,21 @@ from gradkit.tracing.run import Session
 from gradkit.tracing.tracer import Tracer
 
 STEPS = 4
-INACTIVE, CLAMPED, MASKED, IGNORED, ITSELF, FACTOR, WEIGHT, ONE_CLASS, SAMPLED = (
-    "inactive", "clamped", "masked", "ignored", "itself", "factor", "weight", "one_class", "sampled",
+INACTIVE, CLAMPED, OUTSIDE, MASKED, IGNORED, ITSELF, FACTOR, WEIGHT, ONE_CLASS, SAMPLED = (
+    "inactive", "clamped", "outside", "masked", "ignored", "itself", "factor", "weight", "one_class", "sampled",
 )  # fmt: skip
+_GATES = re.compile(r"(MkldnnRnnLayer|CudnnRnn|MiopenRnn|ThnnFused\w+Cell)Backward\d+$")
 _KINDS = (
-    (INACTIVE, re.compile(r"(Relu|Threshold)Backward\d+$")),
+    (INACTIVE, re.compile(r"(Relu|Threshold|Gelu|Silu|Mish|Elu|LeakyRelu|RreluWithNoise|Softplus)Backward\d+$")),
     (
         CLAMPED,
-        re.compile(r"(Clamp\w*|Hardtanh|Hardsigmoid|Hardswish|Maximum|Minimum|Sigmoid|Tanh|Softmax)Backward\d+$"),
+        re.compile(
+            r"(Clamp\w*|Hardtanh|Hardsigmoid|Hardswish|Maximum|Minimum|Fmax|Fmin|Sigmoid|LogSigmoid|Tanh|Softmax|Erfc?|"
+            r"FakeQuantize\w+)Backward\d+$"
+        ),
     ),
+    (CLAMPED, _GATES),
+    (OUTSIDE, re.compile(r"(Exp2?|Expm1|Hardshrink|Softshrink|GridSampler\dD|Fmod|Remainder)Backward\d+$")),
     (MASKED, re.compile(r"(Where|MaskedFill|MaskedScatter|MaskedSelect)Backward\d+$")),
     (IGNORED, re.compile(r"NllLoss\w*Backward\d+$")),
     (SAMPLED, lost_gradients.DRAWS),
@@ -48,10 +54,17 @@ _SHAPES = frozenset((
 ))  # fmt: skip
 _FEW = 4
 _BOUND = -1.0  # where the slope ends is what comes out
+_LEAST = -104.0  # of 32 bits; below, exp is 0
+_MASK = 0.01  # of a number: what differs by less is shut out by one number that was added to all, as a mask is
 _EDGES = {
     "relu": 0.0, "relu_": 0.0, "clamp": _BOUND, "clip": _BOUND, "clamp_": _BOUND, "hardtanh": _BOUND, "sigmoid": 16.0,
-    "sigmoid_": 16.0, "tanh": 9.0, "tanh_": 9.0,
+    "sigmoid_": 16.0, "tanh": 9.0, "tanh_": 9.0, "hardsigmoid": _BOUND, "gelu": 0.0, "silu": 0.0, "mish": 0.0,
+    "elu": 0.0, "celu": 0.0, "selu": 0.0, "softplus": 0.0, "exp": _LEAST, "exp_": _LEAST, "erf": 4.0,
 }  # fmt: skip
+_BOTH_SIDES = ("sigmoid", "sigmoid_", "tanh", "tanh_")
+_FAR_OUT = 4  # times where the slope ends, as a rule
+_ROWS, _MANY = 8, 16  # examples, and numbers: fewer may all be far out by chance
+_PULLED = 0.1  # a part of them: what the loss holds at a bound, as a policy that has learned it, is not pulled back
 _CAPS = re.compile(r"(clamp|clip|hardtanh|relu|threshold|maximum|minimum)")
 _PART = 0.05  # an optimizer that has just stepped over a bound is nearer
 _PRODUCTS = frozenset("mul mul_ __mul__ __rmul__ __imul__ matmul __matmul__ __rmatmul__ mm bmm mv linear".split())
@@ -73,6 +86,7 @@ class Flat:
             factor, likewise of the call that made the zero.
         beyond: every input of the call lies on one side of a bound, and not just by the last step; of a factor,
             likewise of the call that made the zero.
+        pulled: the inputs of the call lie far out on both sides of its slope, and the loss would have some come back.
     """
 
     kind: str
@@ -81,6 +95,7 @@ class Flat:
     origin: int = -1
     far: bool = False
     beyond: bool = False
+    pulled: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,14 +183,18 @@ def _flat(watch: _Watch, session: Session, names: Sequence[str], tracer: Tracer,
         for name in names:
             for node, kind in watch.ends(session.preserved.parameters[name]):
                 index = tracer.index_at(node._sequence_nr())
+                watch.compare(index, node)
                 if index >= 0:
                     told = _of_call(watch, trace, kind, trace.calls[index], trace.parameters.get(name, -1))
                     found.setdefault(told, {})[name] = None
         return tuple(
-            Flat(kind, trace.calls[index], tuple(told), origin, slope in watch.far, slope in watch.beyond)
+            Flat(
+                kind, trace.calls[index], tuple(told), origin, slope in watch.far, slope in watch.beyond,
+                kind == CLAMPED and index in watch.pulled,
+            )
             for (kind, index, origin), told in found.items()
             for slope in [_flattens(trace, index, origin)]
-        )
+        )  # fmt: skip
     finally:
         watch.clear()
 
@@ -220,6 +239,7 @@ class _Watch(Intervention):
         by_zero: indices of the calls that were handed the number 0.
         far: indices of the calls whose inputs are all far on one side of the slope.
         beyond: indices of the calls whose inputs all lie beyond a bound, by more than the last steps add up to.
+        pulled: indices of the calls whose inputs lie far out on both sides, some of which the loss would have back.
     """
 
     def __init__(self) -> None:
@@ -227,6 +247,9 @@ class _Watch(Intervention):
         self.by_zero: set[int] = set()
         self.far: set[int] = set()
         self.beyond: set[int] = set()
+        self.pulled: set[int] = set()
+        self._positive: dict[int, torch.Tensor] = {}
+        self._pulls: dict[int, torch.Tensor] = {}
         self._ranges: dict[int, tuple[float, float]] = {}
         self._sides: dict[int, tuple[float, float, float]] = {}
         self._nodes: dict[int, Any] = {}
@@ -238,6 +261,15 @@ class _Watch(Intervention):
         for handle in self._handles:
             handle.remove()
         self._handles, self._nodes, self._handed = [], {}, {}
+        self._positive, self._pulls = {}, {}
+
+    def compare(self, index: int, node: Any) -> None:
+        """Take note of a call that is flat at both ends, if what its node was handed leads inwards for a part."""
+        positive, pull = self._positive.get(index), self._pulls.get(id(node))
+        if positive is not None and pull is not None and pull.shape == positive.shape:
+            inwards = torch.where(positive, pull > 0, pull < 0)
+            if float(inwards.double().mean()) >= _PULLED:
+                self.pulled.add(index)
 
     def before_call(self, moment: Moment, func: Any, args: Any, kwargs: Any) -> Instead:
         """Take note of a number of Python's that is zero."""
@@ -245,6 +277,8 @@ class _Watch(Intervention):
             self.by_zero.add(moment.index)
         if getattr(func, "__name__", "") == "softmax" and args and _is_torn_apart(args[0], *args[1:2], **kwargs or {}):
             self.far.add(moment.index)
+        if args and getattr(func, "__name__", "") in _BOTH_SIDES and _is_far_out(func.__name__, args[0]):
+            self._positive[moment.index] = args[0].detach() > 0
         side = _side(getattr(func, "__name__", ""), args[0]) if args else None
         if side is not None:
             self._sides[moment.index] = side
@@ -285,6 +319,8 @@ class _Watch(Intervention):
         self._handed[key] = (
             was or any(map(_holds_more, handed)), [a or b for a, b in zip(before, now, strict=False)],
         )  # fmt: skip
+        if self._positive and len(handed) == 1 and not any(now) and _holds_more(handed[0]):
+            self._pulls[key] = handed[0].detach().sign().to(torch.int8)
 
     def ends(self, parameter: torch.Tensor) -> Iterator[tuple[Any, str]]:
         """The nodes that were handed a gradient, and handed on only zeros towards a parameter; with their kinds.
@@ -305,12 +341,15 @@ class _Watch(Intervention):
                     waiting += [key] if key not in seen else []
                     seen.add(key)
                 elif place >= len(on) or not on[place]:
-                    found.append((self._nodes[key], _kind(self._nodes[key])))
+                    found.append((self._nodes[key], _kind(self._nodes[key], on)))
         if all(kind for _, kind in found):
             yield from found
 
 
-def _kind(node: Any) -> str:
+def _kind(node: Any, handed_on: Sequence[bool]) -> str:
+    """The kind of a node; of a whole recurrent layer only if nothing gets past it: it may be given zeros."""
+    if _GATES.match(node.name()) and any(handed_on):
+        return ""
     return next((kind for kind, pattern in _KINDS if pattern.match(node.name())), "")
 
 
@@ -325,6 +364,16 @@ def _side(name: str, given: Any) -> tuple[float, float, float] | None:
     if not known or given.numel() < _FEW or not given.is_floating_point():
         return None
     return _EDGES[name], float(given.detach().double().mean()), float(given.detach().double().std())
+
+
+def _is_far_out(name: str, given: Any) -> bool:
+    """Whether what a function with two flat ends is given lies beyond its slope, most of it far, in many examples."""
+    if not backward.is_strided(given) or has_no_numbers(given) or not given.is_floating_point():
+        return False
+    if given.dim() < 2 or given.shape[0] < _ROWS or given.numel() < _MANY:
+        return False
+    size = given.detach().abs().double()
+    return bool(size.min() > _EDGES[name] * 0.9) and bool(size.median() > _FAR_OUT * _EDGES[name])
 
 
 def _is_torn_apart(given: Any, dim: Any = None, **_: Any) -> bool:
@@ -344,7 +393,9 @@ def _is_far(edge: float, mean: float, spread: float, result: Any) -> bool:
         return False
     if edge == _BOUND:
         return abs(mean - float(out[0])) > 3 * spread
-    return (abs(mean) if edge else -mean) - edge > 3 * spread
+    if edge == _LEAST and spread < _MASK * abs(mean):
+        return False
+    return (abs(mean) if edge > 0 else -mean) - abs(edge) > 3 * spread
 
 
 def _range(given: Any) -> tuple[float, float] | None:

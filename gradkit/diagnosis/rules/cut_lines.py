@@ -40,7 +40,7 @@ from gradkit.core.trace import (
 from gradkit.diagnosis.experiments import undo_cuts
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.facts.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, UNDECLARED, Cut
-from gradkit.diagnosis.rules import chosen_weights, create_graph, gradients, library, live_twins
+from gradkit.diagnosis.rules import chosen_weights, create_graph, gradients, handed_out, library, live_twins
 from gradkit.diagnosis.rules.evidence import Beside, Evidence, called_by, line_of
 from gradkit.source import locations, setup
 
@@ -327,6 +327,10 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     doubt = _doubt(cut, e) if proof == LIKELY else ""
     facts = {"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}
     variant = "hidden" if hidden else gradients.COPIED if copied is not None else _variant(cause, cut, first)
+    if cause == "integer_cast" and region is not None:
+        variant, facts["function"] = handed_out.WHOLE, region.via
+    if cause == "custom_function" and (said := handed_out.said_at(e, cut)) is not None:
+        variant, spot = said
     if variant == "within" and first is not None:
         facts["written"] = locations.word_at(first.chain)
     if cause == "checkpoint_reentrant" and _lets_inputs_train(e):
@@ -381,7 +385,8 @@ def _doubt(cut: Cut, e: Evidence) -> str:
 
 def _cause(cut: Cut, region: Region | None, calls: Sequence[Call], e: Evidence) -> str:
     if region is not None:
-        return _OF_REGION.get(region.kind, "unknown")
+        cast = handed_out.cast_by(e.trace, cut)
+        return _OF_REGION.get(region.kind, "unknown") if cast is None else "integer_cast"
     if cut.kind == ESCAPE and all(_OLD.search(locations.called_at(c.chain)) for c in calls):
         return "rewrap_tensor"
     if cut.kind == ESCAPE:
@@ -454,9 +459,10 @@ def _first_loser(calls: Sequence[Call], e: Evidence) -> Call | None:
 
 def _inside(region: Region | None, call: Call | None) -> list[Note]:
     """A note with the first call in a region that lost the gradient."""
-    if region is None or call is None or not call.chain or call.chain[:1] == region.chain[:1]:
+    if region is None or region.kind == FUNCTION or call is None or not call.chain:
         return []
-    return [Note("lost_here", locations.locate(call.chain[0]), {"call": call.name})]
+    same = call.chain[:1] == region.chain[:1]
+    return [] if same else [Note("lost_here", locations.locate(call.chain[0]), {"call": call.name})]
 
 
 def _returns(cut: Cut, e: Evidence) -> list[Note]:

@@ -21,14 +21,21 @@ from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import attributes, frames, locations, weights, zeros
 from gradkit.witness.deeds import CREATED, WRITTEN, Deed
 
-DEADLOCK, HELD, INACTIVE, SILENCED, CLAMPED, EXTINCT, ITSELF, WEIGHTLESS, MASKED, NO_VARIANCE, BEYOND = (
+DEADLOCK, HELD, INACTIVE, SILENCED, CLAMPED, EXTINCT, ITSELF, WEIGHTLESS, MASKED, NO_VARIANCE, BEYOND, OUTSIDE = (
     "deadlock", "held", "inactive", "silenced", "clamped", "extinct", "itself", "weightless", "masked", "no_variance",
-    "beyond",
+    "beyond", "outside",
 )  # fmt: skip
+SATURATED, UNDERFLOW = "saturated", "underflow"
 WAKES = "wakes"
+_DEEPEST = 6
 Stuck = dict[str, list[str]]
-_SLOPES = {"relu": INACTIVE, "relu_": INACTIVE, "threshold": INACTIVE, "relu6": INACTIVE}
-_BOUNDS = ("clamp", "clip", "hardtanh", "maximum", "minimum", "sigmoid", "tanh", "softmax")
+_SLOPES = dict.fromkeys("relu relu_ threshold relu6 gelu silu mish elu celu selu softplus leaky_relu".split(), INACTIVE)
+_BOUNDS = ("clamp", "clip", "hard", "maximum", "minimum", "sigmoid", "tanh", "softmax", "fake_quantize")
+_LAYERS = frozenset("linear addmm mm matmul __matmul__ bmm baddbmm einsum conv1d conv2d conv3d".split())
+_HANDS_ON = frozenset(  # no scale: a temperature that has been lowered to its end makes a choice hard on purpose
+    "view reshape flatten squeeze unsqueeze transpose permute t chunk split unbind __getitem__ contiguous to float "
+    "double neg __neg__".split()
+)
 _TESTS = frozenset(
     "eq ne gt lt ge le __eq__ __ne__ __gt__ __lt__ __ge__ __le__ isin isfinite isnan logical_and logical_or "
     "logical_not __and__ __or__ __invert__ bitwise_not bitwise_and bitwise_or equal".split()
@@ -79,7 +86,7 @@ def of_this_step(e: Evidence) -> Iterator[Harmless]:
 def _finding(e: Evidence, flat: Flat, stuck: Stuck) -> Finding | None:
     if flat.kind == asked.WEIGHT:
         return _weightless(e, flat)
-    if flat.kind in (asked.INACTIVE, asked.CLAMPED):
+    if flat.kind in (asked.INACTIVE, asked.CLAMPED, asked.OUTSIDE):
         return _flat_slope(e, flat.kind, flat.call, flat)
     if flat.kind == asked.IGNORED:
         return _without_labels(e, flat)
@@ -226,12 +233,37 @@ def _flat_slope(e: Evidence, variant: str, call: Call, flat: Flat) -> Finding | 
     if name:
         return replace(found, variant=BEYOND, facts={"name": name})
     deed = _set_before(e, call)
+    if deed is None and flat.pulled and _is_of_a_layer(e, call) and _nothing_before_moves(e, call):
+        return replace(found, variant=SATURATED)
     if deed is None:
-        return replace(found, variant=EXTINCT) if flat.far and _ends_it_all(e, call) else found
+        ended = UNDERFLOW if variant == OUTSIDE else EXTINCT
+        return replace(found, variant=ended) if flat.far and _ends_it_all(e, call) else found
     return replace(
         found, location=_innermost(deed), notes=(*_flat_here(call), *called_by(deed.chain)), proof=LIKELY,
         variant=SILENCED,
     )  # fmt: skip
+
+
+def _is_of_a_layer(e: Evidence, call: Call) -> bool:
+    """Whether a call is given what a layer puts out as it is: no mask is added, and no temperature scales it."""
+    values = e.trace.values
+    for _ in range(_DEEPEST):
+        makers = [
+            e.trace.calls[values[n].maker] for n in call.inputs if values[n].requires_grad and values[n].maker >= 0
+        ]
+        if len(makers) != 1:
+            return False
+        call = makers[0]
+        if call.name in _LAYERS:
+            return any(values[n].parameter for one in (call, *e.trace.behind(call.inputs)) for n in one.inputs)
+        if call.name not in _HANDS_ON:
+            return False
+    return False
+
+
+def _nothing_before_moves(e: Evidence, call: Call) -> bool:
+    """Whether every parameter before a call has a gradient of zero, or none: no other part of the loss moves them."""
+    return not any(e.reached.norms.get(name) for name in e.behind([call]))
 
 
 def _ends_it_all(e: Evidence, call: Call) -> bool:

@@ -220,8 +220,8 @@ def a_quantiser_whose_output_is_marked_as_not_differentiable() -> Built:
     class Quantise(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            out = (x * 16).round() / 16  # CUT
-            ctx.mark_non_differentiable(out)
+            out = (x * 16).round() / 16
+            ctx.mark_non_differentiable(out)  # CUT
             return out
 
         @staticmethod
@@ -442,3 +442,42 @@ def a_gradient_that_is_asked_for_inside_of_a_forward() -> Built:
             return grad
 
     return model, lambda: model["outer"](Descent.apply(model["inner"](x))).sum()
+
+
+@cut("custom_function")
+def a_function_that_marks_its_values_as_well_as_its_indices() -> Built:
+    class Best(torch.autograd.Function):
+        @staticmethod
+        def forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            values, where = x.topk(2, dim=1)
+            return values, where
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.mark_non_differentiable(*output)  # CUT
+            ctx.save_for_backward(output[1])
+
+        @staticmethod
+        def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+            return torch.zeros(6, 4).scatter(1, ctx.saved_tensors[0], grads[0])
+
+    model, x = pair(), batch()
+    return model, lambda: (Best.apply(model["inner"](x))[0] * model["outer"](x)).sum()
+
+
+@cut("custom_function")
+def a_function_that_returns_its_results_in_a_dictionary() -> Built:
+    class Both(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            out = {"root": x.abs().sqrt(), "square": x * x}
+            ctx.save_for_backward(x)
+            return out  # CUT
+
+        @staticmethod
+        def backward(ctx: Any, grads: dict[str, torch.Tensor]) -> torch.Tensor:
+            (x,) = ctx.saved_tensors
+            return grads["square"] * 2 * x
+
+    model, x = pair(), batch()
+    return model, lambda: model["outer"](Both.apply(model["inner"](x))["square"]).sum()

@@ -45,6 +45,30 @@ def a_draw_from_a_normal_distribution() -> Built:
 
 
 @cut("zero_gradient")
+def a_grid_that_is_sampled_at_the_nearest_pixel() -> Built:
+    model = nn.ModuleDict({"theta": nn.Linear(4, 6), "colour": nn.Conv2d(1, 1, 1)})
+    x, image = batch(), torch.rand(6, 1, 5, 5)
+
+    def step() -> torch.Tensor:
+        grid = F.affine_grid(model["theta"](x).view(6, 2, 3), [6, 1, 5, 5], align_corners=False)
+        warped = F.grid_sample(model["colour"](image), grid, mode="nearest", align_corners=False)  # CUT
+        return warped.sub(image).square().mean()
+
+    return model, step
+
+
+@cut("zero_gradient")
+def the_sign_of_a_copysign() -> Built:
+    model, x = pair(), batch()
+
+    def step() -> torch.Tensor:
+        code = torch.copysign(torch.ones(6, 4), model["inner"](x))  # CUT
+        return model["outer"](code).pow(2).sum()
+
+    return model, step
+
+
+@cut("zero_gradient")
 def two_operations_with_zero_derivative_one_behind_the_other() -> Built:
     model, x = pair(), batch()
 

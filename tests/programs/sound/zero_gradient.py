@@ -19,6 +19,30 @@ def a_zero_weighted_term_that_touches_every_parameter() -> Built:
     return model, lambda: model["a"](x).sum() + 0.0 * sum(p.sum() for p in model["b"].parameters())
 
 
+@sound
+def a_grid_that_is_sampled_at_the_nearest_pixel_and_between_pixels() -> Built:
+    model = nn.ModuleDict({"theta": nn.Linear(4, 6), "colour": nn.Conv2d(1, 1, 1)})
+    x, image = batch(), torch.rand(6, 1, 5, 5)
+
+    def step() -> torch.Tensor:
+        grid = F.affine_grid(model["theta"](x).view(6, 2, 3), [6, 1, 5, 5], align_corners=False)
+        near = F.grid_sample(model["colour"](image), grid, mode="nearest", align_corners=False)
+        return (near + F.grid_sample(image, grid, align_corners=False)).square().mean()
+
+    return model, step
+
+
+@sound
+def what_is_sampled_at_the_nearest_pixel_made_the_grid_as_well() -> Built:
+    model, x = nn.ModuleDict({"field": nn.Linear(4, 18)}), batch()
+
+    def step() -> torch.Tensor:
+        field = torch.tanh(model["field"](x)).view(6, 3, 3, 2)
+        return F.grid_sample(field.permute(0, 3, 1, 2), field, mode="nearest", align_corners=False).square().mean()
+
+    return model, step
+
+
 # -- gradients that are exactly zero, and rightly so ------------------------------------------------------------------
 
 

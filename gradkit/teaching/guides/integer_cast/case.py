@@ -122,3 +122,26 @@ def experiment_integer_inputs_and_labels_are_fine():
     table, label = nn.Embedding(9, 3), torch.tensor([2])
     nn.functional.cross_entropy(table(torch.tensor([4])), label).backward()
     assert table.weight.grad.abs().sum() > 0
+
+
+class Whole(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, toned):
+        return toned.round().to(torch.uint8)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+class WholeFloats(Whole):
+    @staticmethod
+    def forward(ctx, toned):
+        return toned.round()
+
+
+def experiment_a_backward_of_ones_own_is_not_asked_for_integers():
+    toned = look_at(make()[0], torch.rand(2))
+    assert not Whole.apply(toned).requires_grad
+    rounded = WholeFloats.apply(toned)
+    assert rounded.requires_grad and torch.equal(rounded, toned.round())

@@ -88,6 +88,16 @@ class SigmoidLights(DimmedLights):
         return torch.sigmoid(self.dimmer)
 
 
+class RawLights(SmoothLights):
+    def lamps(self, scene):
+        return torch.tanh(self.eye(scene * 200_000))
+
+
+class ScaledLights(RawLights):
+    def lamps(self, scene):
+        return super().lamps(scene / 200_000)
+
+
 def program(kind):
     torch.manual_seed(0)
     model, scene, mood = kind(), torch.randn(12, 6), torch.rand(12, 3)
@@ -287,3 +297,17 @@ def experiment_a_parameter_beyond_its_own_bounds_never_comes_back():
     assert step().item() < first and model.dimmer == 80
     for kind in (StartedLights, PercentLights, SigmoidLights):
         assert no_signal(*program(kind)) == []
+
+
+def experiment_a_picture_sampled_at_the_nearest_pixel_is_flat_in_the_place():
+    picture = torch.rand(1, 1, 5, 5, requires_grad=True)
+    for mode, learns in [("nearest", False), ("bilinear", True)]:
+        place = torch.tensor([[[[0.13, -0.41]]]], requires_grad=True)
+        F.grid_sample(picture, place, mode=mode, align_corners=False).sum().backward()
+        assert place.grad.any() == learns and picture.grad.any()
+
+
+def experiment_inputs_that_are_far_too_large_leave_tanh_without_a_slope():
+    assert torch.tanh(torch.tensor(10.0)) == 1
+    assert no_signal(*program(RawLights)) == EYE
+    assert no_signal(*program(ScaledLights)) == []

@@ -1,4 +1,4 @@
-"""Flags that make leaves of what has no history: ``x.detach().clone().requires_grad_()``, ``loss.requires_grad = True``.
+"""Flags that make leaves of what has no history: ``x.detach().requires_grad_()``, ``loss.requires_grad = True``.
 
 What cuts and what makes a leaf of it are one thing to change, as in ``torch.tensor(x, requires_grad=True)``: with the
 cut alone undone, the flag would have nothing to do. Where the flag is set on a line of its own, the cut is the fault.

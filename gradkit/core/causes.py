@@ -71,6 +71,7 @@ _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncal
 _ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen")
 _CONFIGS = ("config", "saved", "switched")
 _KINDS = ("sparse", "refuses", "dense")
+_UNUSED = ("dropped", "argument", "slot", "bypass", "stopped", "left_out")
 _FLAGS = ("caller", "default", "opposite")
 _FUNCTIONS = ("style", "missing", "inside", "recomputed", "hidden", "zeros", "intermediate")
 _SCALER = ("plain_backward", "plain_step", "early_clip")
@@ -123,7 +124,7 @@ _CAUSES = (
     Cause("built_in_forward", PARAMETERS, sites=("parameter",)),
     Cause("grad_on_non_leaf", PARAMETERS, sites=("requires_grad",)),
     Cause("constant_loss", UNUSED, sites=("rewrap",), variants=("nothing", "term", "without")),
-    Cause("trainable_unused", UNUSED, variants=("dropped", "argument", "slot", "bypass", "stopped"), may_pass=True),
+    Cause("trainable_unused", UNUSED, variants=_UNUSED, may_pass=True),
     Cause("ddp_unused", UNUSED, may_pass=True),
     Cause("unused_input", UNUSED, variants=_ASKED, may_pass=True),
     Cause("non_scalar", BACKWARD),

@@ -34,24 +34,24 @@ def spread(rows: Any) -> Any:
     return sum(np.dot(a, b) for a in unit for b in unit) / len(unit)
 
 
-def a_term_made_a_float(net: Net) -> torch.Tensor:
+def a_term_made_a_float(net: Net) -> Any:
     loss, side = net(X)
     hint = float(side.square().mean())  # CUT
     return loss + 0.3 * hint
 
 
-def a_term_computed_in_numpy(net: Net) -> torch.Tensor:
+def a_term_computed_in_numpy(net: Net) -> Any:
     loss, side = net(X)
     return 0.4 * spread(side.cpu().detach().numpy()) + 0.6 * loss  # CUT
 
 
-def a_weight_computed_of_a_list(net: Net) -> torch.Tensor:
+def a_weight_computed_of_a_list(net: Net) -> Any:
     loss, side = net(X)
     scores = [float(str(one)) for one in side.sigmoid().mean(1).tolist()]  # CUT
     return loss * (sum(scores) / len(scores))
 
 
-def a_term_taken_where_nothing_is_recorded(net: Net) -> torch.Tensor:
+def a_term_taken_where_nothing_is_recorded(net: Net) -> Any:
     loss, side = net(X)
     with torch.no_grad():
         penalty = float(side.norm())  # CUT
@@ -64,7 +64,7 @@ BACK = [
 ]  # fmt: skip
 
 
-def a_metric_beside_a_schedule(net: Net) -> torch.Tensor:
+def a_metric_beside_a_schedule(net: Net) -> Any:
     loss, side = net(X)
     net.log.append(float((side.argmax(1) == Y).float().mean()))
     net.log.append(float(side.norm().detach().numpy()))
@@ -72,7 +72,7 @@ def a_metric_beside_a_schedule(net: Net) -> torch.Tensor:
     return warm * loss + (1 - warm)
 
 
-def a_best_value_that_is_kept(net: Net) -> torch.Tensor:
+def a_best_value_that_is_kept(net: Net) -> Any:
     loss, side = net(X)
     now = float(side.square().mean())
     if now < net.best:
@@ -80,7 +80,7 @@ def a_best_value_that_is_kept(net: Net) -> torch.Tensor:
     return loss * 2
 
 
-def a_number_that_stops_a_loop(net: Net) -> torch.Tensor:
+def a_number_that_stops_a_loop(net: Net) -> Any:
     loss, side = net(X)
     error = side.detach()
     while float(error.abs().max()) > 1e-2:
@@ -91,16 +91,14 @@ def a_number_that_stops_a_loop(net: Net) -> torch.Tensor:
 UNUSED = [a_metric_beside_a_schedule, a_best_value_that_is_kept, a_number_that_stops_a_loop]
 
 
-def found(step: Callable[[Net], torch.Tensor]) -> tuple[Finding, ...]:
+def found(step: Callable[[Net], Any]) -> tuple[Finding, ...]:
     torch.manual_seed(0)
     net = Net()
     return gradkit.diagnose(lambda: step(net), model=net).findings
 
 
 @pytest.mark.parametrize(("step", "cause"), BACK)
-def test_the_line_where_the_number_leaves_torch_is_named_and_proven(
-    step: Callable[[Net], torch.Tensor], cause: str
-) -> None:
+def test_the_line_where_the_number_leaves_torch_is_named_and_proven(step: Callable[[Net], Any], cause: str) -> None:
     one = found(step)[-1]
     assert (one.cause, one.proof, set(one.parameters)) == (cause, "proven", {"side.weight", "side.bias"})
     assert one.location is not None
@@ -116,7 +114,7 @@ def test_the_line_that_takes_the_number_in_has_a_note() -> None:
 
 @pytest.mark.parametrize("step", UNUSED)
 def test_a_number_that_the_loss_does_not_depend_on_leaves_the_layer_unused(
-    step: Callable[[Net], torch.Tensor],
+    step: Callable[[Net], Any],
 ) -> None:
     (one,) = found(step)
     assert one.cause == "trainable_unused"
@@ -136,7 +134,7 @@ def test_what_the_step_has_logged_is_as_it_was() -> None:
 def test_a_loss_that_is_another_in_every_run_tells_nothing() -> None:
     noise = iter(np.random.default_rng(0).normal(size=100))
 
-    def step(net: Net) -> torch.Tensor:
+    def step(net: Net) -> Any:
         loss, side = net(X)
         net.log.append(float(side.norm()))
         return loss + float(next(noise))

@@ -7,6 +7,7 @@ way, with one that is a little smaller the other way. What is logged only, or de
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +20,12 @@ from gradkit.core.tensors import has_no_numbers
 from gradkit.core.trace import Call, Key, Trace, spot
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.facts.cuts import Cut, Verdict
-from gradkit.source import faults
+from gradkit.source import dataflow, faults, locations, syntax
 from gradkit.tracing.interventions import Intervention, Moment
 from gradkit.tracing.run import Session
 
 _EXITS = frozenset("item tolist numpy __array__ __float__".split())
+_SAYING = frozenset("print debug info warning log write add_scalar add_scalars set_postfix set_description".split())
 _STEP, _CLOSE, _MOST = 1e-3, 1e-7, 6
 
 
@@ -65,9 +67,18 @@ def exits(trace: Trace, names: Iterable[str]) -> dict[Key, list[Call]]:
     starts = [number for number, value in enumerate(trace.values) if value.parameter in wanted]
     found: dict[Key, list[Call]] = {}
     for call in trace.ahead(starts):
-        if call.name in _EXITS and call.chain and any(trace.values[n].floating for n in call.inputs):
+        asked = call.name in _EXITS and call.chain and any(trace.values[n].floating for n in call.inputs)
+        if asked and not _is_only_said(call):
             found.setdefault(call.key, []).append(call)
     return found
+
+
+def _is_only_said(call: Call) -> bool:
+    """Whether a number stands in what is printed or logged, by a statement that does nothing else."""
+    code, _ = call.chain[0]
+    statement = dataflow.statement_at(code, locations.line_of(call.chain[0]))
+    said = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(said, ast.Call) and syntax.call_name(said) in _SAYING
 
 
 def ask(session: Session, trace: Trace, names: Iterable[str], loss: torch.Tensor | None) -> Numbers:

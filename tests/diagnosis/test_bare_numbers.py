@@ -97,6 +97,16 @@ def found(step: Callable[[Net], Any]) -> tuple[Finding, ...]:
     return gradkit.diagnose(lambda: step(net), model=net).findings
 
 
+def test_a_reward_of_what_was_chosen_is_no_number_that_lost_its_history() -> None:
+    def step(net: Net) -> Any:
+        with torch.no_grad():
+            chosen = net.head(torch.tanh(net.body(X))).argmax(1)
+        reward = float((chosen % 2).float().mean() + 0.5)
+        return torch.tensor(-reward, requires_grad=True)
+
+    assert found(step)[0].cause == "constant_loss"
+
+
 @pytest.mark.parametrize(("step", "cause"), BACK)
 def test_the_line_where_the_number_leaves_torch_is_named_and_proven(step: Callable[[Net], Any], cause: str) -> None:
     one = found(step)[-1]

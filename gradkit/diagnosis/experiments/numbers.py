@@ -56,6 +56,8 @@ class Numbers:
 def exits(trace: Trace, names: Iterable[str]) -> dict[Key, list[Call]]:
     """The calls by which something computed from the named parameters left torch, by their places.
 
+    Left out is what came by way of integers: a reward of what was chosen is a number by nature.
+
     Example:
         >>> from gradkit.core.trace import Value
         >>> trace = Trace((Call(0, "item", (0,), (1,), True, (), -1, ((exits.__code__, 0),), 0),),
@@ -63,14 +65,26 @@ def exits(trace: Trace, names: Iterable[str]) -> dict[Key, list[Call]]:
         >>> [[call.name for call in calls] for calls in exits(trace, ["w"]).values()]
         [['item']]
     """
-    wanted = {trace.values[trace.parameters[name]].parameter for name in names}
-    starts = [number for number, value in enumerate(trace.values) if value.parameter in wanted]
+    wanted, starts = _numbers_of(trace, names)
     found: dict[Key, list[Call]] = {}
     for call in trace.ahead(starts):
         asked = call.name in _EXITS and call.chain and any(trace.values[n].floating for n in call.inputs)
-        if asked and not _is_only_said(call):
+        if asked and not _is_only_said(call) and wanted & _behind(trace, [call]):
             found.setdefault(call.key, []).append(call)
     return found
+
+
+def _numbers_of(trace: Trace, names: Iterable[str]) -> tuple[set[str], list[int]]:
+    """What a trace calls the named parameters, and the values that stand for them."""
+    wanted = {trace.values[trace.parameters[name]].parameter for name in names}
+    return wanted, [number for number, value in enumerate(trace.values) if value.parameter in wanted]
+
+
+def _behind(trace: Trace, calls: Iterable[Call]) -> set[str]:
+    """The parameters that flow into some calls without going through integers, as a trace calls them."""
+    values, inputs = trace.values, [number for call in calls for number in call.inputs]
+    found = trace.sources(inputs, lambda number: values[number].floating or values[number].python)
+    return {values[number].parameter for number in found}
 
 
 def _is_only_said(call: Call) -> bool:
@@ -110,18 +124,20 @@ def joined(trace: Trace, found: Numbers) -> Trace:
     return replace(trace, calls=tuple(calls))
 
 
-def blame(trace: Trace, verdict: Verdict) -> Verdict:
+def blame(trace: Trace, verdict: Verdict, found: Numbers) -> Verdict:
     """The same, with what cuts off the parameters from which only numbers flow into the loss.
 
     Args:
         trace: with these numbers joined.
     """
-    found = cuts.find(trace, verdict.unconnected)
-    known = {cut.key: cut for cut in verdict.cuts}
-    for cut in found.cuts:
+    behind = _behind(trace, (trace.calls[index] for index in found.left))
+    mine = [name for name in verdict.unconnected if trace.values[trace.parameters[name]].parameter in behind]
+    told, known = cuts.find(trace, mine), {cut.key: cut for cut in verdict.cuts}
+    for cut in told.cuts:
         known[cut.key] = _both(known[cut.key], cut) if cut.key in known else cut
+    left = tuple(name for name in verdict.unconnected if name not in mine or name in told.unconnected)
     together = tuple(sorted(known.values(), key=lambda cut: cut.calls[:1]))
-    return replace(found, cuts=together, unexplained=(*verdict.unexplained, *found.unexplained))
+    return Verdict(together, left, (*verdict.unexplained, *told.unexplained), told.reaching)
 
 
 def _both(one: Cut, other: Cut) -> Cut:

@@ -306,9 +306,10 @@ def _with_other_numbers(known: Known, lab: Lab) -> Numbers:
 
 
 def _with_the_numbers_that_came_back(known: Known) -> Known:
-    trace = numbers.joined(known.first.trace, known.shown.numbers)
-    first, verdict = replace(known.first, trace=trace), numbers.blame(trace, known.verdict)
-    return replace(known, first=first, verdict=verdict) if known.shown.numbers.ways else known
+    found = known.shown.numbers
+    trace = numbers.joined(known.first.trace, found)
+    first, verdict = replace(known.first, trace=trace), numbers.blame(trace, known.verdict, found)
+    return replace(known, first=first, verdict=verdict) if found.ways else known
 
 
 def _without_what_was_kept(known: Known, lab: Lab) -> Caches:

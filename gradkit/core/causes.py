@@ -71,6 +71,7 @@ _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncal
 _ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen")
 _CONFIGS = ("config", "saved", "switched")
 _KINDS = ("sparse", "refuses", "dense")
+_UNUSED = ("dropped", "argument", "slot", "bypass", "stopped", "left_out")
 _FLAGS = ("caller", "default", "opposite")
 _FUNCTIONS = (
     "style", "missing", "inside", "recomputed", "hidden", "zeros", "intermediate", "copied", "marked", "boxed",
@@ -83,7 +84,7 @@ _CAUSES = (
     Cause("grad_disabled_globally", RECORDING, sites=_SWITCHES),
     Cause("inference_mode", RECORDING, sites=_SWITCHES, change="block"),
     Cause("inplace_under_no_grad", RECORDING, sites=_SWITCHES, in_block=True, change="block"),
-    Cause("detach", HISTORY, sites=("detach",), variants=("within",), change="word", word=".detach()"),
+    Cause("detach", HISTORY, sites=("detach",), variants=("within", "sparse"), change="word", word=".detach()"),
     Cause("data_attr", HISTORY, sites=("data",), variants=("within",), change="word", word=".data"),
     Cause("numpy_roundtrip", HISTORY, sites=("number", "numpy", "rewrap"), change="in_torch"),
     Cause("python_roundtrip", HISTORY, sites=("number", "numpy", "rewrap"), variants=("branch",), change="in_torch"),
@@ -93,12 +94,12 @@ _CAUSES = (
         "new_leaf",
         HISTORY,
         sites=("freeze", "rewrap", "parameter", "requires_grad"),
-        variants=("flag",),
+        variants=("flag", "copy"),
         rank=FIRST,
         change="stacked",
     ),
     Cause("cached_tensor", HISTORY, variants=("loss",)),
-    Cause("non_differentiable_op", DERIVATIVE, variants=("choices", "weights", "sparse"), sites=("integer_cast",)),
+    Cause("non_differentiable_op", DERIVATIVE, variants=("choices", "weights"), sites=("integer_cast",)),
     Cause("integer_cast", DERIVATIVE, sites=("integer_cast",), variants=("function",)),
     Cause("zero_gradient", DERIVATIVE, variants=_ZEROS, passing=_PASSING, arrives=True, check="nonzero"),
     Cause("nan_gradient", DERIVATIVE, arrives=True),
@@ -125,7 +126,7 @@ _CAUSES = (
     Cause("built_in_forward", PARAMETERS, sites=("parameter",)),
     Cause("grad_on_non_leaf", PARAMETERS, sites=("requires_grad",)),
     Cause("constant_loss", UNUSED, sites=("rewrap",), variants=("nothing", "term", "without")),
-    Cause("trainable_unused", UNUSED, variants=("dropped", "argument", "slot", "bypass", "stopped"), may_pass=True),
+    Cause("trainable_unused", UNUSED, variants=_UNUSED, may_pass=True),
     Cause("ddp_unused", UNUSED, may_pass=True),
     Cause("unused_input", UNUSED, variants=_ASKED, may_pass=True),
     Cause("non_scalar", BACKWARD),

@@ -19,7 +19,8 @@ NO_DATA = frozenset(
     "storage_offset is_contiguous untyped_storage storage data_ptr __len__ __bool__ is_inference requires_grad_ "
     "retain_grad register_hook register_post_accumulate_grad_hook __repr__ __format__ __hash__ is_same_size equal "
     "allclose is_nonzero _is_all_true can_cast result_type __deepcopy__ __contains__ is_shared is_pinned "
-    "__reduce_ex__ __setstate__ is_coalesced is_sparse broadcast_shapes".split()
+    "__reduce_ex__ __setstate__ is_coalesced is_sparse broadcast_shapes _indices indices crow_indices col_indices "
+    "ccol_indices row_indices _nnz sparse_dim dense_dim".split()
 )
 WRITING = frozenset(
     "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__".split()

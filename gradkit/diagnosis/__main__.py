@@ -179,6 +179,7 @@ def _showed(shown: plan.Shown, trace: Trace) -> dict[str, list[str]]:
         "mended": sorted(shown.mended.revived or ()),
         "rerun": sorted(shown.rerun.revived or ()),
         "returns": [_place(returns.place(point)) for point in shown.returns.chain],
+        "numbers": [_place(locations.innermost(trace.calls[index].chain)) for index in shown.numbers.left],
         "caches": [one.name for one in shown.caches.kept],
         "later": [name for one in shown.later.of_hooks for name in one.parameters],
         "histories": [one.name for one in shown.histories.kept],

@@ -20,6 +20,7 @@ from gradkit.diagnosis.rules import (
     gradients,
     handed_out,
     idle,
+    leaf_copies,
     loss,
     no_loss,
     setup,
@@ -49,7 +50,7 @@ def _of_error(evidence: Evidence) -> list[Finding] | None:
 
 def _of_run(evidence: Evidence) -> list[Finding]:
     found = _ranked(_set_up_and_cut(evidence))
-    found += _by(cut_lines.flagged, evidence)
+    found += _by(leaf_copies.flagged, evidence)
     first = _by(no_loss.findings, evidence, {p for f in found for p in f.parameters})
     found = [*first, *no_loss.noted(evidence, found)]
     found += _by(unconnected.findings, evidence, {p for f in found for p in f.parameters})

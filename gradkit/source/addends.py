@@ -6,6 +6,7 @@ A report lists the terms by these names, as the program's own log would.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from gradkit.core.trace import Chain
 from gradkit.source import dataflow, locations, syntax
@@ -40,16 +41,20 @@ def name_of(chain: Chain) -> str:
 
 def _key(statement: ast.stmt | None, node: ast.AST | None, line: int) -> str:
     """The key under which a dictionary that is written out holds the value."""
-    for one in ast.walk(statement) if statement is not None else ():
-        if not isinstance(one, ast.Dict):
-            continue
-        for key, value in zip(one.keys, one.values, strict=True):
-            inside = (
-                any(syntax.same(part, node) for part in ast.walk(value)) if node is not None else value.lineno == line
-            )
-            if inside and isinstance(key, ast.Constant):
-                return str(key.value)
+    for key, value in (pair for one in (ast.walk(statement) if statement is not None else ()) for pair in _pairs(one)):
+        inside = any(syntax.same(part, node) for part in ast.walk(value)) if node is not None else value.lineno == line
+        if inside:
+            return key
     return ""
+
+
+def _pairs(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """The keys of a dictionary that is written out, by braces or by ``dict(key=value)``, with their values."""
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        yield from ((str(key.value), value) for key, value in pairs if isinstance(key, ast.Constant))
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict":
+        yield from ((one.arg, one.value) for one in node.keywords if one.arg is not None)
 
 
 def _target(statement: ast.stmt | None) -> str:

@@ -148,6 +148,7 @@ def _rewritten(change: str, spot: Location, finding: Finding) -> Iterator[Candid
     if change == STACKED:
         yield Candidate(STACKED, rewrites.stacked(spot))
         yield Candidate(UNWRAPPED, rewrites.unwrapped(spot))
+        yield Candidate(UNWRAPPED, rewrites.uncopied(spot))
     elif change == IN_TORCH:
         kinds = ("comes_back", "used_again")  # from_numpy() is not heard, but what uses its tensor is
         back = [note.location for note in finding.notes if note.kind in kinds and note.location is not None]

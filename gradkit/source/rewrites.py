@@ -21,6 +21,7 @@ _HANDS_ON = frozenset("as_tensor asarray".split())
 _UNHEARD = "from_numpy"
 _LEAVES = frozenset("item tolist numpy float".split())
 _BEFORE = frozenset("detach cpu data".split())
+_COPIED = _BEFORE | {"clone", "requires_grad_"}
 _KEYWORDS = frozenset("dtype device requires_grad".split())
 _SIGNS: dict[type[ast.operator], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**", ast.MatMult: "@",
@@ -49,6 +50,27 @@ def unwrapped(spot: Location) -> Changes:
         return ()
     source, call = found
     return _with(source, {call: f"{_atom(source, call.args[0])}{_moved_to(source, call)}"})
+
+
+def uncopied(spot: Location) -> Changes:
+    """``x`` for ``x.detach().clone().requires_grad_()``, where a location points at what cuts."""
+    source = imported.source_of(spot)
+    for call in _calls_on(source, spot) if source is not None else ():
+        node: ast.expr = call
+        cuts = False
+        while _name_of_copy(node) in (_COPIED if node is not call else ("requires_grad_",)):
+            cuts |= source is not None and _ends_at(source, node, spot)
+            outer = node.func if isinstance(node, ast.Call) else node
+            node = outer.value if isinstance(outer, ast.Attribute) else outer
+        if cuts and source is not None:
+            return _with(source, {call: _atom(source, node)})
+    return ()
+
+
+def _name_of_copy(node: ast.expr) -> str:
+    """The last part of a method that is called, or of an attribute that is read."""
+    outer = node.func if isinstance(node, ast.Call) else node
+    return outer.attr if isinstance(outer, ast.Attribute) and (outer is not node or outer.attr == "data") else ""
 
 
 def kept_in_torch(spot: Location, back: Sequence[Location] = ()) -> Changes:

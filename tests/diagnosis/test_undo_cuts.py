@@ -244,7 +244,7 @@ def test_an_undone_in_place_write_changes_no_value_behind_it() -> None:
     ("name", "why"),
     [
         ("an_inner_step_that_writes_the_data_of_a_copy", "stored"),
-        ("a_square_root_of_a_bare_number", "read"),
+        ("a_gate_that_is_only_compared", "read"),
     ],
 )
 def test_a_finding_that_is_only_likely_says_why(name: str, why: str) -> None:

@@ -137,12 +137,11 @@ class Members:
         return self._run(cuts, others, free)
 
     def _run(self, cuts: Sequence[Cut], kept: Sequence[Cut] | None, free: Sequence[str]) -> frozenset[str] | None:
-        shown, session = self.known.shown, self.lab.session
+        session, joins = self.lab.session, self.known.joins
         parameters = session.preserved.parameters
-        left = (self.known.first.trace.calls[index].key for index in shown.returns.left)
         self.runs += 1
         also = [Freed(parameters[name] for name in free)]
-        return undo_cuts.rerun_without_cuts(session, cuts, left, kept, also).revived
+        return undo_cuts.rerun_without_cuts(session, cuts, joins, kept, also).revived
 
     # -- frozen behind a cut ------------------------------------------------------------------------------------------
 

@@ -15,14 +15,16 @@ from typing import Any
 
 import torch
 
-from gradkit.core.trace import Chain, Trace
+from gradkit.core.trace import Chain, Trace, Value
 from gradkit.diagnosis.experiments import undo_cuts
 from gradkit.diagnosis.facts import cuts
+from gradkit.diagnosis.facts.cuts import Verdict
 from gradkit.source import dataflow, frames
 from gradkit.source.faults import on_behalf
 from gradkit.state import holders
 from gradkit.state.holders import NAMED, Edge
 from gradkit.state.reachable import ATTRIBUTE, GLOBAL, ITEM, PART, VARIABLE, Memo
+from gradkit.tracing.ledger import Ledger
 from gradkit.tracing.run import Session
 
 MOST_RUNS = 8
@@ -81,6 +83,23 @@ class Caches:
 
     kept: tuple[CachedValue, ...] = ()
     runs: int = 0
+
+
+def ask(session: Session, ledger: Ledger, trace: Trace, verdict: Verdict, *, replay: bool) -> Caches:
+    """What holds values without history where starved parameters do not flow into the loss.
+
+    Args:
+        replay: whether the step may be run again.
+    """
+    tensors = ledger.alive([n for n in sorted(verdict.reaching) if _may_be_stale(trace.values[n])])
+    if not tensors:
+        return Caches()
+    search = CacheSearch(session, trace, tensors, verdict.unconnected)
+    return Caches(search.found(replay), search.runs)
+
+
+def _may_be_stale(value: Value) -> bool:
+    return value.maker < 0 and value.floating and not value.requires_grad and not value.parameter
 
 
 class CacheSearch:

@@ -11,13 +11,14 @@ from functools import cached_property, partial
 from typing import Any
 
 from gradkit.core.attempts import Attempts
-from gradkit.core.trace import Value
 from gradkit.diagnosis.experiments import (
     before_derivatives,
+    caches,
     influence,
     intermediates,
     later_step,
     lost_gradients,
+    numbers,
     returns,
     undo_cuts,
     undo_errors,
@@ -29,8 +30,9 @@ from gradkit.diagnosis.experiments.influence import Influence
 from gradkit.diagnosis.experiments.intermediates import Kept
 from gradkit.diagnosis.experiments.later_step import LaterStep
 from gradkit.diagnosis.experiments.lost_gradients import ZeroGradient
+from gradkit.diagnosis.experiments.numbers import Numbers
 from gradkit.diagnosis.experiments.returns import Returned
-from gradkit.diagnosis.experiments.undo_cuts import Rerun
+from gradkit.diagnosis.experiments.undo_cuts import Rerun, Revived
 from gradkit.diagnosis.experiments.undo_errors import RerunWithout
 from gradkit.diagnosis.experiments.without_hooks import Unhooked
 from gradkit.diagnosis.facts import cuts, dead_terms
@@ -40,24 +42,9 @@ from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.tracing import autograd_errors, backward
 from gradkit.tracing.ledger import Ledger
-from gradkit.tracing.no_loss import EARLIER, NOTHING, NUMBER
+from gradkit.tracing.no_loss import EARLIER, NOTHING
 from gradkit.tracing.recomputed import Recomputed, Recomputing
 from gradkit.tracing.run import Session
-
-
-@dataclass(frozen=True)
-class Revived:
-    """What dead terms hand on once their cuts are undone.
-
-    Attributes:
-        parameters: those that each hands a gradient to, by the number of the term; none that the run did not show.
-        rerun: the run.
-        runs: how many times the step was run for it.
-    """
-
-    parameters: dict[int, frozenset[str]] = field(default_factory=dict)
-    rerun: Rerun = field(default_factory=Rerun)
-    runs: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +56,7 @@ class Shown:
         rerun: the run with the cuts undone.
         histories: what holds values whose history is from before the step, where the error speaks of such.
         returns: the run that watches where what took the place of the loss was returned.
+        numbers: the runs with other numbers in the place of those that left torch.
         caches: the runs without what was kept from before.
         later: the runs of two steps in a row.
         influence: the runs with other values of what a loss made of derivatives may not depend on.
@@ -86,6 +74,7 @@ class Shown:
     rerun: Rerun = field(default_factory=Rerun)
     histories: Caches = field(default_factory=Caches)
     returns: Returned = field(default_factory=Returned)
+    numbers: Numbers = field(default_factory=Numbers)
     caches: Caches = field(default_factory=Caches)
     later: LaterStep = field(default_factory=LaterStep)
     influence: Influence = field(default_factory=Influence)
@@ -174,6 +163,12 @@ class Known:
             return Open(not_finite)
         lost = tuple(n for n in self.verdict.unexplained if n in self.behind)
         return Open(not_finite, lost, tuple(n for n in wanted if reached.norms.get(n, 1.0) in (0, None)))
+
+    @property
+    def joins(self) -> undo_cuts.Joins:
+        """The numbers that are part of the loss and have forgotten what they came from."""
+        left = (*self.shown.returns.left, *self.shown.numbers.left)
+        return undo_cuts.joins(self.first.trace, left, self.shown.numbers.back)
 
     @cached_property
     def filled(self) -> frozenset[str]:
@@ -273,8 +268,7 @@ def _what_holds_the_past(known: Known, lab: Lab) -> Caches:
 
 
 def _without_the_cuts(known: Known, lab: Lab) -> Rerun:
-    left = (known.first.trace.calls[index].key for index in known.shown.returns.left)
-    return undo_cuts.rerun_without_cuts(lab.session, known.verdict.cuts, left)
+    return undo_cuts.rerun_without_cuts(lab.session, known.verdict.cuts, known.joins)
 
 
 def _has_no_loss(known: Known) -> bool:
@@ -286,17 +280,9 @@ def _has_no_loss(known: Known) -> bool:
 
 
 def _where_it_returns(known: Known, lab: Lab) -> Returned:
-    trace, no_loss = known.first.trace, known.first.no_loss
-    if no_loss is None:
-        return Returned()
-    tensor = lab.ledger.alive([trace.loss]).get(trace.loss)
-    if no_loss.kind == EARLIER and tensor is None and not any(value.past for value in trace.values):
-        return Returned()  # made by what nobody hears
-    found = returns.find(lab.session, no_loss, tensor) if known.replay else returns.read(lab.session.step, no_loss)
-    if no_loss.kind != NUMBER:
-        return found
-    end = (*found.chain, *no_loss.asked)
-    return replace(found, left=returns.departures(trace, end, known.verdict.unconnected))
+    tensor = lab.ledger.alive([known.first.trace.loss]).get(known.first.trace.loss)
+    names = known.verdict.unconnected
+    return returns.ask(lab.session, known.first.trace, known.first.no_loss, tensor, names, replay=known.replay)
 
 
 def _with_the_numbers_that_left(known: Known) -> Known:
@@ -308,18 +294,26 @@ def _with_the_numbers_that_left(known: Known) -> Known:
     return replace(known, first=first, verdict=verdict)
 
 
+def _may_be_numbers(known: Known) -> bool:
+    first = known.first
+    asked = known.replay and first.mishap is None and first.no_loss is None
+    return asked and bool(numbers.exits(first.trace, known.verdict.unconnected))
+
+
+def _with_other_numbers(known: Known, lab: Lab) -> Numbers:
+    trace = known.first.trace
+    return numbers.ask(lab.session, trace, known.verdict.unconnected, lab.ledger.scalars.get(trace.loss))
+
+
+def _with_the_numbers_that_came_back(known: Known) -> Known:
+    found = known.shown.numbers
+    trace = numbers.joined(known.first.trace, found)
+    first, verdict = replace(known.first, trace=trace), numbers.blame(trace, known.verdict, found)
+    return replace(known, first=first, verdict=verdict) if found.ways else known
+
+
 def _without_what_was_kept(known: Known, lab: Lab) -> Caches:
-    """What holds values without history where starved parameters do not flow into the loss."""
-    trace, names = known.first.trace, known.verdict.unconnected
-    tensors = lab.ledger.alive([n for n in sorted(known.verdict.reaching) if _may_be_stale(trace.values[n])])
-    if not tensors:
-        return Caches()
-    search = CacheSearch(lab.session, trace, tensors, names)
-    return Caches(search.found(known.replay), search.runs)
-
-
-def _may_be_stale(value: Value) -> bool:
-    return value.maker < 0 and value.floating and not value.requires_grad and not value.parameter
+    return caches.ask(lab.session, lab.ledger, known.first.trace, known.verdict, replay=known.replay)
 
 
 def _left_unconnected(known: Known) -> tuple[str, ...]:
@@ -452,6 +446,10 @@ EXPERIMENTS = (
     Experiment(
         name="returns", untried="returns", ask=_where_it_returns, broken=Returned(runs=1), applies=_has_no_loss,
         learn=_with_the_numbers_that_left,
+    ),
+    Experiment(
+        name="numbers", untried="influence", ask=_with_other_numbers, broken=Numbers(runs=1), applies=_may_be_numbers,
+        learn=_with_the_numbers_that_came_back,
     ),
     Experiment(
         name="rerun", untried="replay", ask=_without_the_cuts, broken=Rerun(None, 1), stage="replay",

@@ -24,7 +24,7 @@ from gradkit.source import dataflow, frames, returns
 from gradkit.source.faults import on_behalf
 from gradkit.source.returns import Return
 from gradkit.tracing.interventions import Intervention
-from gradkit.tracing.no_loss import NOTHING, NoLoss
+from gradkit.tracing.no_loss import EARLIER, NOTHING, NUMBER, NoLoss
 from gradkit.tracing.run import Session
 from gradkit.tracing.tracer import Tracer
 
@@ -97,6 +97,28 @@ def _caller(frame: FrameType) -> FrameType | None:
             return outer
         outer = outer.f_back
     return None
+
+
+def ask(
+    session: Session, trace: Trace, no_loss: NoLoss | None, tensor: torch.Tensor | None, names: Iterable[str], *,
+    replay: bool,
+) -> Returned:  # fmt: skip
+    """Where what took the place of the loss was returned, and which of the numbers that left torch it is made of.
+
+    Args:
+        trace: of the first run.
+        tensor: what that returned, if it is a tensor that somebody still holds.
+        names: the parameters from which nothing flows into the loss.
+        replay: whether the step may be run again.
+    """
+    if no_loss is None:
+        return Returned()
+    if no_loss.kind == EARLIER and tensor is None and not any(value.past for value in trace.values):
+        return Returned()  # made by what nobody hears
+    found = find(session, no_loss, tensor) if replay else read(session.step, no_loss)
+    if no_loss.kind != NUMBER:
+        return found
+    return replace(found, left=departures(trace, (*found.chain, *no_loss.asked), names))
 
 
 def find(session: Session, no_loss: NoLoss, tensor: torch.Tensor | None) -> Returned:

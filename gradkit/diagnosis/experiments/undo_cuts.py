@@ -53,9 +53,46 @@ class Rerun:
     zero: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True)
+class Revived:
+    """What dead terms hand on once their cuts are undone.
+
+    Attributes:
+        parameters: those that each hands a gradient to, by the number of the term; none that the run did not show.
+        rerun: the run.
+        runs: how many times the step was run for it.
+    """
+
+    parameters: dict[int, frozenset[str]] = field(default_factory=dict)
+    rerun: Rerun = field(default_factory=Rerun)
+    runs: int = 0
+
+
 def can_undo(cut: Cut) -> bool:
     """Whether a rerun can undo a cut: not where a value is stored away as the data of another tensor."""
     return cut.kind in (REGION, UNDECLARED) or cut.key[1] != "data="
+
+
+@dataclass(frozen=True)
+class Joins:
+    """Numbers that came to be part of the loss, though Python had made others of them meanwhile.
+
+    Attributes:
+        left: keys of the calls by which they left torch.
+        back: keys of those by which they came into the loss.
+    """
+
+    left: frozenset[Key] = frozenset()
+    back: frozenset[Key] = frozenset(((MADE_TENSOR,),))
+
+
+NO_JOINS = Joins()
+
+
+def joins(trace: Trace, left: Iterable[int], back: Iterable[int]) -> Joins:
+    """Those of some calls, by their indices; the loss is made of them where it is not known what took them in."""
+    there = frozenset(trace.calls[index].key for index in back)
+    return Joins(frozenset(trace.calls[index].key for index in left), there or NO_JOINS.back)
 
 
 class _Lost(threading.local):
@@ -68,13 +105,12 @@ class UndoCuts(Intervention):
     """Undoes some cuts while the step runs.
 
     Args:
-        left: keys of the calls by which numbers left torch that come to be the loss, though Python has made others of
-            them meanwhile.
+        joins: numbers that are to be joined on where they came into the loss.
         kept: other cuts of the step, where these are to go on cutting what is joined on behind one that is undone.
     """
 
-    def __init__(self, cuts: Iterable[Cut], left: Iterable[Key] = (), kept: Iterable[Cut] | None = None) -> None:
-        cuts, self._left = tuple(cuts), frozenset(left)
+    def __init__(self, cuts: Iterable[Cut], joins: Joins = NO_JOINS, kept: Iterable[Cut] | None = None) -> None:
+        cuts, self._joins = tuple(cuts), joins
         self._alone = kept is not None
         self._kept = frozenset(cut.key[1:] for cut in kept or () if cut.kind not in (REGION, UNDECLARED))
         self.skip = frozenset(
@@ -125,9 +161,10 @@ class UndoCuts(Intervention):
         lost = [x for number in inputs for x in self._lost.get(number, ())]
         if kind:
             lost += [x for x in given if isinstance(x, torch.Tensor) and x.is_floating_point()]
-        if self._left:
-            self._in_the_loss += lost if kind and (name, *spot(moment.chain())) in self._left else []
-            lost += self._in_the_loss if name == MADE_TENSOR and not moment.chain() else []
+        if self._joins.left:
+            key = (name, *spot(moment.chain()))
+            self._in_the_loss += lost if kind and key in self._joins.left else []
+            lost += self._in_the_loss if key in self._joins.back else []
         if not lost:
             return result
         if isinstance(result, torch.Tensor) and result.is_floating_point() and torch.is_grad_enabled():
@@ -248,17 +285,17 @@ def _without_function(applied: Any, skip: frozenset[Any]) -> Any:
 
 
 def rerun_without_cuts(
-    session: Session, cuts: Iterable[Cut], left: Iterable[Key] = (), kept: Iterable[Cut] | None = None,
+    session: Session, cuts: Iterable[Cut], joins: Joins = NO_JOINS, kept: Iterable[Cut] | None = None,
     also: Iterable[Intervention] = (),
 ) -> Rerun:  # fmt: skip
     """Run the step once more with ``cuts`` undone, and see which parameters backward reaches.
 
     Args:
-        left, kept: as ``UndoCuts`` takes them.
+        joins, kept: as ``UndoCuts`` takes them.
         also: what else is changed in this run.
     """
     cuts = tuple(cuts)
-    run = session.run(UndoCuts(cuts, left, kept), *also)
+    run = session.run(UndoCuts(cuts, joins, kept), *also)
     if run.trace is None:
         return Rerun(None, 1, run.error)
     norms = run.reached.norms

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,6 @@ from gradkit.core.records import (
     LIKELY,
     NOT_REVIVED,
     NOT_RUN,
-    OBSERVED,
     PROVEN,
     RAISED,
     STORED,
@@ -40,7 +38,9 @@ from gradkit.core.trace import (
 from gradkit.diagnosis.experiments import undo_cuts
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.facts.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, UNDECLARED, Cut
-from gradkit.diagnosis.rules import chosen_weights, create_graph, gradients, handed_out, library, live_twins
+from gradkit.diagnosis.rules import (
+    chosen_weights, create_graph, gradients, handed_out, leaf_copies, library, live_twins,
+)  # fmt: skip
 from gradkit.diagnosis.rules.evidence import Beside, Evidence, called_by, line_of
 from gradkit.source import locations, setup
 
@@ -137,22 +137,6 @@ def findings(e: Evidence) -> list[Finding]:
         together,
         key=lambda f: (0 if total else -len(f.parameters), bool(f.library) and f.location in integers),
     )
-
-
-def flagged(e: Evidence) -> list[Finding]:
-    """A single number without a history that was told to require grad: the error that would come is gone by that."""
-    found = []
-    for number, chain in e.trace.flagged.items():
-        if number not in e.verdict.reaching or math.prod(e.trace.values[number].shape) != 1 or not chain:
-            continue
-        made = e.trace.calls[e.trace.values[number].maker]
-        behind = e.behind([made])
-        names = tuple(name for name in e.starved if name in behind)
-        if names and made.name not in NEW:
-            notes = tuple(called_by(chain))
-            spot = locations.locate(chain[0], whole=True)
-            found.append(Finding("new_leaf", spot, notes, proof=OBSERVED, parameters=names, variant="flag"))
-    return found
 
 
 def _likewise(e: Evidence, known: Sequence[Finding]) -> list[Finding]:
@@ -351,8 +335,10 @@ def _lets_inputs_train(e: Evidence) -> bool:
 
 def _variant(cause: str, cut: Cut, call: Call | None) -> str:
     """Whether a history is lost within what the line calls, and not by a word that stands on it."""
-    if cause == "non_differentiable_op" and call is not None and call.name == "_values":
+    if cause == "detach" and call is not None and call.name == "_values":
         return "sparse"
+    if cause == "new_leaf" and cut.kind in (DETACH, DATA):
+        return "copy"
     if cause == "create_graph_missing" and call is not None and (cut.kind == REGION or call.name == FILLED):
         return ("handed" if cut.kind == REGION else "filled") if call.name == FILLED else "hook"
     word = {DETACH: "detach", DATA: "data"}.get(cut.kind)
@@ -393,8 +379,10 @@ def _cause(cut: Cut, region: Region | None, calls: Sequence[Call], e: Evidence) 
         return "numpy_roundtrip" if any(c.name in ("numpy", "__array__") for c in calls) else "python_roundtrip"
     if cut.kind == REWRAP and any(c.name == operations.PARAMETER for c in calls):
         return "params_replaced" if _in_its_own_place(cut, calls, e) else "parameter_rewrap"
-    if cut.kind == REWRAP and _leaf(calls, e):
+    if (cut.kind == REWRAP and _leaf(calls, e)) or leaf_copies.is_made(e, cut):
         return "new_leaf"
+    if cut.kind == OPERATION and all(c.name == "_values" for c in calls):
+        return "detach"
     if cut.kind == OPERATION and any(c.name in (GRAD, FILLED) for c in calls):
         return "create_graph_missing"
     if cut.kind == OPERATION and all(_in_library(c, e) for c in calls):

@@ -205,10 +205,16 @@ def _lines(call: Call) -> list[tuple[str, int]]:
 
 def one_place(one: Call, other: Call) -> bool:
     """Whether two calls are on one line, or one is part of the expression of the other."""
-    if not one.chain or not other.chain:
+    return at_one_place(one.chain, other.chain)
+
+
+def at_one_place(one: Chain, other: Chain) -> bool:
+    """Likewise, of the user's frames of both."""
+    if not one or not other:
         return False
-    mine, its = one.chain[0], other.chain[0]
-    return line_of(one) == line_of(other) or locations.holds(mine, its) or locations.holds(its, mine)
+    mine, its = one[0], other[0]
+    same = mine[0].co_filename == its[0].co_filename and locations.line_of(mine) == locations.line_of(its)
+    return same or locations.holds(mine, its) or locations.holds(its, mine)
 
 
 def line_of(call: Call) -> tuple[str, int] | None:

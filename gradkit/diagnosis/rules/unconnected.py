@@ -18,7 +18,7 @@ from gradkit.core.operations import NEW
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
 from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
-from gradkit.diagnosis.rules import bypass, kept_by_hooks
+from gradkit.diagnosis.rules import bypass, kept_by_hooks, left_out_terms
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, line_of, one_place
 from gradkit.source import arguments, attributes, conditions, dataflow, frames, locations
 from gradkit.source.taken_out import ARRAY, BARE, COPY, NUMBER, taken_out_at
@@ -262,6 +262,9 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
     used = any(row.used for row in e.rows if row.name in mine)
     facts = {"attribute": attribute, "used": "yes" if used else "no"}
     owner = _home(names)
+    left = left_out_terms.told(e, names, spot, attribute, owner) if used else None
+    if left is not None:
+        return left
     if used:
         notes = _last_use(e, names)
         return Finding(

@@ -308,7 +308,7 @@ def _with_the_numbers_that_left(known: Known) -> Known:
     return replace(known, first=first, verdict=verdict)
 
 
-def _without_what_was_kept(known: Known, lab: Lab) -> Caches:
+def without_what_was_kept(known: Known, lab: Lab) -> Caches:
     """What holds values without history where starved parameters do not flow into the loss."""
     trace, names = known.first.trace, known.verdict.unconnected
     tensors = lab.ledger.alive([n for n in sorted(known.verdict.reaching) if _may_be_stale(trace.values[n])])
@@ -458,7 +458,7 @@ EXPERIMENTS = (
         applies=lambda known: known.replay and bool(known.verdict.cuts),
     ),
     Experiment(
-        name="caches", untried="stale", ask=_without_what_was_kept, broken=Caches(runs=1),
+        name="caches", untried="stale", ask=without_what_was_kept, broken=Caches(runs=1),
         applies=lambda known: bool(known.verdict.unconnected),
     ),
     Experiment(

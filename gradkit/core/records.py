@@ -6,8 +6,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 PROVEN, LIKELY, OBSERVED = "proven", "likely", "observed"
-STORED, RAISED, SEVERAL, NOT_RUN, NOT_REVIVED, READ, TWIN = (
-    "stored", "raised", "several", "not_run", "not_revived", "read", "twin",
+STORED, RAISED, SEVERAL, NOT_RUN, NOT_REVIVED, READ, TWIN, BEHIND = (
+    "stored", "raised", "several", "not_run", "not_revived", "read", "twin", "behind",
 )  # fmt: skip
 
 
@@ -148,7 +148,8 @@ class Finding:
         doubt: why it is no more than likely: ``"stored"`` (the value went where no rerun can undo it), ``"raised"``
             (the rerun did), ``"several"`` (lines could have done it), ``"not_run"`` (again), ``"not_revived"`` (not all
             parameters were), ``"read"`` (off run and source; a rerun has nothing to undo), ``"twin"`` (the same
-            is at hand with its history, and may be what the loss was to take); ``""`` if that is not known.
+            is at hand with its history, and may be what the loss was to take), ``"behind"`` (an error comes before it,
+            so that no backward can show it); ``""`` if that is not known.
         rule: the rule that made it, ``"cut_lines.findings"``; for those who look into gradkit, not reported.
         tried: what came of trying the change that its cause and line suggest; None if they suggest none.
         cuts: the keys of the cuts that it is about, until the experiments with it are made; not reported.

@@ -16,11 +16,14 @@ from gradkit.core.attempts import Attempts
 from gradkit.core.errors import GradkitError
 from gradkit.core.records import Finding, Harmless, LossTerm, Meant, Untried
 from gradkit.core.trace import Chain
-from gradkit.diagnosis import preconditions, rule_order
+from gradkit.diagnosis import behind_error, preconditions, rule_order
+from gradkit.diagnosis.behind_error import Behind
 from gradkit.diagnosis.experiments import alone, judge, plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
 from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers, seen
 from gradkit.diagnosis.facts.first_run import FirstRun
+from gradkit.diagnosis.facts.model_facts import ModelFacts
+from gradkit.diagnosis.facts.optimizers import Gap
 from gradkit.diagnosis.rules import harmless, left_out, no_loss, still_frozen, terms
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.load.step import Step
@@ -53,6 +56,8 @@ class Options:
         always: interventions of every run.
         look: handed the first run, while its tensors are alive; may raise to end the diagnosis.
         alone: no other rank takes part: none is waited for.
+        whole: whether the step goes on to where the program's ends, asked once it was run: else what it leaves aside
+            may have a use after it.
         late: what a later step of the program may do otherwise is told, too: who asks holds it back until then.
     """
 
@@ -65,6 +70,7 @@ class Options:
     always: tuple[Intervention, ...] = ()
     look: Callable[[FirstRun, Tracer], object] = lambda first, tracer: None
     alone: bool = False
+    whole: Callable[[FirstRun], bool] = lambda first: True
     late: bool = False
 
 
@@ -78,7 +84,8 @@ class Diagnosis:
         evidence: what they rest on: the first run, the model, the cuts, and what the experiments showed.
         harmless: stop-gradients that were looked at and starve nobody.
         untried: parts that broke off.
-        apart: how many times the step was run with one thing alone mended of several that stand in one way.
+        apart: how many times the step was run with one thing alone mended of several that stand in one way, or past
+            an error.
         judged: how many times the step was run to try changes.
         meant: by what is known which parameters are to learn.
         terms: what the losses of the step are put together from, of those that are sums.
@@ -202,12 +209,8 @@ def _conclude(
     chains = (options.callers, *(call.chain for call in first.trace.calls))
     ran = dict.fromkeys((*witnessed.codes(), *(code for chain in chains for code, _ in chain)))
     imported.codes_ran(ran, attributes.codes(map(type, registered.each(step.model))))
-    named = options.should_train is not None
-    want, meant = optimizers.meant(want, first.gap, first.reached.norms, named=named)
-    wished = named and options.wished
-    facts, want = model_facts.read(
-        step, first, want, options.should_train, options.callers, ledger, tries, wished=wished
-    )
+    read = partial(_read, step, want, options, tries)
+    facts, want, meant = read(first, ledger)
     tell("cuts")
     verdict = cuts.find(first.trace, [name for name in want if name not in first.reached.norms])
     known = Known(first=first, facts=facts, verdict=verdict, replay=options.replay)
@@ -225,7 +228,11 @@ def _conclude(
     )
     found = [f for f in rule_order.findings(evidence) if options.late or f.variant not in causes.cause(f.cause).passing]
     found, apart = alone.told(found, known, lab, tries)
-    findings, judged = judge.judged(found, known, lab, options.optimizer, tries, tell)
+    gap = partial(_gap_of, step, preserved, options.optimizer)
+    behind = behind_error.find(found, evidence, known, lab, read, gap, tries) if options.whole(first) else Behind()
+    found, meant = [*found, *behind.findings], behind.meant or meant
+    findings, judged = judge.judged(found, known, lab, options.optimizer, tries, tell, beyond=behind.known)
+    evidence = behind.joined(evidence)
     evidence, meant = _without_what_is_left(evidence, findings, meant)
     nothing: tuple[Harmless, ...] = ()
     asides = tries.make("harmless", partial(harmless.harmless_stops, evidence, findings), nothing)
@@ -233,8 +240,26 @@ def _conclude(
     untried = (*_unread(evidence, findings), *tries.untried)
     return Diagnosis(
         label=step.label, findings=findings, evidence=evidence, harmless=asides, untried=untried,
-        apart=apart, judged=judged, meant=meant, terms=table,
+        apart=apart + behind.runs, judged=judged, meant=meant, terms=table,
     )  # fmt: skip
+
+
+def _read(
+    step: Step, want: Sequence[str], options: Options, tries: Attempts, first: FirstRun, ledger: Ledger
+) -> tuple[ModelFacts, Sequence[str], Meant]:
+    """What is known of the model as a run used it; what should train in it, and by what that is known."""
+    named = options.should_train is not None
+    want, meant = optimizers.meant(want, first.gap, first.reached.norms, named=named)
+    facts, want = model_facts.read(
+        step, first, want, options.should_train, options.callers, ledger, tries, wished=named and options.wished
+    )
+    return facts, want, meant
+
+
+def _gap_of(step: Step, preserved: Preserved, given: torch.optim.Optimizer | None, tracer: Tracer) -> Gap:
+    """What the optimizers lack at the end of a run."""
+    found = reachable.optimizers_of(step.run, step.model)
+    return optimizers.gap(step.model, preserved.parameters, given, found, tracer.took_part())
 
 
 def _without_what_is_left(evidence: Evidence, findings: Sequence[Finding], meant: Meant) -> tuple[Evidence, Meant]:

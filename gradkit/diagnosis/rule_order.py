@@ -38,6 +38,23 @@ def findings(evidence: Evidence) -> tuple[Finding, ...]:
     return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in found)
 
 
+def are_of_an_error(found: Iterable[Finding]) -> bool:
+    """Whether there are findings, and all of them are about an error that was raised."""
+    rules = {one.rule for one in found}
+    return rules == {f"errors.{errors.findings.__name__}"}
+
+
+def besides(evidence: Evidence) -> tuple[Finding, ...]:
+    """What a run past an error shows to be at fault as well: what can be told without a backward."""
+    found = _ranked(_set_up_and_cut(evidence))
+    found += _by(cut_lines.flagged, evidence)
+    found += _by(unconnected.findings, evidence, _explained(evidence, found))
+    of_terms = _by(terms.findings, evidence, {f.location for f in found})
+    found += [f for f in of_terms if f.variant not in causes.cause(f.cause).passing]
+    found = [replace(f, doubt=f.doubt or READ) if _is_read(f) else f for f in found if causes.cause(f.cause).explains]
+    return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in found)
+
+
 def _of_error(evidence: Evidence) -> list[Finding] | None:
     """What the error is about that autograd raised; None if the rules have to look at the run as at any other."""
     if evidence.mishap is None:
@@ -53,7 +70,7 @@ def _of_run(evidence: Evidence) -> list[Finding]:
     found += _by(leaf_copies.flagged, evidence)
     first = _by(no_loss.findings, evidence, {p for f in found for p in f.parameters})
     found = [*first, *no_loss.noted(evidence, found)]
-    found += _by(unconnected.findings, evidence, {p for f in found for p in f.parameters})
+    found += _by(unconnected.findings, evidence, _explained(evidence, found))
     for rule in (
         gradients.dropped_findings, handed_out.findings, gradients.intermediate_findings, errors.scaler_findings,
         gradients.hook_findings, gradients.zero_findings, idle.findings,
@@ -76,6 +93,12 @@ def _set_up_and_cut(evidence: Evidence) -> list[Finding]:
     moved = evidence.first.gap.reason in (NEW, STALE)
     late = [one for one in set_up if moved and cut.issuperset(one.parameters) and _is_of_an_optimizer(one)]
     return [*(one for one in set_up if one not in late), *cuts, *late]
+
+
+def _explained(evidence: Evidence, found: Iterable[Finding]) -> set[str]:
+    """The parameters that some findings explain. What is frozen and was asked for by name may take no part besides."""
+    asked = evidence.facts.wished
+    return {p for f in found if not asked or causes.cause(f.cause).rank != causes.LAST for p in f.parameters}
 
 
 def _is_of_an_optimizer(finding: Finding) -> bool:

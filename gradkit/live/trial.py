@@ -25,7 +25,7 @@ from gradkit.diagnosis import pipeline
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.pipeline import Options
 from gradkit.diagnosis.rules import errors
-from gradkit.live import beside_model, guard, quiet, whose
+from gradkit.live import beside_model, guard, other_losses, quiet, whose
 from gradkit.live.candidates import Candidate, files
 from gradkit.live.guard import Guard, NotAgain
 from gradkit.load.call import StepCall
@@ -183,7 +183,8 @@ class Trial:
             stack.enter_context(quiet.muted())
             if not self.fault.whole and (self.fault.mishap is None or self.fault.mishap.kind not in _OF_STEPS):
                 stack.enter_context(quiet.without_steps(self.step))
-            options = replace(options, look=partial(self._look, guarded, way, stop))
+            whole = partial(self._is_whole, way)
+            options = replace(options, look=partial(self._look, guarded, way, stop), whole=whole)
             report = _refusing(guarded, lambda: pipeline.run(step, options, report_of)[0])
         if self.fault.mishap is not None and not report.findings:
             raise NotTheStep(UNEXPLAINED)
@@ -241,6 +242,10 @@ class Trial:
         self.is_later = _is_of_before(first)
         self._is_step = True
         guarded.allow(LONGER)
+
+    def _is_whole(self, way: _Way, first: FirstRun) -> bool:
+        """Whether the unit, which ends where the program failed, has all the losses that the program has."""
+        return not way.skip and not other_losses.may_follow(self.candidate, first)
 
     def _look_for(
         self, mishap: AutogradError, first: FirstRun, tracer: Tracer, way: _Way, stop: StopAtBackward | None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gradkit.core import causes, printable
 from gradkit.core.i18n import has, words
 from gradkit.core.records import (
+    BEHIND,
     CURES,
     UNTRIED,
     WITHHELD,
@@ -171,11 +172,13 @@ def _facts(finding: Finding, trainable_numel: int) -> list[tuple[str, str]]:
         rows.append(("module", printable.name(finding.module)))
     runs = "_runs" if finding.revived and finding.facts.get("error") else ""
     set_of = {"": "", "1": "together"}.get(finding.facts.get("together", ""), "frozen")
-    doubt = "term" if is_about_a_term(finding) else set_of or finding.doubt
+    after = BEHIND if BEHIND in finding.facts and finding.doubt in ("", BEHIND) else ""
+    doubt = "term" if is_about_a_term(finding) else after or set_of or finding.doubt
     why = f"proof.{finding.proof}_{doubt}"
     key = why if has(why) else f"proof.{finding.proof}{runs}"
     facts = {"n": len(finding.revived or finding.parameters), "reruns": finding.reruns, **_shown(finding.facts)}
     rows.append((finding.proof, words(key, **facts)))
+    rows += [(BEHIND, words("report.behind_error"))] if BEHIND in finding.facts else []
     if finding.alone is not None:
         rows.append(("alone", _alone(len(finding.alone), len(finding.parameters))))
     told = [*_term(finding), *((words(f"report.{name}"), text) for name, text in rows)]

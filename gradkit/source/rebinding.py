@@ -329,8 +329,17 @@ def backward_calls(statements: Iterable[ast.AST]) -> list[ast.Call]:
         >>> [ast.unparse(call) for call in backward_calls(ast.parse("loss.backward()\\nengine.backward(loss)").body)]
         ['engine.backward(loss)', 'loss.backward()']
     """
-    calls = (node for node in own_nodes(statements) if isinstance(node, ast.Call))
-    return [call for call in calls if syntax.call_name(call) in ("backward", "manual_backward")]
+    return [node for node in own_nodes(statements) if isinstance(node, ast.Call) and is_backward(node)]
+
+
+def is_backward(call: ast.Call) -> bool:
+    """Whether a call is one of ``backward()``, by its name.
+
+    Example:
+        >>> is_backward(ast.parse("fabric.backward(loss)").body[0].value)
+        True
+    """
+    return syntax.call_name(call) in ("backward", "manual_backward")
 
 
 def loss_from_outside(statements: Sequence[ast.stmt]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -86,6 +86,7 @@ class Ledger:
         self._facts: list[list[Any]] = []  # a list for each: a class with slots takes three times as long to make
         self._ids: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._writes: dict[int, tuple[int, int]] = {}
+        self._before: dict[int, int] = {}
         self._old: set[int] = set()
         self._held: set[int] = set()
         self.wrapping = False
@@ -99,6 +100,13 @@ class Ledger:
         """The number of a tensor's newest version, None if it was never seen."""
         entry = self._ids.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
+
+    def versions(self, tensor: torch.Tensor) -> Iterator[int]:
+        """The numbers of all versions of a tensor, the newest first."""
+        number = self.known(tensor)
+        while number is not None:
+            yield number
+            number = self._before.get(number)
 
     def alive(self, numbers: Iterable[int]) -> dict[int, torch.Tensor]:
         """Of some values, the tensors whose newest version they are, as far as somebody still holds them."""
@@ -123,6 +131,8 @@ class Ledger:
         before = self.known(tensor)
         facts = self._facts[before] if before is not None else None
         number = self._enter(tensor, maker, facts[PARAMETER] if facts else "", facts[BUFFER] if facts else "")
+        if before is not None:
+            self._before[number] = before
         if facts and facts[BIRTH] >= 0:
             self.born(number, facts[BIRTH])
         if not self._facts[number][SHAPE]:

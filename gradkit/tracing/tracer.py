@@ -446,7 +446,7 @@ class Tracer(TorchFunctionMode):
     def took_part(self) -> Callable[[torch.Tensor], bool]:
         """Tells whether any call of the run was handed a tensor."""
         used = self.log.used()
-        return lambda tensor: self.ledger.known(tensor) in used
+        return lambda tensor: not used.isdisjoint(self.ledger.versions(tensor))
 
     def own(self, loss: Any) -> OwnBackward | None:
         """The step's own backward that counts for what it returned: a loss, a copy of it for the log, or no tensor.

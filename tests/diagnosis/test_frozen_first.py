@@ -85,3 +85,18 @@ def test_an_optimizer_that_was_built_before_a_part_was_thawed_is_told_alone() ->
 
 def test_where_only_what_was_meant_is_frozen_nothing_is_told() -> None:
     assert report_of(lambda model: too_wide(model.get_submodule("tower")), by_flag).healthy
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_what_is_frozen_and_not_used_is_told_as_both_where_it_was_asked_for(named: bool) -> None:
+    model = built()
+    model.add_module("spare", nn.Linear(2, 2))
+    model.get_submodule("spare").requires_grad_(False)
+    x = torch.randn(5, 3)
+
+    def step() -> torch.Tensor:
+        result: torch.Tensor = model.get_submodule("proj")(model.get_submodule("tower")(x))
+        return model.get_submodule("head")(result).pow(2).mean()  # type: ignore[no-any-return]
+
+    report = gradkit.diagnose(step, model=model, should_train=["*"] if named else None)
+    assert [one.cause for one in report.findings] == (["frozen_all", "trainable_unused"] if named else [])

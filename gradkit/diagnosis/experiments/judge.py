@@ -20,7 +20,7 @@ import torch
 
 from gradkit.core import causes
 from gradkit.core.attempts import Attempts
-from gradkit.core.records import CURES, PROVEN, UNTRIED, WAITS, WITHHELD, ChangeTried, Finding, Location
+from gradkit.core.records import BEHIND, CURES, PROVEN, UNTRIED, WAITS, WITHHELD, ChangeTried, Finding, Location
 from gradkit.diagnosis.experiments import candidates
 from gradkit.diagnosis.experiments.alone import freed
 from gradkit.diagnosis.experiments.changed_code import CannotTryError, Part, running_changed
@@ -46,13 +46,15 @@ def judged(
     given: torch.optim.Optimizer | None,
     tries: Attempts,
     tell: Callable[[str], None],
+    beyond: Known | None = None,
 ) -> tuple[tuple[Finding, ...], int]:
     """The findings, each with what came of trying its change; and how many steps that took.
 
     Args:
         given: the optimizer that was handed over.
+        beyond: what is known of the run past an error, which some of the findings lie behind.
     """
-    suggested = [candidates.suggested(finding, known) for finding in findings]
+    suggested = [candidates.suggested(one, (beyond if _is_behind(one) else None) or known) for one in findings]
     if not any(suggested):
         return tuple(findings), 0
     why = "not_run" if not known.replay else "ranks" if ranks.several() else "broke_off"
@@ -63,10 +65,15 @@ def judged(
     steps = 0
     if why == "broke_off":
         tell("changes")
-        judge = Judge(known, lab, given)
+        judge = Judge(known, lab, given, beyond)
         answers = tries.make("changes", partial(judge.all, findings, suggested), answers)
         steps = judge.steps
     return tuple(_told(finding, answer) for finding, answer in zip(findings, answers, strict=True)), steps
+
+
+def _is_behind(finding: Finding) -> bool:
+    """Whether an error comes before what a finding is about: by itself, no change can show anything."""
+    return BEHIND in finding.facts
 
 
 def _is_rewrite(kind: str) -> bool:
@@ -128,8 +135,10 @@ class Judge:
         steps: how many steps were run so far.
     """
 
-    def __init__(self, known: Known, lab: Lab, given: torch.optim.Optimizer | None) -> None:
-        self._known, self._lab = known, lab
+    def __init__(
+        self, known: Known, lab: Lab, given: torch.optim.Optimizer | None, beyond: Known | None = None
+    ) -> None:
+        self._known, self._lab, self._beyond = known, lab, beyond
         session = lab.session
         found = reachable.optimizers_of(session.step, session.model)
         self._optimizers = list({id(one): one for one in (given, *found) if one is not None}.values())
@@ -145,10 +154,13 @@ class Judge:
     def all(self, findings: Sequence[Finding], suggested: Sequence[tuple[Candidate, ...]]) -> list[ChangeTried | None]:
         """An answer for each finding; None where nothing was suggested."""
         flags = [i for i, several in enumerate(suggested) if several and several[0].kind == changes.FLAG]
+        behind = [i for i, several in enumerate(suggested) if several and _is_behind(findings[i])]
         alone = [
-            None if i in flags else self._best(finding, several)
+            None if i in flags or i in behind else self._best(finding, several)
             for i, (finding, several) in enumerate(zip(findings, suggested, strict=True))
         ]
+        if behind:
+            return self._after_the_error(findings, suggested, alone, behind)
         alone = [self._unless_frozen_again(i, one, findings, suggested) for i, one in enumerate(alone)]
         idle = [i for i, one in enumerate(alone) if one is not None and one.why == NOTHING]
         raising = [i for i, one in enumerate(alone) if one is not None and one.why == RAISES]
@@ -157,6 +169,19 @@ class Judge:
             if both != alone:
                 return both
         return self._together(findings, suggested, alone, [*idle, *flags], may_wait=True) if idle else alone
+
+    def _after_the_error(
+        self, findings: Sequence[Finding], suggested: Sequence[tuple[Candidate, ...]],
+        alone: Sequence[ChangeTried | None], behind: list[int],
+    ) -> list[ChangeTried | None]:  # fmt: skip
+        """What lies behind an error is tried with what is offered for that; else nothing is said of its change."""
+        if not any(one is not None and one.outcome == CURES for one in alone):
+            return list(alone)
+        told = self._together(findings, suggested, alone, behind)
+        for i in behind:
+            one = told[i]
+            told[i] = one if one is not None and set(findings[i].parameters).intersection(one.gained) else None
+        return told
 
     def _unless_frozen_again(
         self, number: int, answer: ChangeTried | None, findings: Sequence[Finding],
@@ -251,8 +276,9 @@ class Judge:
 
     @cached_property
     def _ran(self) -> frozenset[CodeType]:
-        trace = self._known.first.trace
-        chains = [*(call.chain for call in trace.calls), *(region.chain for region in trace.regions)]
+        traces = [one.first.trace for one in (self._known, self._beyond) if one is not None]
+        chains = [call.chain for trace in traces for call in trace.calls]
+        chains += [region.chain for trace in traces for region in trace.regions]
         return frozenset(code for chain in chains for code, _ in chain)
 
     def _behind(self, spots: Sequence[Location]) -> frozenset[int]:

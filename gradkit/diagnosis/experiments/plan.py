@@ -312,7 +312,8 @@ def _with_the_numbers_that_came_back(known: Known) -> Known:
     return replace(known, first=first, verdict=verdict) if found.ways else known
 
 
-def _without_what_was_kept(known: Known, lab: Lab) -> Caches:
+def without_what_was_kept(known: Known, lab: Lab) -> Caches:
+    """What holds values without history where starved parameters do not flow into the loss."""
     return caches.ask(lab.session, lab.ledger, known.first.trace, known.verdict, replay=known.replay)
 
 
@@ -456,7 +457,7 @@ EXPERIMENTS = (
         applies=lambda known: known.replay and bool(known.verdict.cuts),
     ),
     Experiment(
-        name="caches", untried="stale", ask=_without_what_was_kept, broken=Caches(runs=1),
+        name="caches", untried="stale", ask=without_what_was_kept, broken=Caches(runs=1),
         applies=lambda known: bool(known.verdict.unconnected),
     ),
     Experiment(

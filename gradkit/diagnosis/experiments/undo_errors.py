@@ -53,16 +53,27 @@ def rerun_without(
         if copying.overwriting() or not crossing:
             return RerunWithout(copying.overwriting(), revived, 1)
         return RerunWithout((), _revived(session, LetGo(crossing)), 2)  # it was overwritten before the step
-    if mishap.kind == TWICE and taken_over:
-        calls = tuple((call.name, call.chain) for call in taken_over)
-        return RerunWithout(calls, _revived(session, LetGoOfPasses(taken_over)), 1)
-    if mishap.kind == TWICE and crossing:
-        calls = tuple((call.name, call.chain) for call, _ in crossing)
-        return RerunWithout(calls, _revived(session, LetGo(crossing)), 1)
+    if mishap.kind == TWICE and (taken_over or crossing):
+        letting_go = LetGoOfPasses(taken_over) if taken_over else LetGo(crossing)
+        calls = tuple((call.name, call.chain) for call in taken_over or [call for call, _ in crossing])
+        return RerunWithout(calls, _revived(session, letting_go), 1)
     if mishap.kind in (NOT_ASKED, NO_HISTORY) and mishap.inputs:
         flag = Flag(mishap.inputs)
         return RerunWithout((), _revived(session, flag), 1, passed=flag.answered)
     return RerunWithout()
+
+
+def mending(
+    mishap: AutogradError, crossing: Sequence[tuple[Call, int]], taken_over: Sequence[Call], mended: RerunWithout
+) -> Intervention | None:
+    """What was changed in the rerun that mended a mishap, to be changed once more; None where nothing mends it."""
+    if not mended.revived:
+        return None
+    if mishap.kind == OVERWRITTEN:
+        return SaveCopies() if mended.calls or not crossing else LetGo(crossing)
+    if mishap.kind == TWICE:
+        return LetGoOfPasses(taken_over) if taken_over else LetGo(crossing)
+    return Flag(mishap.inputs)
 
 
 def _revived(session: Session, without: Intervention) -> frozenset[str] | None:

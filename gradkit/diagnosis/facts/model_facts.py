@@ -38,6 +38,7 @@ class ModelFacts:
         files: the user's source files that take part.
         callers: the user's frames around the call of ``diagnose``, innermost first.
         explicit: what should train was named by the user.
+        wished: these names are the user's own, and not read off an optimizer.
         attached: where a gradient is missing, the parameters that hooks on a module's forward compute with, by path.
         left: parameters that should train, that no gradient reaches, and that a library's module computes with for
             nothing: no rule blames anything for their sake.
@@ -54,6 +55,7 @@ class ModelFacts:
     files: tuple[str, ...] = ()
     callers: Chain = ()
     explicit: bool = False
+    wished: bool = False
     attached: dict[str, frozenset[str]] = field(default_factory=dict)
     left: tuple[str, ...] = ()
     along: dict[str, str] = field(default_factory=dict)
@@ -118,6 +120,7 @@ def read(
         files=_files(step, trace, callers),
         callers=callers,
         explicit=should_train is not None,
+        wished=wished,
         attached=tries.make("strays", lambda: inventory.attached(model), {}) if missed else {},
         left=tuple(left),
         along=along,

@@ -407,7 +407,7 @@ def a_scale_worked_out_once_whose_gradient_is_asked_for_before_the_loss() -> Bui
 
     def step() -> torch.Tensor:
         loss = model(x).sum()
-        slopes = torch.autograd.grad(loss, list(model.parameters()))
+        slopes = torch.autograd.grad(loss, list(model.parameters()))  # CUT
         return model(x).sum() + sum(one.square().sum() for one in slopes)
 
     return model, step

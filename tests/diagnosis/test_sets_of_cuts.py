@@ -157,7 +157,7 @@ def test_the_other_cut_on_a_line_says_what_it_does_alone() -> None:
     ("language", "nothing", "some", "all_of_them"),
     [
         ("en", "mended by itself, this one gives no gradient back", "gives 2 of the 4 parameters", "all 2"),
-        ("zh", "梯度一个也回不来", "4 个参数中有 2 个", "这 2 个参数就都能"),
+        ("zh", "梯度一个也回不来", "4 个参数张量中有 2 个", "这 2 个参数张量就都能"),
     ],
 )
 def test_text_and_page_say_it_in_both_languages(language: str, nothing: str, some: str, all_of_them: str) -> None:

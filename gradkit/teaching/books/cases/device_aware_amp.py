@@ -57,7 +57,7 @@ run("cuda_only")
 # It warns, and trains. Without CUDA both switch themselves off: nothing is computed in half precision, nothing is scaled. The losses are those of a run without mixed precision, to the last digit, and gradkit finds nothing to complain about.
 
 # %% [markdown] lang="zh" of="2edd8db6"
-# 有警告，但照样能训练。没有 CUDA 时，两者都会自行关闭：既没有用半精度计算，也没有放大什么。各步的损失与不用混合精度时完全相同，一位数字都不差，gradkit 也挑不出毛病。
+# 有警告，但照样能训练。没有 CUDA 时，两者都会自行关闭：既没有用半精度计算，也没有做任何缩放。各步的损失与不用混合精度时完全相同，一位数字都不差，gradkit 也挑不出毛病。
 
 # %%
 run("fixed", "--no_mixed_precision")

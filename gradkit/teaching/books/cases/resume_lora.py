@@ -114,7 +114,7 @@ for mode in (True, False):
 # *Make the error go away.* Two pieces of advice do so. One lets the embeddings hand out tensors that require grad, the other puts the flag on the loss:
 
 # %% [markdown] lang="zh" of="0bf39f6d"
-# *想办法让报错消失*。有两条建议做得到。一条让词嵌入的输出需要梯度，另一条直接给损失加上标志：
+# *想办法让报错消失*。有两条建议做得到。一条让嵌入层的输出需要梯度，另一条直接给损失加上标志：
 
 # %%
 source(resume_lora.load_checkpoint_input_grads, resume_lora.compute_loss_with_flag)
@@ -142,7 +142,7 @@ for program in ("input_grads", "loss_flag"):
 # Ask for an adapter that can be trained, as the report does:
 
 # %% [markdown] lang="zh" of="a0b48dda"
-# （让词嵌入的输出需要梯度，自有用处：适配器*可训练*、又用了可重入的梯度检查点时，就用得上。它并不解冻任何参数。）
+# （让嵌入层的输出需要梯度，自有用处：适配器*可训练*、又用了可重入的激活检查点时，就用得上。它并不解冻任何参数。）
 #
 # ## 修复
 #

@@ -20,7 +20,7 @@
 # 想让语言模型记住很长的文本。装不下的部分先渲染成图像，由 OCR 编码器读出来，经过投影层送进语言模型，排在最近的词元之前：
 #
 # ```text
-# 文本 --+-- 末尾 ----------------------------> 词嵌入 ------------------+
+# 文本 --+-- 末尾 ----------------------------> 嵌入层 ------------------+
 #        |                                     （冻结）                  +--> 拼接、左侧填充 --> 基座语言模型 --> 损失
 #        +-- 之前的全部 --> 渲染 --> OCR 编码器 --> proj --> 记忆 -------+                         （冻结）
 #                          （图像）   （冻结）     （训练）
@@ -218,7 +218,7 @@ needed, [[len(tokens) for tokens in batch] for batch in batches(NOTES)]
 # None of the first batch is long enough. So the step runs the frozen embedding and the frozen base model and nothing else. A frozen embedding hands out numbers without a history, and nothing trainable comes in later:
 
 # %% [markdown] lang="zh" of="f5093a9b"
-# 第一批没有一段够长。于是这一步只运行了冻结的词嵌入和冻结的基座模型。冻结的词嵌入给出的数值没有计算历史，后面也没有任何可训练的部分参与进来：
+# 第一批没有一段够长。于是这一步只运行了冻结的嵌入层和冻结的基座模型。冻结的嵌入层给出的数值没有计算历史，后面也没有任何可训练的部分参与进来：
 
 # %%
 [reported.embed(tokens)[0].requires_grad for batch in batches(NOTES) for tokens in batch]
@@ -380,7 +380,7 @@ print(gradkit.diagnose(lambda: large(first).loss, model=large).verdict())
 # | 前向传播里绝不要用 `no_grad`。 | 不要放在应当训练的部分之后，也不要把它包进去。放在它之前则无妨。 |
 # | 拼接时只要有一个张量是 `requires_grad=False`，其余张量的梯度也会丢。 | 不会：有一个输入需要梯度就够了。 |
 # | 冻结的部分必须处于 `train()`，`eval()` 会断开计算图。 | 不会。`eval()` 让冻结的部分没有噪声。 |
-# | 冻结的词嵌入给出的张量有 `grad_fn`。 | 没有；只要 `proj` 参与了计算，这也无妨。 |
+# | 冻结的嵌入层给出的张量有 `grad_fn`。 | 没有；只要 `proj` 参与了计算，这也无妨。 |
 #
 # 在终端里：
 #

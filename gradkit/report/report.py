@@ -68,7 +68,7 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        """Backward would work, and every parameter that should train is reached."""
+        """Backward would work, and every parameter that should train gets a gradient."""
         return not self.findings
 
     @property
@@ -157,7 +157,7 @@ class Report:
             >>> row = Parameter("fc.weight", (2, 3), 6, "float32", True, True, True, True, True, 0.5, "Linear")
             >>> report = Report((), (row,), Picture((), (), (), ()))
             >>> print(report.breakdown(language="en"))  # doctest: +NORMALIZE_WHITESPACE
-            By module, in elements:
+            By module, in values (elements of the parameters):
             Module    In all  Should train  requires_grad  Reached   Mode
             fc             6             6              6        6  train  ✓ reached
               weight       6             6              6        6  train  ✓ reached

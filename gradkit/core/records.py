@@ -134,7 +134,7 @@ class Finding:
         notes: further places that take part.
         proof: ``"proven"`` (undoing it restored the gradient in a rerun), ``"likely"``,
             or ``"observed"`` (read off, as for frozen parameters).
-        parameters: names of the parameters that it starves.
+        parameters: names of the parameters that get no gradient because of it.
         numel: how many elements those hold.
         module: dotted path of the module whose forward was running, ``""`` outside of any.
         call: the operation that lost the gradient, as written by torch: ``"detach"``, ``"argmax"``.
@@ -244,7 +244,7 @@ BARREN = "barren"
 
 @dataclass(frozen=True)
 class Harmless:
-    """A stop-gradient that was looked at and starves nobody.
+    """A stop-gradient that was looked at and costs no parameter its gradient.
 
     Attributes:
         kind: ``"detach"``, ``"number"`` (leaves torch), ``"no_grad"``, ``"inference_mode"``, ``"sample"``,

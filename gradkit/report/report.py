@@ -39,7 +39,7 @@ class Report:
         backward: whether ``loss.backward()`` has something to start from.
         error: what backward raised, ``""`` if nothing.
         runs: how many times the step was run.
-        harmless: stop-gradients that were looked at and starve nobody.
+        harmless: stop-gradients that were looked at and cost no parameter its gradient.
         grad_fn: autograd's name of the node that made the loss, ``""`` if none did.
         left: what was raised where something could not be put back as it was; ``()`` as a rule.
         untried: parts of the diagnosis that broke off, for example a rerun; what is said does not rest on them.

@@ -333,7 +333,9 @@ def test_where_a_loss_from_before_was_computed_is_told() -> None:
     assert note.location.text.strip().startswith("loss = ")
 
 
-@pytest.mark.parametrize(("language", "words"), [("en", "pass a function that computes it"), ("zh", "交给 gradkit 一个")])
+@pytest.mark.parametrize(
+    ("language", "words"), [("en", "pass a function that computes it"), ("zh", "交给 gradkit 一个")]
+)
 def test_a_loss_from_before_that_reaches_all_is_sound_and_the_report_says_how_to_see_more(
     language: str, words: str
 ) -> None:

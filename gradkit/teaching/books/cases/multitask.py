@@ -59,9 +59,9 @@ except RuntimeError as error:
     print(error)
 
 # %% [markdown] lang="en"
-# Why so late? The clips are shuffled anew in every epoch. Count the batches in which nothing is labelled, epoch by epoch:
+# Why so late? The clips are shuffled again in every epoch. Count the batches in which nothing is labelled, epoch by epoch:
 
-# %% [markdown] lang="zh" of="87806d64"
+# %% [markdown] lang="zh" of="bce0f171"
 # 为什么这么晚才出错？每一轮都会重新打乱片段的顺序。逐轮数一数，有多少批次完全没有标签：
 
 # %%
@@ -81,9 +81,9 @@ def empty_batches(batch_size, epochs=8):
 # %% [markdown] lang="en"
 # ## The line
 #
-# This built-in example trains until backward raises, and hands over the step that raised:
+# This built-in example trains until backward raises, and returns the step that raised:
 
-# %% [markdown] lang="zh" of="72545571"
+# %% [markdown] lang="zh" of="fbebd831"
 # ## 是哪一行
 #
 # 这个内置示例一直训练到反向传播报错，然后交出报错的那一步：

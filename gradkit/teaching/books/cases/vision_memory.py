@@ -91,9 +91,9 @@ source(attempts.Attempt1)
 verify_gradient_flow(programs.build(attempts.Attempt1), first)
 
 # %% [markdown] lang="en"
-# The same error. Look at what the encoder hands out with the block, and without it, and at how many tensors autograd keeps for backward when there is no block:
+# The same error. Look at what the encoder returns with the block, and without it, and at how many tensors autograd keeps for backward when there is no block:
 
-# %% [markdown] lang="zh" of="f87c135d"
+# %% [markdown] lang="zh" of="1aada026"
 # 还是同样的错误。比较一下有这个块和没有这个块时编码器的输出；再看看没有这个块时，自动求导为反向传播留下了多少张量：
 
 # %%
@@ -215,9 +215,9 @@ needed = config.keep + config.render_from
 needed, [[len(tokens) for tokens in batch] for batch in batches(NOTES)]
 
 # %% [markdown] lang="en"
-# None of the first batch is long enough. So the step runs the frozen embedding and the frozen base model and nothing else. A frozen embedding hands out numbers without a history, and nothing trainable comes in later:
+# None of the first batch is long enough. So the step runs the frozen embedding and the frozen base model and nothing else. A frozen embedding returns values without a history, and nothing trainable comes in later:
 
-# %% [markdown] lang="zh" of="f5093a9b"
+# %% [markdown] lang="zh" of="ee2c6de9"
 # 第一批没有一段够长。于是这一步只运行了冻结的嵌入层和冻结的基座模型。冻结的嵌入层给出的数值没有计算历史，后面也没有任何可训练的部分参与进来：
 
 # %%
@@ -357,7 +357,7 @@ print(gradkit.diagnose(lambda: large(first).loss, model=large).verdict())
 # | Never use `no_grad` on the way forward. | Not behind what should train, nor round it. Before it, it does no harm. |
 # | A tensor with `requires_grad=False` in `cat` loses the gradient of the others. | It does not: one input that requires grad is enough. |
 # | Frozen parts must be in `train()`, `eval()` disconnects the graph. | It does not. `eval()` keeps frozen parts free of noise. |
-# | A frozen embedding hands out tensors with a `grad_fn`. | It does not, and that does no harm as long as `proj` takes part. |
+# | A frozen embedding returns tensors with a `grad_fn`. | It does not, and that does no harm as long as `proj` takes part. |
 #
 # In a terminal:
 #
@@ -369,7 +369,7 @@ print(gradkit.diagnose(lambda: large(first).loss, model=large).verdict())
 # python -m gradkit.cases.vision_memory --counts
 # ```
 
-# %% [markdown] lang="zh" of="bd0e3f3a"
+# %% [markdown] lang="zh" of="e3c6a595"
 # ## 小结
 #
 # | 说法 | 这里看到的 |

@@ -140,7 +140,7 @@ class Finding:
         call: the operation that lost the gradient, as written by torch: ``"detach"``, ``"argmax"``.
         revived: parameters that a rerun with this cut undone brought back to life.
         alone: where more stands in their way than this, those of its parameters that a rerun brought back in which
-            this alone was mended: ``()`` for none. None where nothing else does, or where that was not asked.
+            this alone was fixed: ``()`` for none. None where nothing else does, or where that was not asked.
         reruns: how many reruns the proof took.
         facts: further values for the sentences of this cause.
         variant: the way in which the cause shows here; ``""`` for the usual one.

@@ -43,7 +43,7 @@ class Report:
         grad_fn: autograd's name of the node that made the loss, ``""`` if none did.
         left: what was raised where something could not be put back as it was; ``()`` as a rule.
         untried: parts of the diagnosis that broke off, for example a rerun; what is said does not rest on them.
-        meant: by what it is known which parameters are to learn.
+        meant: how gradkit knows which parameters should learn.
         autograd: the nodes that ``graph(view="torchviz")`` is drawn from.
         origin: which statements of a program were run again for it; None for a step that was handed over.
         terms: what the loss is the sum of, term by term; ``()`` of a loss that is no sum.

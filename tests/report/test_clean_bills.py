@@ -51,9 +51,9 @@ class Held(nn.Module):
 
 
 def test_what_is_frozen_beside_what_learns_is_listed() -> None:
-    assert "Frozen, so not expected to learn (by requires_grad): base.weight, base.bias (10 of 16" in of(
-        Bent()
-    ).text("en")
+    assert "Frozen, so not expected to learn (by requires_grad): base.weight, base.bias (10 of 16" in of(Bent()).text(
+        "en"
+    )
 
 
 def test_what_is_frozen_and_was_not_named_is_listed_as_that() -> None:

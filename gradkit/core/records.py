@@ -188,8 +188,8 @@ class Meant:
         source: ``"should_train"`` (they were named), ``"optimizer"`` (it holds some of those that the step uses, and
             not these) or ``"flags"`` (they require grad).
         optimizer: its class name, ``""`` if it told nothing.
-        apart: parameters that require grad, that no optimizer at hand holds and that no gradient reaches: nothing is
-            blamed for their sake.
+        apart: parameters that require grad, that no optimizer at hand holds and that no gradient reaches: no line is
+            named for them.
         without_influence: parameters whose value makes no difference to a loss that is made of derivatives.
         left: parameters of a library's module that computes more than the loss has use for.
     """

@@ -286,4 +286,4 @@ def test_the_notebook_runs_and_its_cells_show_what_its_text_says(language: str) 
     assert len(re.findall(r"new_optimizer +first step 1\.280", said)) == 3
     reports = [text for text in shown if re.search(r"\[(adapter_inference_mode|non_scalar|double_backward)\]", text)]
     assert len(reports) == 3
-    assert any({"en": "Sound:", "zh": "一切正常"}[language] in text for text in shown)
+    assert any({"en": "Healthy:", "zh": "一切正常"}[language] in text for text in shown)

@@ -58,7 +58,7 @@ def test_a_nan_that_one_rank_spreads_to_all_is_found_where_it_is_made(tmp_path: 
 def test_a_part_that_is_frozen_on_one_rank_only_is_named_with_itsline(tmp_path: Path) -> None:
     status, said = run(tmp_path, "rank == 1 and net.eye.requires_grad_(False)\n" + LOOP)
     assert status == 1
-    assert "gradkit: rank 1 of 2 trains other parameters than the others" in said
+    assert "gradkit: rank 1 of 2 trains different parameters from the others" in said
     assert "eye.bias, eye.weight" in said
     assert f"froze them at train.py:{line(tmp_path, 'net.eye.requires_grad_(False)')}" in said
 

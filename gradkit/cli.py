@@ -12,9 +12,10 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gradkit.core import console, i18n, printable
+from gradkit.core.arguments import Parser
 from gradkit.core.console import program_output_aside, say
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
@@ -43,13 +44,7 @@ def command(
 
     ``language`` is what may stand after ``--language``.
     """
-    made = commands.add_parser(
-        name,
-        help=words(f"cli.{name}.help"),
-        description=words(f"cli.{name}.about"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = commands.add_parser(name, help=words(f"cli.{name}.help"), description=words(f"cli.{name}.about"))
     made.add_argument("--language", metavar=language, help=words("cli.language"))
     made.set_defaults(run=run)
     return made
@@ -256,24 +251,9 @@ def _fail(message: str) -> int:
     return COULD_NOT_RUN
 
 
-class Parser(argparse.ArgumentParser):
-    """Says what it says as the commands do; argparse itself is silent about a help that cannot be written."""
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        if file is sys.stdout:
-            console.say(message, end="")
-            console.flush()
-        else:
-            console.tell(message.rstrip("\n"))
-
-
 def _parse(given: list[str]) -> argparse.Namespace:
     parser: argparse.ArgumentParser = Parser(
-        prog="gradkit",
-        description=words("cli.about"),
-        epilog=words("cli.examples"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        prog="gradkit", description=words("cli.about"), epilog=words("cli.examples")
     )
     commands = parser.add_subparsers(metavar=words("cli.command"), required=True)
     _add_lab(commands)

@@ -157,6 +157,63 @@ def test_what_cannot_run_is_named_without_a_traceback(
     assert "Traceback" not in said
 
 
+COMMANDS = ("", "lab", "run", "diagnose", "verify", "scan", "guide", "guides", "claims", "notebooks")
+ENGLISH_OF_ARGPARSE = ("usage:", "positional arguments", "options:", "show this help message", "error:", "[options]")
+
+
+def helped(capsys: pytest.CaptureFixture[str], *words: str, language: str = "zh") -> str:
+    with pytest.raises(SystemExit):
+        main([*filter(None, words), "--language", language])
+    said = capsys.readouterr()
+    return said.out + said.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_each_command_is_chinese_down_to_its_headings(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = helped(capsys, command, "--help")
+    assert [heading for heading in ENGLISH_OF_ARGPARSE if heading in said] == []
+    assert said.startswith("用法")
+    assert "\n选项" in said
+    assert "显示这份帮助并退出" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (("guide",), "缺少参数"),
+        (("verify", "--depth", "x"), "'x' 不是有效的 int 值"),
+        (("verify", "--frozen"), "至少要给出一个值"),
+        (("notebooks", "--as", "md"), "没有 'md' 这个选择"),
+        (("nothing",), "没有 'nothing' 这个选择"),
+        (("scan", ".", "--json", "--github"), "不能与 --json 一起使用"),
+        (("scan", ".", "--json=1"), "却给出了 '1'"),
+    ],
+)
+def test_what_is_wrong_with_the_words_of_a_command_is_said_in_chinese(
+    given: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = helped(capsys, *given)
+    assert named in said
+    assert "gradkit" in said
+    assert [heading for heading in ENGLISH_OF_ARGPARSE if heading in said] == []
+
+
+def test_in_english_a_help_has_the_headings_of_argparse(capsys: pytest.CaptureFixture[str]) -> None:
+    said = helped(capsys, "guide", "--help", language="en")
+    assert said.startswith("usage: gradkit guide [-h]")
+    assert "\n\npositional arguments:\n" in said
+    assert "\n\noptions:\n" in said
+
+
+@pytest.mark.parametrize("language", i18n.LANGUAGES)
+def test_the_mark_of_a_cell_stands_in_the_help_as_it_stands_in_a_script(
+    language: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "# %%" in helped(capsys, "notebooks", "--help", language=language)
+
+
 def test_an_unknown_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["diagnose", "train.py:step", "--frobnicate"])

@@ -31,7 +31,7 @@ def test_a_cut_raises_with_the_report(net: nn.Sequential) -> None:
 
     with pytest.raises(AssertionError, match=r"error\[detach\].*\n.*test_testing.py:\d+") as caught:
         assert_learns(net, step)
-    assert "starved: 0.weight, 0.bias" in str(caught.value)
+    assert "no gradient: 0.weight, 0.bias" in str(caught.value)
     assert assert_learns(net, step, should_train=["2.*"]).healthy
 
 

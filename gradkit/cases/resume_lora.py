@@ -27,6 +27,8 @@ import torch.nn.functional as F
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from gradkit.core.i18n import words
+
 TEXT = Path(__file__).with_name("tidepool.txt")
 BLOCK = 64
 STATE = "training_state.pt"
@@ -258,22 +260,22 @@ def main(arguments=None):
     torch.manual_seed(0)
     base, batches, (load, make_loss) = find_base(args.model_name), load_blocks(), PROGRAMS[args.program]
     if args.fresh:
-        print(f"Beginning a run on {args.model_name}")
+        print(words("case.beginning", name=args.model_name))
         model = add_adapter(base)
         optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate)
     else:
         adapter = args.resume_from or Path(_workspace().name) / "adapter"
-        print(f"Resuming from {adapter}")
+        print(words("case.resuming", path=str(adapter)))
         model = load(base, adapter)
         optimizer = load_optimizer(model, adapter, args.learning_rate, saved=args.optimizer_state == "on")
-    print(f"Device: {model.device}, dtype: {model.dtype}")
+    print(words("case.device", device=str(model.device), dtype=str(model.dtype)))
     model.print_trainable_parameters()
-    print(f"loss before: {evaluate(model, batches):.4f}")
+    print(words("case.loss_before", loss=f"{evaluate(model, batches):.4f}"))
     train(model, batches, args.epochs, args.learning_rate, optimizer, make_loss())
-    print(f"loss after:  {evaluate(model, batches):.4f}")
+    print(words("case.loss_after", loss=f"{evaluate(model, batches):.4f}"))
     if args.output_dir:
         save_checkpoint(args.output_dir, model, optimizer)
-        print(f"Saved to {args.output_dir}")
+        print(words("case.saved", path=str(args.output_dir)))
 
 
 if __name__ == "__main__":

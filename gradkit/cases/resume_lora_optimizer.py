@@ -21,6 +21,7 @@ from gradkit.cases.resume_lora import (
     make_base,
     train,
 )
+from gradkit.core.i18n import words
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def main(arguments=None):
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
     for way, course in compare(args.first_epochs, args.steps, args.learning_rate, args.seed).items():
-        print(f"{way:16} first step {course.moved[0]:.3f}  loss", *(f"{loss:.3f}" for loss in course.losses))
+        losses = " ".join(f"{loss:.3f}" for loss in course.losses)
+        print(words("case.first_step", way=f"{way:16}", size=f"{course.moved[0]:.3f}", losses=losses))
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def speaking(code: str | None = None) -> Iterator[None]:
 
     Example:
         >>> with speaking("zh"): words("report.help")
-        '修法'
+        '修复建议'
     """
     if not code:
         yield

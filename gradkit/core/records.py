@@ -134,13 +134,13 @@ class Finding:
         notes: further places that take part.
         proof: ``"proven"`` (undoing it restored the gradient in a rerun), ``"likely"``,
             or ``"observed"`` (read off, as for frozen parameters).
-        parameters: names of the parameters that it starves.
+        parameters: names of the parameters that get no gradient because of it.
         numel: how many elements those hold.
         module: dotted path of the module whose forward was running, ``""`` outside of any.
         call: the operation that lost the gradient, as written by torch: ``"detach"``, ``"argmax"``.
         revived: parameters that a rerun with this cut undone brought back to life.
         alone: where more stands in their way than this, those of its parameters that a rerun brought back in which
-            this alone was mended: ``()`` for none. None where nothing else does, or where that was not asked.
+            this alone was fixed: ``()`` for none. None where nothing else does, or where that was not asked.
         reruns: how many reruns the proof took.
         facts: further values for the sentences of this cause.
         variant: the way in which the cause shows here; ``""`` for the usual one.
@@ -204,8 +204,8 @@ class Meant:
         source: ``"should_train"`` (they were named), ``"optimizer"`` (it holds some of those that the step uses, and
             not these) or ``"flags"`` (they require grad).
         optimizer: its class name, ``""`` if it told nothing.
-        apart: parameters that require grad, that no optimizer at hand holds and that no gradient reaches: nothing is
-            blamed for their sake.
+        apart: parameters that require grad, that no optimizer at hand holds and that no gradient reaches: no line is
+            named for them.
         without_influence: parameters whose value makes no difference to a loss that is made of derivatives.
         left: parameters of a library's module that computes more than the loss has use for.
         unheld: parameters that a gradient reaches and that no optimizer at hand holds, where nothing says that it
@@ -265,7 +265,7 @@ BARREN = "barren"
 
 @dataclass(frozen=True)
 class Harmless:
-    """A stop-gradient that was looked at and starves nobody.
+    """A stop-gradient that was looked at and costs no parameter its gradient.
 
     Attributes:
         kind: ``"detach"``, ``"number"`` (leaves torch), ``"no_grad"``, ``"inference_mode"``, ``"sample"``,

@@ -14,6 +14,7 @@ from functools import partial
 from gradkit import cli
 from gradkit.cli import FINDINGS, HEALTHY, add_loading, load_step
 from gradkit.core import attempts, console, printable
+from gradkit.core.arguments import Parser
 from gradkit.core.i18n import words
 from gradkit.core.records import Finding, Location
 from gradkit.core.trace import Call, Region, Trace
@@ -40,12 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(given: list[str]) -> argparse.Namespace:
-    parser = cli.Parser(
-        prog="python -m gradkit.diagnosis.__main__",
-        description=words("debug.about"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(prog="python -m gradkit.diagnosis.__main__", description=words("debug.about"))
     parser.add_argument("--language", metavar="en|zh", help=words("cli.language"))
     add_loading(parser)
     parser.add_argument("--all", action="store_true", help=words("debug.all"))

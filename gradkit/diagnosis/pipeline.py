@@ -82,7 +82,7 @@ class Diagnosis:
         label: what was diagnosed, for example ``"train.py:step"``.
         findings: what to change, most blocking first.
         evidence: what they rest on: the first run, the model, the cuts, and what the experiments showed.
-        harmless: stop-gradients that were looked at and starve nobody.
+        harmless: stop-gradients that were looked at and cost no parameter its gradient.
         untried: parts that broke off.
         apart: how many times the step was run with one thing alone mended of several that stand in one way, or past
             an error.

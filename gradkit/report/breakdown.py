@@ -27,7 +27,7 @@ class Share:
         should_train: those that a gradient is expected to reach.
         trainable: those with ``requires_grad``.
         reached: those that backward hands a gradient.
-        starved: those that should train and are not reached.
+        starved: those that should train and get no gradient.
         loose: those with ``requires_grad`` that are not among what should train.
         mode: ``"train"``, ``"eval"`` or ``"mixed"``, of the module and all that is in it.
         deeper: whether there is a further step down.
@@ -47,7 +47,7 @@ class Share:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """``"good"``, ``"starved"`` (nothing that should train is reached), ``"partly"`` (some of it is not) and
+        """``"good"``, ``"starved"`` (nothing that should train gets a gradient), ``"partly"`` (some of it is not) and
         ``"loose"`` (something may train that should not); ``()`` where nothing should train and nothing does."""
         missing = (STARVED if self.starved == self.should_train else PARTLY) if self.starved else ""
         found = [missing] if missing else [GOOD] if self.should_train else []

@@ -164,10 +164,11 @@ def _facts(finding: Finding, trainable_numel: int) -> list[tuple[str, str]]:
     rows = []
     if finding.parameters:
         size = f"{finding.numel:,}"
-        key = "report.starved_of" if trainable_numel else "report.starved_all"
+        share = "every" if finding.numel == trainable_numel else "of" if trainable_numel else "all"
         arrives = causes.cause(finding.cause).arrives or is_about_a_term(finding)
         name = "parameters" if arrives else "starved"
-        rows.append((name, words(key, names=_names(finding.parameters), size=size, total=f"{trainable_numel:,}")))
+        who = {"names": _names(finding.parameters), "size": size, "total": f"{trainable_numel:,}"}
+        rows.append((name, words(f"report.starved_{share}", **who)))
     if finding.module:
         rows.append(("module", printable.name(finding.module)))
     runs = "_runs" if finding.revived and finding.facts.get("error") else ""

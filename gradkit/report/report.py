@@ -39,11 +39,11 @@ class Report:
         backward: whether ``loss.backward()`` has something to start from.
         error: what backward raised, ``""`` if nothing.
         runs: how many times the step was run.
-        harmless: stop-gradients that were looked at and starve nobody.
+        harmless: stop-gradients that were looked at and cost no parameter its gradient.
         grad_fn: autograd's name of the node that made the loss, ``""`` if none did.
         left: what was raised where something could not be put back as it was; ``()`` as a rule.
         untried: parts of the diagnosis that broke off, for example a rerun; what is said does not rest on them.
-        meant: by what it is known which parameters are to learn.
+        meant: how gradkit knows which parameters should learn.
         autograd: the nodes that ``graph(view="torchviz")`` is drawn from.
         origin: which statements of a program were run again for it; None for a step that was handed over.
         terms: what the loss is the sum of, term by term; ``()`` of a loss that is no sum.
@@ -68,7 +68,7 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        """Backward would work, and every parameter that should train is reached."""
+        """Backward would work, and every parameter that should train gets a gradient."""
         return not self.findings
 
     @property
@@ -157,7 +157,7 @@ class Report:
             >>> row = Parameter("fc.weight", (2, 3), 6, "float32", True, True, True, True, True, 0.5, "Linear")
             >>> report = Report((), (row,), Picture((), (), (), ()))
             >>> print(report.breakdown(language="en"))  # doctest: +NORMALIZE_WHITESPACE
-            By module, in elements:
+            By module, in values (elements of the parameters):
             Module    In all  Should train  requires_grad  Reached   Mode
             fc             6             6              6        6  train  ✓ reached
               weight       6             6              6        6  train  ✓ reached

@@ -32,7 +32,7 @@ class Claim:
         language: ``"en"`` or ``"zh"``.
         topic: one of ``TOPICS``.
         belief: in the words that people use.
-        verdict: ``"true"``, ``"false"`` or ``"depends"``: what the text below says of it. Running it tells anew.
+        verdict: ``"true"``, ``"false"`` or ``"depends"``: what the text below says of it. Running it tells again.
         holds: of one that depends: the observations that are as believed.
         answer: in one sentence.
         why: CommonMark.

@@ -388,7 +388,7 @@ def test_a_finding_elsewhere_on_the_line_accuses_no_bystander(tmp_path: Path) ->
     assert scan.report is not None
     assert [finding.cause for finding in scan.report.findings][:1] == ["non_differentiable_op"]
     assert scan.harmful == ()
-    assert "The diagnosis also accuses" in scan.text()
+    assert "The diagnosis also found a problem elsewhere" in scan.text()
 
 
 def test_a_block_in_which_a_value_is_written_unseen_is_harmful_and_not_cleared() -> None:

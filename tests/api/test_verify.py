@@ -102,7 +102,7 @@ def test_what_must_be_frozen_and_may_train_fails() -> None:
     net.encoder.requires_grad_(True)
     done = gradkit.verify(net, torch.ones(2, 4), should_train=["proj.*"], frozen=["encoder.*"])
     assert [check.key for check in done.failed] == ["loose"]
-    assert "15 elements" in sentence(done, "loose")
+    assert "15 values" in sentence(done, "loose")
     assert "⚠ (should be 0)" in done.text()
 
 

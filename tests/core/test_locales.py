@@ -29,6 +29,7 @@ PROGRAMS = tuple(
     f"{PACKAGE / one}{os.sep}" for one in ("cases", "teaching/books", "teaching/claims", "teaching/guides")
 )
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if not str(path).startswith(PROGRAMS))
+CASES = sorted((PACKAGE / "cases").rglob("*.py"))
 CJK = re.compile(r"[\u4e00-\u9fff]")
 FOUR_WORDS = re.compile(r"(?:\b[A-Za-z']+,? ){3,}[A-Za-z']+\b")
 FILLERS = re.compile(r"\b(a|an|and|are|in|is|it|no|not|of|or|that|the|this|to|with|you|your)\b")
@@ -99,7 +100,7 @@ class Asked:
 
 
 def _asked() -> Iterator[Asked]:
-    for path in MODULES:
+    for path in [*MODULES, *CASES]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             where = f"{path.relative_to(REPO)}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.Call) and node.args and (shape := _shape(node.args[0])):

@@ -233,7 +233,7 @@ def test_columns_stand_below_one_another_on_a_poor_console(tmp_path: Path) -> No
     told = written.getvalue().decode("ascii").splitlines()
     at = next(number for number, one in enumerate(told) if "^^^" in one)
     assert told[at].index("^") == told[at - 1].index(".detach()")
-    rows = told[told.index("By module, in elements:") + 2 :]
+    rows = told[told.index("By module, in values (elements of the parameters):") + 2 :]
     assert len({one.index("train") for one in rows}) == 1
 
 

@@ -156,14 +156,14 @@ def test_a_handful_is_enough() -> None:
 def test_the_text_names_line_and_reason_in_both_languages() -> None:
     report = report_of(a_frozen_encoder())
     line = report.harmless[0].location.line
-    assert f"test_harmless.py:{line}  no_grad: nothing that should train stands before it" in report.text("en")
+    assert f"test_harmless.py:{line}  no_grad: nothing that should train comes before it" in report.text("en")
     assert "它之前没有应当训练的参数" in report.text("zh")
 
 
 def test_the_page_folds_them_away() -> None:
     page = report_of(a_frozen_encoder()).html("en", with_picture=False)
     assert "<details" in page
-    assert "nothing that should train stands before it" in page
+    assert "nothing that should train comes before it" in page
 
 
 def test_scripts_get_them_as_plain_data() -> None:

@@ -260,7 +260,7 @@ def test_a_hook_that_torch_refuses_is_proven_and_the_error_told(language: str) -
     (finding,) = report.findings
     assert (finding.proof, len(finding.revived)) == ("proven", 4)
     assert "but hook returned 'float'" in report.text(language)
-    assert {"en": "cannot take the place of the gradient", "zh": "不能充当梯度"}[language] in report.text(language)
+    assert {"en": "cannot replace the gradient", "zh": "不能充当梯度"}[language] in report.text(language)
 
 
 def test_a_hook_that_torch_refuses_is_known_without_a_rerun_though_not_its_line() -> None:

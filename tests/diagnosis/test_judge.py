@@ -120,7 +120,7 @@ def test_features_of_a_stem_are_to_be_computed_anew_and_not_detached() -> None:
     report = diagnosed(judged.features_before_the_loop())
     assert [finding.variant for finding in report.findings] == ["once"]
     assert offered(report) == []
-    assert "compute it anew" in report.text("en")
+    assert "compute it again" in report.text("en")
 
 
 def test_a_leaf_that_each_step_makes_anew_is_missed_by_nobody() -> None:
@@ -235,7 +235,7 @@ def test_a_copy_that_no_optimizer_holds_is_not_expected_to_learn() -> None:
     assert report.healthy
     assert report.meant.source == "optimizer"
     assert len(report.meant.apart) == 4
-    assert "What is to learn is read off Adam" in report.text("en")
+    assert "gradkit takes what should learn from Adam" in report.text("en")
     assert report.data()["meant"]["optimizer"] == "Adam"
 
 

@@ -126,7 +126,7 @@ def test_a_cut_in_front_of_what_is_frozen_is_proven_with_that_set_free() -> None
     cut, frozen = diagnosed(a_detach_behind_what_is_frozen, "left").findings
     assert (cut.proof, cut.revived) == ("proven", ("left.weight", "left.bias"))
     assert frozen.revived == cut.revived
-    assert "what is frozen" in diagnosed(a_detach_behind_what_is_frozen, "left").text("en")
+    assert "the frozen parameters set to require grad" in diagnosed(a_detach_behind_what_is_frozen, "left").text("en")
 
 
 def test_a_run_that_sets_something_free_leaves_it_frozen() -> None:
@@ -156,8 +156,8 @@ def test_the_other_cut_on_a_line_says_what_it_does_alone() -> None:
 @pytest.mark.parametrize(
     ("language", "nothing", "some", "all_of_them"),
     [
-        ("en", "mended by itself, this one gives no gradient back", "gives 2 of the 4 parameters", "all 2"),
-        ("zh", "梯度一个也回不来", "4 个参数中有 2 个", "这 2 个参数就都能"),
+        ("en", "fixing only this gives no parameter a gradient", "gives 2 of the 4 parameters", "all 2"),
+        ("zh", "梯度一个也回不来", "4 个参数张量中有 2 个", "这 2 个参数张量就都能"),
     ],
 )
 def test_text_and_page_say_it_in_both_languages(language: str, nothing: str, some: str, all_of_them: str) -> None:
@@ -186,7 +186,7 @@ def test_without_replay_nothing_is_said_of_a_member_alone() -> None:
 
 def test_a_plate_in_the_picture_says_that_the_proof_is_one_of_the_set() -> None:
     said = " ".join(re.findall(r">([^<>]+)<", diagnosed(in_series).graph().source))
-    assert "undone together" in said.replace("\xa0", " ")
+    assert "and the other cuts" in said.replace("\xa0", " ")
 
 
 def test_no_cut_is_left_on_a_finding() -> None:

@@ -68,7 +68,7 @@ def test_a_history_lost_within_a_library_function_is_not_told_as_a_detach_of_the
         return torch.as_tensor((params["weight"] * X).sum())
 
     text = said(step, models)
-    assert "stack_module_state() hands out values without their history" in text
+    assert "stack_module_state() returns values without their history" in text
     assert "detach()" not in text
 
 
@@ -90,8 +90,8 @@ def test_two_cuts_in_series_are_proven_together() -> None:
         return torch.tensor(out.tolist()).sum()
 
     text = said(step)
-    assert text.count("undone together") == 2
-    assert "proven: with this undone" not in text
+    assert text.count("and the other cuts") == 2
+    assert "proven: in a rerun without it," not in text
 
 
 def test_a_parameter_made_of_bare_values_has_a_note_of_the_cut_below_it() -> None:
@@ -102,7 +102,7 @@ def test_a_parameter_made_of_bare_values_has_a_note_of_the_cut_below_it() -> Non
     found = first(step)
     assert found.cause == "parameter_rewrap"
     assert "cuts_too" in [note.kind for note in found.notes]
-    assert "undone together" in said(step)
+    assert "and the other cuts" in said(step)
 
 
 def test_a_leaf_that_is_written_while_autograd_records_is_not_helped_by_a_new_name() -> None:

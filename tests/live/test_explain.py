@@ -723,8 +723,8 @@ def test_a_report_says_which_lines_were_run_again(tmp_path: Path) -> None:
     assert report is not None
     file = tmp_path / "train.py"
     again = f"gradkit ran one pass of the loop in line 7 again (lines 8 to 10 of {file});"
-    assert f"{again} the same error came at the same line." in report.text("en")
-    assert f"{again} the same error came at the same line." in report.html("en", with_picture=False)
+    assert f"{again} the same error came from the same line." in report.text("en")
+    assert f"{again} the same error came from the same line." in report.html("en", with_picture=False)
     (said,) = report.origins("zh")
     assert said.startswith("gradkit 把第 7 行的循环重新运行了一轮")
     assert said in report.text("zh")

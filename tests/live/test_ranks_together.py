@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="torchrun with gloo")
 def test_sound_ranks_say_nothing_but_that(tmp_path: Path) -> None:
     status, said = run(tmp_path, LOOP)
     assert status == 0
-    assert "6 optimizer steps, nothing to say" in said
+    assert "6 optimizer steps, nothing to report" in said
     assert said.count("gradkit") == 1
 
 
@@ -35,7 +35,7 @@ def test_the_line_that_detaches_on_one_rank_is_named_and_proven(tmp_path: Path) 
     assert status == 1
     assert "gradkit: rank 1 of 2 raised an error" in said
     assert f"--> train.py:{line(tmp_path, 'guess.detach()')}" in said
-    assert "proven: with this undone" in said
+    assert "proven: in a rerun without it" in said
     assert re.search(r"rank 0: waits at train.py:\d+, loss.backward\(\)", said)
 
 
@@ -52,13 +52,13 @@ def test_a_nan_that_one_rank_spreads_to_all_is_found_where_it_is_made(tmp_path: 
     assert status == 0
     assert "gradkit: rank 1 of 2 has a fault that the others do not have" in said
     assert f"--> train.py:{line(tmp_path, 'guess / 0 * 0')}" in said
-    assert "nothing to say" not in said
+    assert "nothing to report" not in said
 
 
 def test_a_part_that_is_frozen_on_one_rank_only_is_named_with_itsline(tmp_path: Path) -> None:
     status, said = run(tmp_path, "rank == 1 and net.eye.requires_grad_(False)\n" + LOOP)
     assert status == 1
-    assert "gradkit: rank 1 of 2 trains other parameters than the others" in said
+    assert "gradkit: rank 1 of 2 trains different parameters from the others" in said
     assert "eye.bias, eye.weight" in said
     assert f"froze them at train.py:{line(tmp_path, 'net.eye.requires_grad_(False)')}" in said
 
@@ -88,7 +88,7 @@ def test_batches_that_differ_are_no_fault_where_the_wrapper_looks_for_unused_par
     status, said = run(tmp_path, loop, batch='late and scene.pop("image")')
     assert status == 0
     assert said.count("gradkit") == 1
-    assert "nothing to say" in said
+    assert "nothing to report" in said
 
 
 def test_a_loss_that_one_rank_scales_is_told_with_its_line_while_training_goes_on(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_loss_that_one_rank_scales_is_told_with_its_line_while_training_goes_o
     assert said.count("gradkit: rank 1 of 2 scales its loss differently from the others") == 1
     assert f"rank 1 makes the difference at train.py:{line(tmp_path, 'loss * 0.5')}" in said
     assert f"the condition at train.py:{line(tmp_path, 'if rank == 1')}" in said
-    assert "nothing to say" not in said
+    assert "nothing to report" not in said
     found = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
     assert (found["healthy"], found["ranks"]["reason"], found["ranks"]["differ"]) == (False, "scaled", [1])
     assert "0.5 * mean(...)" in (tmp_path / "out.html").read_text(encoding="utf-8")
@@ -109,7 +109,7 @@ def test_a_loss_that_each_rank_weighs_by_its_share_of_the_samples_is_sound(tmp_p
     share = "shares = torch.tensor([0.8, 1.2])\n    loss = loss * shares[rank].item()"
     status, said = run(tmp_path, LOOP.replace("    optimizer.zero_grad()", f"    {share}\n    optimizer.zero_grad()"))
     assert status == 0
-    assert "nothing to say" in said
+    assert "nothing to report" in said
 
 
 def test_a_rank_that_has_fewer_batches_is_told_with_its_steps(tmp_path: Path) -> None:
@@ -134,4 +134,4 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 def test_a_signal_that_ends_a_copy_of_a_rank_does_not_end_the_rank(tmp_path: Path) -> None:
     status, said = run(tmp_path, FORKS + LOOP)
     assert status == 0
-    assert "6 optimizer steps, nothing to say" in said
+    assert "6 optimizer steps, nothing to report" in said

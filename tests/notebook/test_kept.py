@@ -36,7 +36,7 @@ def test_beside_the_panel_its_cell_gets_an_output_that_later_holds_the_report(pu
     assert bundle[WIDGET]
     assert bundle["text/html"] == ""
     ((first, how),) = published
-    assert "comes alive when this cell is run" in first["text/html"]
+    assert "run this cell to use it" in first["text/html"]
     assert not how["update"]
     diagnosed(panel)
     last, later = published[-1]

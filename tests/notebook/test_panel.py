@@ -645,7 +645,7 @@ def test_modules_open_in_place_and_lead_to_their_parameters() -> None:
     paths = [share.path for share in page.by_module.seen]
     assert "proj" in paths
     assert "proj.0" not in paths
-    assert "✗ not reached" in read(panel)
+    assert "✗ no gradient" in read(panel)
     page.by_module.body.press("open:proj")
     assert "proj.0" in [share.path for share in page.by_module.seen]
     page.by_module.body.press("open:proj")
@@ -745,7 +745,7 @@ def test_after_the_cure_the_checklist_says_that_the_finding_is_gone(folder: Path
     press(panel, panel.diagnose)
     assert walk.stop.cured
     assert walk.number == 4
-    assert "does not find this any more" in walk.mine.value
+    assert "no longer finds this" in walk.mine.value
     assert "✗" not in walk.mine.value
 
 
@@ -1040,4 +1040,4 @@ def test_the_guide_to_a_report_of_elsewhere_ends_with_running_the_program_again(
 
 
 def test_a_page_that_cannot_run_the_panel_says_how_to() -> None:
-    assert Panel()._repr_mimebundle_()["text/plain"].startswith("The gradkit panel. It comes alive when this cell is")
+    assert Panel()._repr_mimebundle_()["text/plain"].startswith("The gradkit panel: run this cell to use it.")

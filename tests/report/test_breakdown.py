@@ -54,7 +54,7 @@ def test_each_module_says_how_much_it_holds_should_train_may_train_and_is_reache
 def test_a_module_that_should_train_and_is_not_reached_is_warned_of() -> None:
     report = report_on(Memory(cut=True))
     assert counted(report)["proj"].remarks == ("starved",)
-    assert "proj 16 16 16 0 train ✗ not reached" in " ".join(report.breakdown().split())
+    assert "proj 16 16 16 0 train ✗ no gradient" in " ".join(report.breakdown().split())
 
 
 def test_a_module_that_is_reached_in_part_is_told_from_one_that_is_not_reached() -> None:

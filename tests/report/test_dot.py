@@ -137,7 +137,7 @@ def test_a_healthy_picture_has_no_plate_and_no_red(name):
     source = dot(pictures.ALL[name](), "map").source
     assert "#D92D20" not in source
     assert "✗" not in source
-    assert "every parameter that should train is reached" in texts(source)
+    assert "every parameter that should train gets a gradient" in texts(source)
 
 
 def test_the_graph_view_draws_every_node():
@@ -226,7 +226,7 @@ def test_the_more_parameters_a_gradient_goes_on_to_the_thicker_its_arrow():
     drawn = edges(dot(pictures.gpt(), "map").source)
     loss, layers = (drawn[ends] for ends in live_ends(drawn, "lm_head", "transformer.h.6"))
     assert width(loss) > width(layers) > 1.6
-    assert re.search(r'tooltip="carries the gradient of [\d.]+ M elements"', loss)
+    assert re.search(r'tooltip="carries the gradient of [\d.]+ M values"', loss)
 
 
 def live_ends(drawn, *titles):
@@ -268,9 +268,9 @@ def test_a_line_without_a_known_expression_has_no_carets():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("vision_detach", "proven: with this undone, 4 parameters get their gradient"),
+        ("vision_detach", "proven: in a rerun without it, 4 parameters get a gradient"),
         ("functional", "likely: seen in the recorded run, not proven by a rerun"),
-        ("frozen_all", "observed: read off the model, no rerun needed"),
+        ("frozen_all", "observed: read from the model; no rerun needed"),
     ],
 )
 def test_a_plate_says_how_sure_it_is(name, words):
@@ -293,7 +293,7 @@ def test_the_loss_says_its_value_and_whether_backward_runs():
 def test_a_loss_with_history_that_backward_refuses_is_not_said_to_have_none():
     picture = replace(pictures.mlp(cut=False), backward=False, findings=(Finding("non_scalar", None),))
     assert by_title(dot(picture, "map").source, "loss")[0][1] == (
-        "backward() raises, though the loss has a grad_fn: see the plate"
+        "backward() raises, though the loss has a grad_fn: see the label"
     )
 
 
@@ -322,7 +322,7 @@ def test_a_parameter_that_no_edge_leaves_is_starved_and_drawn():
     assert rows == [
         "proj",
         "✗ should train, no gradient",
-        "Linear 512→4096, GELU, Linear 4096→4096 · 18.9 M parameters",
+        "Linear 512→4096, GELU, Linear 4096→4096 · 18.9 M values",
     ]
 
 
@@ -340,7 +340,7 @@ def titles(picture, **arguments):
 
 def test_like_layers_in_a_row_are_one_box():
     assert {"transformer.h.0 – h.5", "transformer.h.6 – h.11"} <= set(titles(pictures.gpt()))
-    assert "GPT2Block ×6 · 42.5 M parameters" in texts(dot(pictures.gpt(), "map").source)
+    assert "GPT2Block ×6 · 42.5 M values" in texts(dot(pictures.gpt(), "map").source)
 
 
 def test_the_region_around_a_cut_stays_visible():
@@ -495,7 +495,7 @@ def test_what_is_left_out_of_a_large_graph_is_said_in_the_drawing_and_on_the_los
     picture = replace(pictures.mlp(), left_out=24_010, more_inputs=3)
     assert "24,010 autograd nodes" in svg(dot(picture, "map")).replace("\u00a0", " ")
     loss = next(card for card in cards(picture, "map").values() if card["kind"] == "loss")
-    assert "24,010" in dict(loss["rows"])["Left out"]
+    assert "24,010" in dict(loss["rows"])["Not shown"]
     assert "+ 3 more" in texts(dot(picture, "map").source)
 
 

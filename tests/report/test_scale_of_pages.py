@@ -129,7 +129,7 @@ def test_a_thousand_findings_have_a_few_plates_and_the_rest_is_counted():
     report = _cuts(1_000)
     boxes = chart_of(report.picture, "map").boxes
     assert [box.finding for box in boxes if box.kind in ("cut", "plate")] == list(range(MOST_PLATES))
-    left = f"{1_000 - MOST_PLATES} further findings"
+    left = f"{1_000 - MOST_PLATES} more findings"
     assert left in report.graph("map", "en").source.replace("\N{NO-BREAK SPACE}", " ")
 
 

@@ -263,4 +263,4 @@ def test_the_notebook_runs_and_its_cells_show_what_its_text_says(language: str) 
     assert re.findall(r"amp_misuse \d+ (\S+)", said) == [
         "(loss", "clip_grad_norm_(self.model.parameters(),", "self.optimizer.step()",
     ]  # fmt: skip
-    assert sum({"en": "Sound:", "zh": "一切正常"}[language] in text for text in [*shown, said]) == 2
+    assert sum({"en": "Healthy:", "zh": "一切正常"}[language] in text for text in [*shown, said]) == 2

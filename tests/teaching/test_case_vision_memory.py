@@ -21,6 +21,7 @@ from gradkit.cases.vision_memory.adapter_only_trainer import NOTES, batches, tok
 from gradkit.cases.vision_memory.attempts import ATTEMPTS
 from gradkit.cases.vision_memory.mem_adapter_only import MEMConfig, MEMModel, PageStore, render
 from gradkit.cases.vision_memory.verify_gradient_flow import verify_gradient_flow
+from gradkit.core.i18n import words
 from gradkit.report.report import Report
 
 NO_GRADIENT = "element 0 of tensors does not require grad and does not have a grad_fn"
@@ -364,5 +365,7 @@ def test_the_notebook_runs_and_its_cells_show_what_its_text_says(language: str) 
     assert "(True, ['proj.0.weight', 'proj.0.bias', 'proj.2.weight', 'proj.2.bias'])" in shown
     assert said.count("trainable_unused self.proj") == 3
     assert said.count("proven, in") == 3
-    assert "trainable params: 18,882,560 || all params: 8,607,498,496 || trainable%: 0.2194%" in said
+    reported = {"trained": "18,882,560", "count": "8,607,498,496", "percent": "0.2194"}
+    assert words("case.trainable", language, **reported) in said
+    assert said.count(words("case.forward", language)) == 5
     assert {"en": "looked at, harmless", "zh": "无害"}[language] in "".join(shown)

@@ -180,7 +180,7 @@ def test_the_command_says_by_its_status_that_the_verdict_is_another_on_this_torc
 ) -> None:
     monkeypatch.setattr(torch.Tensor, "clone", lambda self: self.detach().requires_grad_())
     assert main(["claims", "clone_detaches", "--language", "en"]) == FINDINGS
-    assert "Your torch does otherwise" in capsys.readouterr().out
+    assert "Your torch behaves differently" in capsys.readouterr().out
 
 
 def test_what_is_recorded_reads_the_same_as_what_was_run() -> None:

@@ -47,7 +47,7 @@ def test_as_a_script_it_has_cells_and_runs(tmp_path: Path) -> None:
     script = tmp_path / "en" / "guides" / "detach.py"
     text = script.read_text(encoding="utf-8")
     code = [cell for cell in book.notebook("guides/detach", "en").cells if cell.cell_type == "code"]
-    assert text.startswith("# %% [markdown]\n# # detach() stands")
+    assert text.startswith("# %% [markdown]\n# # detach() lies")
     assert text.count("\n# %%\n") == len(code)
     ran = subprocess.run(
         [sys.executable, script], cwd=tmp_path, env=_path(), capture_output=True, text=True, check=False

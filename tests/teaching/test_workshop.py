@@ -125,7 +125,7 @@ def test_a_verdict_speaks_both_languages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "english", "chinese"),
     [
-        ("untouched", "All 4 parameters that must learn are frozen", "应当学习的 4 个参数全部被冻结"),
+        ("untouched", "All 4 parameters that must learn are frozen", "应当学习的 4 个参数张量全部被冻结"),
         (
             "half right: only one of the matrices",
             "2 of the 4 parameters that must learn are frozen",

@@ -8,6 +8,7 @@ import torch
 from gradkit.cases.multitask.attempts import FIXES
 from gradkit.cases.multitask.programs import clips
 from gradkit.cases.multitask.train_multitask import build, parse
+from gradkit.core.i18n import words
 
 OPTIMIZERS = {
     "SGD": lambda weights: torch.optim.SGD(weights, lr=0.1),
@@ -64,9 +65,9 @@ def write(columns):
 
 
 def main():
-    print("The farthest move of a weight in one step on two clips without a label:")
+    print(words("case.farthest"))
     table(clips(labelled=False))
-    print("The same where a clip holds a nan:")
+    print(words("case.farthest_nan"))
     table(nobody_there())
 
 

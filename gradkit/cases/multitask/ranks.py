@@ -10,7 +10,6 @@ In a step with DistributedDataParallel the processes wait for each other inside 
 
 import argparse
 import json
-import os
 import tempfile
 from datetime import timedelta
 from pathlib import Path
@@ -23,18 +22,20 @@ from gradkit.cases.multitask.attempts import FIXES
 from gradkit.cases.multitask.price import OPTIMIZERS, moved, nobody_there, write
 from gradkit.cases.multitask.programs import clips
 from gradkit.cases.multitask.train_multitask import build, parse
+from gradkit.core import i18n
+from gradkit.core.i18n import words
 
 PATIENCE = timedelta(seconds=10)  # how long a process waits for the others; the default of gloo is half an hour
 
 
-def one_rank(rank, folder, runs):
+def one_rank(rank, folder, runs, language):
     """What each process does: each of the runs, one after the other, two steps each."""
+    i18n.language(language)
     for number, (fix, bad_clip) in enumerate(runs):
         meet(rank, f"{folder}/meet{number}")
         said = two_steps(rank, fix, bad_clip)
         dist.destroy_process_group()
-        with open(os.path.join(folder, f"said{number}.{rank}"), "w") as file:
-            file.write("\n".join(said))
+        Path(folder, f"said{number}.{rank}").write_text("\n".join(said), encoding="utf-8")
 
 
 def meet(rank, file):
@@ -54,28 +55,32 @@ def two_steps(rank, fix, bad_clip):
         try:
             loss = step(args, model, batch, optimizer, scaler, loss_fn)
         except RuntimeError as error:
-            said.append("raised: " + str(error).splitlines()[0].rpartition("] ")[2])
+            said.append(words("case.raised", error=str(error).splitlines()[0].rpartition("] ")[2]))
             break
         first = next(model.parameters())
-        norm = "no gradient" if first.grad is None else f"gradient {first.grad.norm().item():.4f}"
-        said.append(f"loss {'none' if loss is None else f'{loss:.4f}'}, {norm}, weights {first.norm().item():.6f}")
+        norm = "" if first.grad is None else f"{first.grad.norm().item():.4f}"
+        gradient = words("case.gradient", norm=norm) if norm else words("case.no_gradient")
+        shown = words("case.no_loss") if loss is None else f"{loss:.4f}"
+        weights = f"{first.norm().item():.6f}"
+        said.append(words("case.rank_step", loss=shown, gradient=gradient, weights=weights))
     return said
 
 
 def together(*runs):
     """For each run, a pair of a fix and whether the clip holds a nan: what the two processes say, line by line."""
     with tempfile.TemporaryDirectory(prefix="ranks_") as folder:
-        torch.multiprocessing.spawn(one_rank, (folder, runs), nprocs=2)
-        said = [[Path(folder, f"said{n}.{rank}").read_text() for rank in range(2)] for n in range(len(runs))]
+        torch.multiprocessing.spawn(one_rank, (folder, runs, i18n.language()), nprocs=2)
+        texts = [[Path(folder, f"said{n}.{rank}") for rank in range(2)] for n in range(len(runs))]
+        said = [[text.read_text(encoding="utf-8") for text in pair] for pair in texts]
     return [[text.splitlines() for text in pair] for pair in said]
 
 
 def show(*runs):
     for (fix, bad_clip), pair in zip(runs, together(*runs)):
-        print(f"{fix}, and the clip holds a nan" if bad_clip else fix)
+        print(words("case.with_nan", fix=fix) if bad_clip else fix)
         for rank, steps in enumerate(pair):
             for number, text in enumerate(steps, 1):
-                print(f"  process {rank}, step {number}: {text}")
+                print(words("case.process", rank=rank, number=number, text=text))
 
 
 def one_rank_of_the_price(rank, folder, fixes):

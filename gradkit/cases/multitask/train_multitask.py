@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from gradkit.cases.multitask.clips import ACTIONS, FRAMES, KEYPOINTS, make_loaders
+from gradkit.core.i18n import words
 
 logger = logging.getLogger("train_multitask")
 
@@ -93,7 +94,7 @@ def train_epoch(args, model, loader, optimizer, scaler, loss_fn=compute_loss, st
     losses = [step(args, model, to_device(batch, args.device), optimizer, scaler, loss_fn) for batch in loader]
     taken = [loss for loss in losses if loss is not None]
     if len(taken) < len(losses):
-        logger.warning("[warn] nothing to learn from in %d of %d batches", len(losses) - len(taken), len(losses))
+        logger.warning(words("case.unlabelled", skipped=len(losses) - len(taken), count=len(losses)))
     return sum(taken) / max(1, len(taken))
 
 
@@ -148,7 +149,8 @@ def run(args, loss_fn=compute_loss, step=train_step):
     for epoch in range(1, args.epochs + 1):
         train_loss = train_epoch(args, model, train_loader, optimizer, scaler, loss_fn, step)
         val_loss, accuracy = validate(args, model, val_loader, loss_fn)
-        print(f"epoch {epoch}: train loss {train_loss:.4f}, val loss {val_loss:.4f}, val accuracy {accuracy:.2f}")
+        shown = {"train": f"{train_loss:.4f}", "val": f"{val_loss:.4f}", "accuracy": f"{accuracy:.2f}"}
+        print(words("case.epoch", epoch=epoch, **shown))
     return model
 
 

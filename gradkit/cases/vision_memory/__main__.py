@@ -11,6 +11,7 @@ from gradkit.cases.vision_memory.attempts import ATTEMPTS
 from gradkit.cases.vision_memory.mem_adapter_only import MEMConfig, MEMModel, PageStore
 from gradkit.cases.vision_memory.programs import PROGRAMS, build, gradients, same
 from gradkit.cases.vision_memory.verify_gradient_flow import verify_gradient_flow
+from gradkit.core.i18n import words
 
 
 def compare():
@@ -19,9 +20,9 @@ def compare():
         before = gradients(MEMModel, dropout)
         for number, kind in enumerate(ATTEMPTS):
             after = gradients(kind, dropout)
-            said = "the same to the last bit" if same(before, after) else "not the same numbers"
+            said = words("case.same" if same(before, after) else "case.unlike")
             size = torch.stack([g.norm() for name, g in after.items() if name != "loss"]).norm()
-            print(f"dropout {dropout}, attempt {number}: gradient of proj, norm {size:.6f}: {said}")
+            print(words("case.compared", dropout=dropout, number=number, norm=f"{size:.6f}", said=said))
 
 
 def count():
@@ -31,7 +32,9 @@ def count():
         model = MEMModel(MEMConfig.reported(), PageStore()).train()
     model.print_trainable_parameters()
     logits = model([torch.arange(200)]).logits
-    print(f"\nlogits {tuple(logits.shape)}, requires_grad {logits.requires_grad}; {time.perf_counter() - start:.1f} s")
+    seconds = f"{time.perf_counter() - start:.1f}"
+    print()
+    print(words("case.logits", shape=str(tuple(logits.shape)), flag=logits.requires_grad, seconds=seconds))
 
 
 def main(arguments=None):
@@ -55,7 +58,7 @@ def main(arguments=None):
     torch.manual_seed(0)
     kind, store, texts = PROGRAMS[args.program or (f"attempt_{args.attempt}" if args.attempt else "never_called")]
     model, texts = build(kind, store), texts()
-    print(f"{len(texts)} of {len(NOTES)} texts")
+    print(words("case.texts", taken=len(texts), count=len(NOTES)))
     model.print_trainable_parameters()
     if args.verify:
         return None if verify_gradient_flow(model, batches(texts)[0]) else 1

@@ -3,6 +3,7 @@
 import torch
 
 from gradkit.cases.vision_memory.mem_adapter_only import trainable
+from gradkit.core.i18n import words
 
 NOTES = [
     "Fog. Nothing seen.",
@@ -43,12 +44,13 @@ def train(model, texts, epochs=3, learning_rate=1e-2):
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-            print(f"epoch {epoch + 1}, batch {number + 1}: loss {losses[-1]:.4f}")
+            print(words("case.batch_loss", epoch=epoch + 1, number=number + 1, loss=f"{losses[-1]:.4f}"))
     return losses
 
 
 def print_modes(model):
     """Which parts are in train() and which in eval(), beside how much of them is trained: two different things."""
-    print("train or eval:")
-    for name, part in [("the whole", model), *model.named_children()]:
-        print(f"  {name}: {'train' if part.training else 'eval'}, {trainable(part):,} trainable params")
+    print(words("case.modes"))
+    for name, part in [(words("case.whole"), model), *model.named_children()]:
+        mode = "train" if part.training else "eval"
+        print(words("case.mode", name=name, mode=mode, size=f"{trainable(part):,}"))

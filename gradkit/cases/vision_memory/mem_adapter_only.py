@@ -17,6 +17,8 @@ from torch import nn
 from transformers import Qwen3Config, Qwen3ForCausalLM, SamVisionConfig, SamVisionModel
 from transformers.modeling_outputs import CausalLMOutput
 
+from gradkit.core.i18n import words
+
 
 @dataclass
 class MEMConfig:
@@ -173,15 +175,17 @@ class MEMModel(nn.Module):
         """One line in the form that peft made customary, then part by part."""
         count = sum(p.numel() for p in self.parameters())
         trained = trainable(self)
-        print(f"trainable params: {trained:,} || all params: {count:,} || trainable%: {100 * trained / count:.4f}%")
-        print("\nDetailed breakdown:")
+        percent = f"{100 * trained / count:.4f}"
+        print(words("case.trainable", trained=f"{trained:,}", count=f"{count:,}", percent=percent))
+        print(f"\n{words('case.breakdown')}")
         for name, part in self.named_children():
             frozen = name != "proj"
-            print(f"  {name} trainable params: {trainable(part):,}{' (should be 0)' if frozen else ''}")
+            size = f"{trainable(part):,}"
+            print(words("case.part_frozen" if frozen else "case.part", name=name, size=size))
             if frozen and trainable(part):
-                print(f"  WARNING: {name} should be frozen but has {trainable(part):,} trainable params!")
+                print(words("case.not_frozen", name=name, size=size))
         if not trainable(self.proj):
-            print("  WARNING: proj should be trained but has no trainable params!")
+            print(words("case.not_trained"))
 
 
 def trainable(module):

@@ -59,7 +59,7 @@ class Cut:
         key: equal for the same place in every run.
         calls: indices of the calls at this place that lost the gradient, in order.
         region: index of the region, -1 if it is a call.
-        parameters: names of the parameters that it starves.
+        parameters: names of the parameters that get no gradient because of it.
     """
 
     kind: str

@@ -39,7 +39,13 @@ from gradkit.diagnosis.experiments import undo_cuts
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.facts.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, UNDECLARED, Cut
 from gradkit.diagnosis.rules import (
-    chosen_weights, create_graph, gradients, handed_out, leaf_copies, library, live_twins,
+    chosen_weights,
+    create_graph,
+    gradients,
+    handed_out,
+    leaf_copies,
+    library,
+    live_twins,
 )  # fmt: skip
 from gradkit.diagnosis.rules.evidence import Beside, Evidence, called_by, line_of
 from gradkit.source import locations, setup

@@ -4,7 +4,7 @@
 # Some sixty things that people say about gradients in PyTorch: in forums, in issues, in tutorials. Some are true, many are not, and some depend. Run the next cell, guess, and let an experiment decide. Each experiment is a few lines that you can change and run again. What you have guessed is kept, so you can stop and come back.
 
 # %% [markdown] lang="zh" of="91e0dc7d"
-# # 自动求导的迷思
+# # 关于自动求导的误区
 #
 # 关于 PyTorch 里的梯度，论坛、issue、教程里流传着六十来种说法：有的对，很多不对，还有的要看情况。运行下一个单元格，先猜，再让实验来裁决。每个实验只有几行，可以改了再跑。猜过的都会记下，随时可以停下，回头接着做。
 

@@ -57,7 +57,7 @@ run("cuda_only")
 # It warns, and trains. Without CUDA both switch themselves off: nothing is computed in half precision, nothing is scaled. The losses are those of a run without mixed precision, to the last digit, and gradkit finds nothing to complain about.
 
 # %% [markdown] lang="zh" of="2edd8db6"
-# 有警告，但照样能训练。没有 CUDA 时，两者都会自行关闭：既没有用半精度计算，也没有放大什么。各步的损失与不用混合精度时完全相同，一位数字都不差，gradkit 也挑不出毛病。
+# 有警告，但照样能训练。没有 CUDA 时，两者都会自行关闭：既没有用半精度计算，也没有做任何缩放。各步的损失与不用混合精度时完全相同，一位数字都不差，gradkit 也挑不出毛病。
 
 # %%
 run("fixed", "--no_mixed_precision")
@@ -236,9 +236,9 @@ for name, losses in kept["losses"].items():
 table(kept["first_updates"])
 
 # %% [markdown] lang="en"
-# Mixed precision trains as full precision does, and the wrong orders are wrong by the same factor. Here the device branches are right, for on CUDA they take the proper path. Unless they are told to leave mixed precision off: then, too, they find the CPU's scaler switched on, and compute in this precision:
+# Mixed precision trains as full precision does, and the wrong orders are wrong by the same factor. Here the device branches are right, for on CUDA they take the proper path. There is one exception: with mixed precision switched off, they still find the CPU's scaler switched on, and compute in this precision:
 
-# %% [markdown] lang="zh" of="90b0145b"
+# %% [markdown] lang="zh" of="ab7dab03"
 # 混合精度与全精度训练得一样好，顺序写错的，错的也还是那个倍数。按设备分支的写法在这里是对的，因为在 CUDA 上它走的是正确的分支。只有要求不用混合精度时例外：这时它同样会发现 CPU 的缩放器是开着的，于是用这种精度计算：
 
 # %%
@@ -274,7 +274,7 @@ kept["reached_after_a_pass_without_grad"], kept["lstm_backward"]
 # | `GradScaler('cpu')` is a scaler that is off. | It is on. `enabled=False` is off. |
 # | MPS has no mixed precision. | The torch that runs here has it: see above. |
 # | On CUDA it is two to three times as fast and takes half the memory. | Not measured here: this model is too small to tell. |
-# | Inputs need no `requires_grad`, and the architecture was not to blame. | Right. |
+# | Inputs need no `requires_grad`, and the architecture was not the cause. | Right. |
 # | A loss that falls shows that the gradient flow is right. | It fell with gradients 65536 times too large, and with Adam, 65536 times too small. |
 #
 # In a terminal:
@@ -286,7 +286,7 @@ kept["reached_after_a_pass_without_grad"], kept["lstm_backward"]
 # gradkit guide amp_misuse
 # ```
 
-# %% [markdown] lang="zh" of="ecfc080e"
+# %% [markdown] lang="zh" of="0a2f1eb0"
 # 这里的一切都没有在 MPS 上运行过。能说的是：PyTorch 2.13 的 autocast 支持 MPS，缩放器的 `unscale_` 也有专为 MPS 准备的分支；`--device mps` 走的是同样的代码。用 `--record` 可以把你看到的结果保存下来。
 #
 # ## 小结

@@ -8,9 +8,9 @@
 # %% [markdown] lang="zh" of="d1309d98"
 # # 什么也学不到的批次
 #
-# 湿地里的摄像机拍下鹤舞。模型看一段视频，判断鹤在做什么（站立、鞠躬、跳跃、抛物），需要时还给出头、翅、足的位置。生物学家只有空标注一部分，所以有些片段没有动作标签，由掩码标明。
+# 湿地里的摄像机拍下鹤舞。模型看一段视频，判断鹤在做什么（站立、鞠躬、跳跃、抛掷），需要时还给出头、翅、足的位置。生物学家只来得及标注其中一部分，所以有些片段没有动作标签，由掩码标明。
 #
-# 前五轮训练一切顺利，到第 6 轮突然报错：`element 0 of tensors does not require grad and does not have a grad_fn`。很快有人找到了第一种修法，程序确实不再崩溃。在这份 notebook 里，你会重现这次崩溃，找到出错的那一行，量出第一种修法的代价，最后换成没有代价的修法。
+# 前五轮训练一切顺利，到第 6 轮突然报错：`element 0 of tensors does not require grad and does not have a grad_fn`。很快有人找到了第一种改法，程序确实不再崩溃。在这份 notebook 里，你会重现这次崩溃，找到出错的那一行，量出第一种改法的代价，最后换成没有代价的改法。
 
 # %%
 import inspect
@@ -59,9 +59,9 @@ except RuntimeError as error:
     print(error)
 
 # %% [markdown] lang="en"
-# Why so late? The clips are shuffled anew in every epoch. Count the batches in which nothing is labelled, epoch by epoch:
+# Why so late? The clips are shuffled again in every epoch. Count the batches in which nothing is labelled, epoch by epoch:
 
-# %% [markdown] lang="zh" of="87806d64"
+# %% [markdown] lang="zh" of="bce0f171"
 # 为什么这么晚才出错？每一轮都会重新打乱片段的顺序。逐轮数一数，有多少批次完全没有标签：
 
 # %%
@@ -81,9 +81,9 @@ def empty_batches(batch_size, epochs=8):
 # %% [markdown] lang="en"
 # ## The line
 #
-# This built-in example trains until backward raises, and hands over the step that raised:
+# This built-in example trains until backward raises, and returns the step that raised:
 
-# %% [markdown] lang="zh" of="72545571"
+# %% [markdown] lang="zh" of="fbebd831"
 # ## 是哪一行
 #
 # 这个内置示例一直训练到反向传播报错，然后交出报错的那一步：
@@ -114,7 +114,7 @@ loss.requires_grad, loss.grad_fn
 # Let the zero hang on the model's output, and guard the step:
 
 # %% [markdown] lang="zh" of="06551f5d"
-# ## 第一种修法
+# ## 第一种改法
 #
 # 让这个零挂在模型的输出上，再给更新这一步加一道判断：
 
@@ -169,7 +169,7 @@ price.table(price.nobody_there())
 # No cure of the *empty* batch helps where such a clip stands *beside* a labelled one. Picking rows out of the logits is too late: the nan has been through the layers, and the weights' gradients sum over all rows. Take the clip out before the model sees it, or better, never divide by a height of 0.
 
 # %% [markdown] lang="zh" of="32ce4a10"
-# 如果这样的片段和有标签的片段出现在*同一个*批次里，针对*空*批次的任何修法都没有用。等到算出 logits 再挑行已经太晚：nan 已经流过各层，而权重的梯度是对所有行求和得到的。应当在送进模型之前就把它去掉；更好的办法是，从一开始就不要除以为 0 的身高。
+# 如果这样的片段和有标签的片段出现在*同一个*批次里，针对*空*批次的任何改法都没有用。等到算出 logits 再挑行已经太晚：nan 已经流过各层，而权重的梯度是对所有行求和得到的。应当在送进模型之前就把它去掉；更好的办法是，从一开始就不要除以为 0 的身高。
 
 # %%
 def bad_gradients(batch):
@@ -191,7 +191,7 @@ bad_gradients(mixed), bad_gradients(kept)
 # %% [markdown] lang="zh" of="af8b328e"
 # ## 解药其实就在其中
 #
-# 第一种修法里的那道判断附有一句说明：它应该永远用不上。的确如此，也很可惜，正是那个带 `grad_fn` 的零让它失去了作用。把常量换回去，这道判断就能发挥作用：
+# 第一种改法里的那道判断附有一句说明：它应该永远用不上。的确如此，也很可惜，正是那个带 `grad_fn` 的零让它失去了作用。把常量换回去，这道判断就能发挥作用：
 
 # %%
 _ = run(parse(), *attempts.FIXES["guard"])
@@ -230,7 +230,7 @@ gradkit.diagnose(from_builtin("multitask_fixed"))
 # %% [markdown] lang="zh" of="515c140e"
 # ## 验证
 #
-# 第一种修法也用在了 `validate` 里。验证时没有反向传播，本来就不会崩溃；在 `no_grad` 下，这个零也没有 `grad_fn`。但它会产生另一个影响：计入平均。每个没有标签的批次都会拉低平均损失，同一个模型显得比实际更好。先是报告中的算法，再是 `skip`：
+# 第一种改法也用在了 `validate` 里。验证时没有反向传播，本来就不会崩溃；在 `no_grad` 下，这个零也没有 `grad_fn`。但它会产生另一个影响：计入平均。每个没有标签的批次都会拉低平均损失，同一个模型显得比实际更好。先是报告中的算法，再是 `skip`：
 
 # %%
 val_loader = make_loaders(2, seed=7)[1]
@@ -246,7 +246,7 @@ with torch.no_grad():
 # %% [markdown] lang="zh" of="d852f3d1"
 # ## 同一行，换成 multitask 模型
 #
-# 用 `--model_type multitask` 时不会报错，因为关键点损失带有历史。动作头此时没有梯度（是 None，不是零），优化器也不会动它。对没有标签的批次来说，这恰到好处。gradkit 的结论应当这样理解：*从这个批次*，动作头什么也学不到。
+# 用 `--model_type multitask` 时不会报错，因为关键点损失带有历史。识别动作的输出头此时没有梯度（是 None，不是零），优化器也不会动它。对没有标签的批次来说，这恰到好处。gradkit 的结论应当这样理解：*从这个批次*，识别动作的输出头什么也学不到。
 
 # %%
 report = gradkit.diagnose(from_builtin("multitask_keypoints_only"))

@@ -71,9 +71,9 @@ source(resume_lora.load_checkpoint, resume_lora.train)
 run()
 
 # %% [markdown] lang="en"
-# Before the error there is a line that says it all: none of the parameters is trainable. Which line of the code above is to blame? Ask gradkit; a step is one forward pass that returns the loss.
+# Before the error there is a line that says it all: none of the parameters is trainable. Which line of the code above caused it? Ask gradkit; a step is one forward pass that returns the loss.
 
-# %% [markdown] lang="zh" of="321201d5"
+# %% [markdown] lang="zh" of="2d919b03"
 # 报错之前，有一行输出已经说明了一切：没有任何参数可以训练。是上面哪一行代码造成的？问问 gradkit；一个 step 就是一次返回损失的前向传播。
 
 # %%
@@ -81,9 +81,9 @@ model, step = resume_lora.make("broken")
 gradkit.diagnose(step, model=model)
 
 # %% [markdown] lang="en"
-# The adapter was trainable when it was made. `from_pretrained` takes what it loads to be for inference, and freezes it, unless it is told `is_trainable=True`. Saving also notes `inference_mode`, in a file that you can read; but `from_pretrained` sets that value itself, so an adapter whose file says `false` is frozen as well:
+# The adapter was trainable when it was made. `from_pretrained` takes what it loads to be for inference, and freezes it, unless you pass `is_trainable=True`. Saving also notes `inference_mode`, in a file that you can read; but `from_pretrained` sets that value itself, so an adapter whose file says `false` is frozen as well:
 
-# %% [markdown] lang="zh" of="13a98f5d"
+# %% [markdown] lang="zh" of="4c1d71da"
 # 适配器刚创建时是可以训练的。`from_pretrained` 默认加载是为了推理，所以不写 `is_trainable=True` 就会冻结权重。保存时也会记下 `inference_mode`，就在一个可以打开看的文件里；但 `from_pretrained` 会自己设置这个值，所以哪怕文件里写的是 `false`，加载得到的适配器照样是冻结的：
 
 # %%
@@ -111,10 +111,10 @@ for mode in (True, False):
     print(f"{model.training=}", any(parameter.requires_grad for parameter in model.parameters()))
 
 # %% [markdown] lang="en"
-# *Make the error go away.* Two pieces of advice do so. One lets the embeddings hand out tensors that require grad, the other puts the flag on the loss:
+# *Make the error go away.* Two pieces of advice do so. One lets the embedding return tensors that require grad, the other puts the flag on the loss:
 
-# %% [markdown] lang="zh" of="0bf39f6d"
-# *想办法让报错消失*。有两条建议做得到。一条让词嵌入的输出需要梯度，另一条直接给损失加上标志：
+# %% [markdown] lang="zh" of="b1d4ad62"
+# *想办法让报错消失*。有两条建议做得到。一条让嵌入层的输出需要梯度，另一条直接给损失加上标志：
 
 # %%
 source(resume_lora.load_checkpoint_input_grads, resume_lora.compute_loss_with_flag)
@@ -142,7 +142,7 @@ for program in ("input_grads", "loss_flag"):
 # Ask for an adapter that can be trained, as the report does:
 
 # %% [markdown] lang="zh" of="a0b48dda"
-# （让词嵌入的输出需要梯度，自有用处：适配器*可训练*、又用了可重入的梯度检查点时，就用得上。它并不解冻任何参数。）
+# （让嵌入层的输出需要梯度，自有用处：适配器*可训练*、又用了可重入的激活检查点时，就用得上。它并不解冻任何参数。）
 #
 # ## 修复
 #

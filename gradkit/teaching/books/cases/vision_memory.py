@@ -20,7 +20,7 @@
 # 想让语言模型记住很长的文本。装不下的部分先渲染成图像，由 OCR 编码器读出来，经过投影层送进语言模型，排在最近的词元之前：
 #
 # ```text
-# 文本 --+-- 末尾 ----------------------------> 词嵌入 ------------------+
+# 文本 --+-- 末尾 ----------------------------> 嵌入层 ------------------+
 #        |                                     （冻结）                  +--> 拼接、左侧填充 --> 基座语言模型 --> 损失
 #        +-- 之前的全部 --> 渲染 --> OCR 编码器 --> proj --> 记忆 -------+                         （冻结）
 #                          （图像）   （冻结）     （训练）
@@ -91,9 +91,9 @@ source(attempts.Attempt1)
 verify_gradient_flow(programs.build(attempts.Attempt1), first)
 
 # %% [markdown] lang="en"
-# The same error. Look at what the encoder hands out with the block, and without it, and at how many tensors autograd keeps for backward when there is no block:
+# The same error. Look at what the encoder returns with the block, and without it, and at how many tensors autograd keeps for backward when there is no block:
 
-# %% [markdown] lang="zh" of="f87c135d"
+# %% [markdown] lang="zh" of="1aada026"
 # 还是同样的错误。比较一下有这个块和没有这个块时编码器的输出；再看看没有这个块时，自动求导为反向传播留下了多少张量：
 
 # %%
@@ -215,10 +215,10 @@ needed = config.keep + config.render_from
 needed, [[len(tokens) for tokens in batch] for batch in batches(NOTES)]
 
 # %% [markdown] lang="en"
-# None of the first batch is long enough. So the step runs the frozen embedding and the frozen base model and nothing else. A frozen embedding hands out numbers without a history, and nothing trainable comes in later:
+# None of the first batch is long enough. So the step runs the frozen embedding and the frozen base model and nothing else. A frozen embedding returns values without a history, and nothing trainable comes in later:
 
-# %% [markdown] lang="zh" of="f5093a9b"
-# 第一批没有一段够长。于是这一步只运行了冻结的词嵌入和冻结的基座模型。冻结的词嵌入给出的数值没有计算历史，后面也没有任何可训练的部分参与进来：
+# %% [markdown] lang="zh" of="ee2c6de9"
+# 第一批没有一段够长。于是这一步只运行了冻结的嵌入层和冻结的基座模型。冻结的嵌入层给出的数值没有计算历史，后面也没有任何可训练的部分参与进来：
 
 # %%
 [reported.embed(tokens)[0].requires_grad for batch in batches(NOTES) for tokens in batch]
@@ -357,7 +357,7 @@ print(gradkit.diagnose(lambda: large(first).loss, model=large).verdict())
 # | Never use `no_grad` on the way forward. | Not behind what should train, nor round it. Before it, it does no harm. |
 # | A tensor with `requires_grad=False` in `cat` loses the gradient of the others. | It does not: one input that requires grad is enough. |
 # | Frozen parts must be in `train()`, `eval()` disconnects the graph. | It does not. `eval()` keeps frozen parts free of noise. |
-# | A frozen embedding hands out tensors with a `grad_fn`. | It does not, and that does no harm as long as `proj` takes part. |
+# | A frozen embedding returns tensors with a `grad_fn`. | It does not, and that does no harm as long as `proj` takes part. |
 #
 # In a terminal:
 #
@@ -369,7 +369,7 @@ print(gradkit.diagnose(lambda: large(first).loss, model=large).verdict())
 # python -m gradkit.cases.vision_memory --counts
 # ```
 
-# %% [markdown] lang="zh" of="bd0e3f3a"
+# %% [markdown] lang="zh" of="e3c6a595"
 # ## 小结
 #
 # | 说法 | 这里看到的 |
@@ -380,7 +380,7 @@ print(gradkit.diagnose(lambda: large(first).loss, model=large).verdict())
 # | 前向传播里绝不要用 `no_grad`。 | 不要放在应当训练的部分之后，也不要把它包进去。放在它之前则无妨。 |
 # | 拼接时只要有一个张量是 `requires_grad=False`，其余张量的梯度也会丢。 | 不会：有一个输入需要梯度就够了。 |
 # | 冻结的部分必须处于 `train()`，`eval()` 会断开计算图。 | 不会。`eval()` 让冻结的部分没有噪声。 |
-# | 冻结的词嵌入给出的张量有 `grad_fn`。 | 没有；只要 `proj` 参与了计算，这也无妨。 |
+# | 冻结的嵌入层给出的张量有 `grad_fn`。 | 没有；只要 `proj` 参与了计算，这也无妨。 |
 #
 # 在终端里：
 #

@@ -90,7 +90,7 @@ loss, loss.requires_grad, loss.grad_fn
 #
 # <details><summary>Hint 2: what to keep in mind</summary>
 #
-# Both layers are to learn. It is not enough if only a part of the forward pass is recorded: the gradient goes back from the loss step by step, and comes only as far as the record does.
+# Both layers should learn. It is not enough if only a part of the forward pass is recorded: the gradient goes back from the loss step by step, and comes only as far as the record does.
 #
 # </details>
 #
@@ -100,7 +100,7 @@ loss, loss.requires_grad, loss.grad_fn
 #
 # </details>
 
-# %% [markdown] lang="zh" of="c2b69787"
+# %% [markdown] lang="zh" of="9171d64f"
 # ## 轮到你了
 #
 # 修改你的程序，运行那个单元格，再把“看它怎样失败”里的单元格重新运行一遍。卡住了就展开提示，一次只看一条。

@@ -1,16 +1,16 @@
 # %% [markdown] lang="en"
 # # 3. The NumPy round trip
 #
-# A net tells four kinds of birds apart by their song. Twelve filters measure the energy in a recording, the levels are taken as a logarithm and centred, and a classifier decides. Training runs without any error, the loss falls, and yet the result is poor. A colleague says: "The filters look as random as on the first day."
+# A net tells four kinds of birds apart by their song. Twelve filters measure the energy in a recording; the program takes the logarithm of the energies and centres it, and a classifier decides. Training runs without any error, the loss falls, and yet the result is poor. A colleague says: "The filters look as random as on the first day."
 #
-# **Your goal:** filters and classifier both learn, and the levels are the very same numbers as before.
+# **Your goal:** filters and classifier both learn, and the log energies are exactly the same numbers as before.
 
-# %% [markdown] lang="zh" of="f9ef2c00"
+# %% [markdown] lang="zh" of="0b31bd2f"
 # # 3. 绕道 NumPy
 #
-# 一个网络根据鸣声分辨四种鸟。十二个滤波器测量录音的能量，取对数得到电平，再减去均值，最后由分类器判断。训练不报任何错误，损失也在下降，结果却很差。同事说：“这些滤波器看起来还和第一天一样随机。”
+# 一个网络根据鸣声分辨四种鸟。十二个滤波器测量录音的能量，取对数得到对数能量，再减去均值，最后由分类器判断。训练不报任何错误，损失也在下降，结果却很差。同事说：“这些滤波器看起来还和第一天一样随机。”
 #
-# **目标**：滤波器和分类器都在学习，并且电平的数值和原来完全一样。
+# **目标**：滤波器和分类器都在学习，并且对数能量的数值和原来完全一样。
 
 # %% tags=["given"] nbgrader={"cell_type": "code", "grade": false, "grade_id": "given", "locked": true, "schema_version": 3, "solution": false, "task": false}
 import numpy as np

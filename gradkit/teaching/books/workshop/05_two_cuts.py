@@ -90,13 +90,13 @@ loss_of(model, batch).backward()
 #
 # <details><summary>Hint 1: where to look</summary>
 #
-# The gradient comes from the loss and goes back. A cut near the loss hides every cut that lies further back: as long as it is there, mending the other one changes nothing that you could measure. That is why someone who changes one line, sees nothing and puts it back finds neither.
+# The gradient comes from the loss and goes back. A cut near the loss hides every cut that lies further back: as long as it is there, fixing the other one changes nothing that you could measure. That is why someone who changes one line, sees nothing and puts it back finds neither.
 #
 # </details>
 #
 # <details><summary>Hint 2: what to keep in mind</summary>
 #
-# Not everything that looks like a cut is one. What is detached for a log and goes nowhere else costs nobody a gradient; gradkit's report lists it as harmless. Of the others, mend both before you measure.
+# Not everything that looks like a cut is one. What is detached for a log and goes nowhere else costs no parameter its gradient; gradkit's report lists it as harmless. Of the others, fix both before you measure.
 #
 # </details>
 #
@@ -106,7 +106,7 @@ loss_of(model, batch).backward()
 #
 # </details>
 
-# %% [markdown] lang="zh" of="54df7c21"
+# %% [markdown] lang="zh" of="dbf7dbcb"
 # ## 轮到你了
 #
 # 每次只改一处，运行程序那个单元格，再重新运行上面列出结果的单元格。哪些改动其实是对的，结果却没有变化？卡住了就展开提示，一次只看一条。

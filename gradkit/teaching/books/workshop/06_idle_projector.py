@@ -9,19 +9,19 @@
 # text ----------------------------------+
 # ```
 #
-# The eye is a large trained model and stays frozen. The projector is to learn to turn what the eye sees into something that the decoder can use. The loss falls a little, but after a week the projector has the same weights as on the first day.
+# The eye is a large trained model and stays frozen. The projector should learn to turn what the eye sees into something that the decoder can use. The loss falls a little, but after a week the projector has the same weights as on the first day.
 #
 # **Your goal:** the program computes what the drawing says, projector and decoder learn, and the eye stays frozen.
 
-# %% [markdown] lang="zh" of="3db6e9fd"
+# %% [markdown] lang="zh" of="d6d20f63"
 # # 6. 没有人调用的投影层
 #
 # 一个补全图片说明的网络，输入是一张图片和已有文字的几项特征：
 #
 # ```text
-# image --> eye --> projector --+
-#                               +--> 拼接 --> decoder --> 下一个词
-# text -------------------------+
+# image --> eye（冻结） --> projector --+
+#                                       +--> 拼接 --> decoder --> 下一个词
+# text ---------------------------------+
 # ```
 #
 # eye 是训练好的大模型，保持冻结。projector 要学会把 eye 看到的内容变成 decoder 用得上的东西。损失略有下降，可是一个星期过去，projector 的权重和第一天一样。

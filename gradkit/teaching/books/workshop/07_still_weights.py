@@ -93,7 +93,7 @@ moved(build, train_step, 100)
 #
 # <details><summary>Hint 2: what to keep in mind</summary>
 #
-# There are two faults. As long as the second is there, mending the first moves nothing. Leaving `zero_grad()` out altogether is no way out: `backward()` *adds* to what is there, so that from the second step on the old gradients count again.
+# There are two faults. As long as the second is there, fixing the first moves nothing. Leaving `zero_grad()` out altogether is no way out: `backward()` *adds* to what is there, so that from the second step on the old gradients count again.
 #
 # </details>
 #
@@ -103,7 +103,7 @@ moved(build, train_step, 100)
 #
 # </details>
 
-# %% [markdown] lang="zh" of="7260717c"
+# %% [markdown] lang="zh" of="c41d1fe2"
 # ## 轮到你了
 #
 # 修改你的程序，运行那个单元格，再重新运行“看它怎样失败”里的那张表，1 步和 100 步都试一试。卡住了就展开提示，一次只看一条。

@@ -101,9 +101,9 @@ loss.backward()
 loss.is_leaf, encoder.weight.grad, head.weight.grad
 
 # %% [markdown] lang="en" slideshow={"slide_type": "subslide"}
-# The error is gone, and nothing learns. Whoever reports "fixed" after this has made it worse: now nobody is told.
+# The error is gone, and nothing learns. Reporting "fixed" after this makes it worse: now nothing warns anybody.
 
-# %% [markdown] lang="zh" of="c935687f"
+# %% [markdown] lang="zh" of="fcdb7250"
 # 报错没了，却什么也学不到。这时候宣布“修好了”，反而更糟：从此再也没有人会得到提醒。
 
 # %% [markdown] lang="en" slideshow={"slide_type": "slide"}
@@ -122,12 +122,12 @@ gradkit.diagnose(lambda: model[2](model[:2](x).detach()).mean(), model=model)
 # ## Three measurements
 #
 # 1. `loss.requires_grad`: is there a history at all?
-# 2. Who has a `.grad` after one `backward()`?
-# 3. Who has moved after one step?
+# 2. Which parameters have a `.grad` after one `backward()`?
+# 3. Which parameters have moved after one step?
 #
 # Each of them finds faults that the ones before do not see.
 
-# %% [markdown] lang="zh" of="112aeede"
+# %% [markdown] lang="zh" of="8d285476"
 # ## 三次测量
 #
 # 1. `loss.requires_grad`：到底有没有历史？

@@ -1,9 +1,9 @@
 # %% [markdown] lang="en"
 # # What was solved
 #
-# Eight exercises, from easy to nasty. Each is a small program in which something does not learn; you mend it in its own cell, and a check runs it on fresh weights. Whatever you solve is noted in a small file of your own; nothing is sent anywhere.
+# Eight exercises, from easy to nasty. Each is a small program in which something does not learn; you fix it in its own cell, and a check runs it on fresh weights. Whatever you solve is noted in a small file of your own; nothing is sent anywhere.
 
-# %% [markdown] lang="zh" of="6b9bcdac"
+# %% [markdown] lang="zh" of="d3e0765b"
 # # 完成情况
 #
 # 八个练习，由易到难。每个练习都是一个小程序，里面总有什么没在学习；你在程序所在的单元格里把它修好，检查会用新的权重来运行。解决了哪些，都记在你自己的一个小文件里，不会发送到任何地方。
@@ -27,9 +27,9 @@ gradkit.testing.progress()
 #
 # The solutions lie beside them in the folder [solutions](solutions), one notebook each, with the reasons why other ways do not work. Look only when your check says "Solved".
 #
-# To begin anew, run `gradkit.testing.progress(forget=True)`.
+# To start again, run `gradkit.testing.progress(forget=True)`.
 
-# %% [markdown] lang="zh" of="d4d64143"
+# %% [markdown] lang="zh" of="97c0b548"
 # | notebook | 什么没在学习 | 分值 |
 # |---|---|---|
 # | [1. 忘了拿掉的 `no_grad`](01_forgotten_no_grad.ipynb) | 所有的层，而且 PyTorch 会报错 | 2 |

@@ -239,7 +239,7 @@ REPORT = [
     "rank 0: waits at train.py:38, loss.backward()",
     "the batch of rank 1 lacks batch['picture']",
     "picture is not given here, so the branch that uses them does not run",
-    "= starved: module.eye.weight, module.eye.bias",
+    "= no gradient: module.eye.weight, module.eye.bias",
 ]
 
 
@@ -257,7 +257,7 @@ def experiment_zero_times_the_branch_holds_on_both_ranks_and_a_rank_that_skips_a
         together, apart = pool.map(two_ranks, [cured, skipping])
     print(together)
     print(apart.partition("[rank")[0])
-    assert "gradkit: 4 optimizer steps, nothing to say" in together
+    assert "gradkit: 4 optimizer steps, nothing to report" in together
     assert together.count("eye: 0.50 of rank 0's own gradient") == 2
     assert "rank 1 ended after 2 steps, and rank 0 goes on" in apart
 

@@ -59,13 +59,13 @@ def loss_of(model, batch):
 gradkit.testing.judged("two_cuts", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
-# Three ways to mend only half of it:
+# Three ways to fix only half of it:
 #
 # - with only `.data` gone, nothing gets better, because the block behind it stops the gradient first;
 # - with only the block gone, the mixer learns and the encoder does not;
 # - with the division outside the block and the length inside, all three learn, but from a wrong gradient.
 
-# %% [markdown] lang="zh" of="2527cb3f"
+# %% [markdown] lang="zh" of="c5e19d2a"
 # 三种只改了一半的情形：
 #
 # - 只去掉 `.data`，没有任何好转，因为后面的块先把梯度挡住了；

@@ -1,9 +1,9 @@
 # %% [markdown] lang="en"
 # # Solution 6: a projector that nobody calls
 #
-# `forward` takes the image through `memory`, which calls the projector. The `no_grad` block stays: the eye is frozen, and nothing before it is to learn.
+# `forward` takes the image through `memory`, which calls the projector. The `no_grad` block stays: the eye is frozen, and nothing before it should learn.
 
-# %% [markdown] lang="zh" of="e0bfe325"
+# %% [markdown] lang="zh" of="b19a0713"
 # # 练习 6 的解答：没有人调用的投影层
 #
 # `forward` 让图片经过 `memory`，由它调用 projector。`no_grad` 块保留：eye 是冻结的，它之前没有要学习的东西。

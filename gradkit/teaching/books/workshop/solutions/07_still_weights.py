@@ -57,9 +57,9 @@ def train_step(model, optimizer, batch):
 gradkit.testing.judged("still_weights", build=build, loss_of=loss_of, train_step=train_step)
 
 # %% [markdown] lang="en"
-# Two ways to mend only half of it: with `zero_grad()` gone altogether, the first step is right, and the second counts the first gradient again; with the optimizer still built first, the new head does not move.
+# Two ways to fix only half of it: with `zero_grad()` gone altogether, the first step is right, and the second counts the first gradient again; with the optimizer still built first, the new head does not move.
 
-# %% [markdown] lang="zh" of="2d6fce4b"
+# %% [markdown] lang="zh" of="419217d1"
 # 两种只改了一半的情形：干脆去掉 `zero_grad()`，第一步是对的，第二步又把第一步的梯度加了进来；优化器还是先创建，新的分类头就不会动。
 
 # %%

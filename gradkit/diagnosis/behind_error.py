@@ -16,17 +16,15 @@ from gradkit.core.trace import Trace
 from gradkit.diagnosis import rule_order
 from gradkit.diagnosis.experiments import past_error, plan
 from gradkit.diagnosis.experiments.past_error import PassOver, Past
-from gradkit.diagnosis.experiments.plan import Known, Lab, Revived, Shown
-from gradkit.diagnosis.experiments.undo_cuts import Rerun
+from gradkit.diagnosis.experiments.plan import Known, Lab, Shown
+from gradkit.diagnosis.experiments.undo_cuts import Rerun, Revived
 from gradkit.diagnosis.facts import cuts, dead_terms
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
-from gradkit.diagnosis.facts.optimizers import Gap
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.tracing import autograd_errors, ranks
 from gradkit.tracing.autograd_errors import AutogradError
 from gradkit.tracing.ledger import Ledger
-from gradkit.tracing.tracer import Tracer
 
 Read = Callable[[FirstRun, Ledger], tuple[ModelFacts, Sequence[str], Meant]]
 
@@ -60,7 +58,7 @@ class Behind:
 
 
 def find(
-    findings: Sequence[Finding], evidence: Evidence, known: Known, lab: Lab, read: Read, gap: Callable[[Tracer], Gap],
+    findings: Sequence[Finding], evidence: Evidence, known: Known, lab: Lab, read: Read, gap: past_error.Lacking,
     tries: Attempts,
 ) -> Behind:  # fmt: skip
     """What else is at fault where all findings are about an error.

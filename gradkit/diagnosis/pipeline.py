@@ -15,7 +15,7 @@ from gradkit.core import attempts, causes, introspection
 from gradkit.core.attempts import Attempts
 from gradkit.core.errors import GradkitError
 from gradkit.core.records import Finding, Harmless, LossTerm, Meant, Untried
-from gradkit.core.trace import Chain
+from gradkit.core.trace import Chain, Trace
 from gradkit.diagnosis import behind_error, preconditions, rule_order
 from gradkit.diagnosis.behind_error import Behind
 from gradkit.diagnosis.experiments import alone, judge, plan
@@ -185,10 +185,7 @@ def _first(step: Step, preserved: Preserved, options: Options, tell: Callable[[s
     with tracer.interventions.during():
         first = first_run.make(step, tracer, preserved, tell)
     options.look(first, tracer)
-    live = optimizers.live_values(first.trace) if optimizer is not None else set[int]()
-    gap = optimizers.gap(
-        step.model, preserved.parameters, optimizer, found, tracer.took_part(), lambda p: tracer.ledger.known(p) in live
-    )
+    gap = _gap_of(step, preserved, optimizer, found, tracer, first.trace)
     idle = optimizers.idle_steps((one for heard in after for one in heard.found), preserved.parameters)
     first = replace(first, gap=gap, hooks=hooks.hooks_seen(tracer, preserved), idle=idle)
     preserved.rewind()
@@ -228,7 +225,8 @@ def _conclude(
     )
     found = [f for f in rule_order.findings(evidence) if options.late or f.variant not in causes.cause(f.cause).passing]
     found, apart = alone.told(found, known, lab, tries)
-    gap = partial(_gap_of, step, preserved, options.optimizer)
+    in_reach = reachable.optimizers_of(step.run, step.model)
+    gap = partial(_gap_of, step, preserved, options.optimizer, in_reach)
     behind = behind_error.find(found, evidence, known, lab, read, gap, tries) if options.whole(first) else Behind()
     found, meant = [*found, *behind.findings], behind.meant or meant
     findings, judged = judge.judged(found, known, lab, options.optimizer, tries, tell, beyond=behind.known)
@@ -256,10 +254,15 @@ def _read(
     return facts, want, meant
 
 
-def _gap_of(step: Step, preserved: Preserved, given: torch.optim.Optimizer | None, tracer: Tracer) -> Gap:
+def _gap_of(
+    step: Step, preserved: Preserved, given: torch.optim.Optimizer | None, found: Sequence[torch.optim.Optimizer],
+    tracer: Tracer, trace: Trace,
+) -> Gap:  # fmt: skip
     """What the optimizers lack at the end of a run."""
-    found = reachable.optimizers_of(step.run, step.model)
-    return optimizers.gap(step.model, preserved.parameters, given, found, tracer.took_part())
+    live = optimizers.live_values(trace) if given is not None else set[int]()
+    return optimizers.gap(
+        step.model, preserved.parameters, given, found, tracer.took_part(), lambda p: tracer.ledger.known(p) in live
+    )
 
 
 def _without_what_is_left(evidence: Evidence, findings: Sequence[Finding], meant: Meant) -> tuple[Evidence, Meant]:

@@ -47,7 +47,7 @@ def are_of_an_error(found: Iterable[Finding]) -> bool:
 def besides(evidence: Evidence) -> tuple[Finding, ...]:
     """What a run past an error shows to be at fault as well: what can be told without a backward."""
     found = _ranked(_set_up_and_cut(evidence))
-    found += _by(cut_lines.flagged, evidence)
+    found += _by(leaf_copies.flagged, evidence)
     found += _by(unconnected.findings, evidence, _explained(evidence, found))
     of_terms = _by(terms.findings, evidence, {f.location for f in found})
     found += [f for f in of_terms if f.variant not in causes.cause(f.cause).passing]

@@ -50,6 +50,10 @@ def can_pass(mishap: AutogradError) -> bool:
     return bool(mishap.inside) or mishap.kind in _OF_BACKWARD
 
 
+Lacking = Callable[[Tracer, Trace], Gap]
+"""Tells what the optimizers lack at the end of a run that was recorded."""
+
+
 @dataclass(frozen=True)
 class Past:
     """A run past an error.
@@ -157,7 +161,7 @@ def _lenient(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run(
-    session: Session, known: Known, *interventions: Intervention, gap: Callable[[Tracer], Gap] = lambda _: Gap()
+    session: Session, known: Known, *interventions: Intervention, gap: Lacking = lambda tracer, trace: Gap()
 ) -> Past | None:
     """Run the step past its error; None if it cannot go on, or if what it returns has no graph.
 
@@ -173,7 +177,7 @@ def run(
 
     def records(tracer: Tracer, result: Any) -> Past | None:
         loss = _loss(result, passing)
-        return None if loss is None else _past(session, known, tracer, loss, passing, gap(tracer))
+        return None if loss is None else _past(session, known, tracer, loss, passing, gap)
 
     try:
         return session.ask(records, passing, *interventions)
@@ -193,8 +197,9 @@ def _loss(result: Any, passing: PassOver) -> torch.Tensor | None:
     return next((one for one in (loss, *asked) if one is not None and one.requires_grad), None)
 
 
-def _past(session: Session, known: Known, tracer: Tracer, loss: torch.Tensor, passing: PassOver, gap: Gap) -> Past:
+def _past(session: Session, known: Known, tracer: Tracer, loss: torch.Tensor, passing: PassOver, gap: Lacking) -> Past:
     trace = tracer.trace(loss)
+    lacking = gap(tracer, trace)
     names = {id(one): name for name, one in session.preserved.parameters.items()}
     asked = [*passing.losses, *passing.named, loss]
     behind = {names[id(leaf)]: None for one in asked for leaf in leaves_of(one) if id(leaf) in names}
@@ -203,7 +208,7 @@ def _past(session: Session, known: Known, tracer: Tracer, loss: torch.Tensor, pa
     terms = loss_terms.terms(trace, [*numbers, trace.loss], tracer.ledger.scalars, alive)
     first = FirstRun(
         trace, graph_of([loss], session.preserved), Reached(alive, True, elements=loss.numel()), known.first.value,
-        gap=gap, terms=terms, trains=known.first.trains,
+        gap=lacking, terms=terms, trains=known.first.trains,
     )  # fmt: skip
     return Past(first, tracer.ledger)
 

@@ -20,6 +20,12 @@ def lines(e: Evidence) -> tuple[FrozenAt, ...]:
 
     They are what a witness has seen. Where nobody listened, it is the one line of the user's source that takes the flag
     away, if there is but one and it may be about them.
+
+    Args:
+        e: of a step in which nothing was found: where something was, its line is the finding.
+
+    Returns:
+        ``()`` where nothing is frozen, or where several lines may have done it.
     """
     names = [row.name for row in e.rows if not row.requires_grad and not row.should_train and not row.same_as]
     if not names:

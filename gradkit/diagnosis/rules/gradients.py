@@ -11,7 +11,7 @@ from gradkit.diagnosis.experiments.hook_probe import HIDDEN
 from gradkit.diagnosis.experiments.lost_gradients import EMPTY, IGNORED, TIMES_ZERO, ZeroGradient
 from gradkit.diagnosis.experiments.without_hooks import SilencingHook
 from gradkit.diagnosis.facts import cuts
-from gradkit.diagnosis.rules import masked_labels
+from gradkit.diagnosis.rules import handed_out, masked_labels
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, line_of
 from gradkit.source import locations, return_lines, zero_returns
 from gradkit.tracing.dropped import Dropped
@@ -86,7 +86,10 @@ def zero_findings(e: Evidence) -> list[Finding]:
     """The operations whose derivative is zero, one finding for each line, in the order of the run."""
     places: dict[tuple[str, int] | None, list[ZeroGradient]] = {}
     drawn = {call.key for call in e.trace.calls for r in call.regions if e.trace.regions[r].kind == SAMPLE}
+    own = handed_out.within_marked(e)
     for one in e.vanishing:
+        if one.call.key in own:
+            continue
         if one.call.key in drawn:  # a Distribution.sample() is a cut, and in the rerun only what is drawn is left of it
             continue
         if one.kind in (IGNORED, EMPTY) and not e.open.nan_loss:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gradkit.core.operations import CASTS
 from gradkit.core.records import OBSERVED, Finding, Location
-from gradkit.core.trace import FUNCTION, Call, Trace
+from gradkit.core.trace import FUNCTION, Call, Key, Trace
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.facts.cuts import Cut
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
@@ -57,6 +57,12 @@ def said_at(e: Evidence, cut: Cut) -> tuple[str, Location] | None:
         if spot is not None:
             return variant, spot
     return None
+
+
+def within_marked(e: Evidence) -> set[Key]:
+    """The keys of the calls in Functions that are cuts by what they say: once recorded, their own backward counts."""
+    said = [cut for cut in e.verdict.cuts if said_at(e, cut) is not None]
+    return {e.trace.calls[index].key for cut in said for index in cut.calls}
 
 
 def findings(e: Evidence) -> list[Finding]:

@@ -107,7 +107,7 @@ _CAUSES = (
         "frozen_all",
         PARAMETERS,
         sites=("freeze",),
-        variants=("module_flag", "copied", "unspared", "midway", "number", "picked"),
+        variants=("module_flag", "copied", "unspared", "in_vain", "midway", "number", "picked"),
         rank=LAST,
         drawn=False,
     ),

@@ -139,6 +139,8 @@ def flag_off(node: ast.AST) -> float:
         [2.0, 1.0]
         >>> flag_off(ast.parse("net.requires_grad_(False)").body[0].value)
         2.0
+        >>> flag_off(ast.parse("p.requires_grad_('head' in name)").body[0].value)
+        1.0
     """
     if isinstance(node, ast.Assign) and any(
         isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets
@@ -147,7 +149,8 @@ def flag_off(node: ast.AST) -> float:
         return 2.0 if given is False else 1.0 if given is None else 0.0
     if isinstance(node, ast.Call) and call_name(node) == "requires_grad_":
         told = arguments(node)
-        return 2.0 if told and isinstance(told[0], ast.Constant) and told[0].value is False else 0.0
+        given = told[0].value if told and isinstance(told[0], ast.Constant) else None
+        return 2.0 if given is False else 1.0 if told and given is None else 0.0
     if isinstance(node, ast.Call) and _sets_flag(node):
         return 2.0 if ast.unparse(node.args[2]) == "False" else 0.0
     return 0.0
@@ -169,9 +172,23 @@ def _conditions(node: ast.AST, around: Sequence[ast.AST]) -> list[tuple[ast.expr
     """What must hold, or not, for a statement to run where the loop over names around it does."""
     loops = [at for at, outer in enumerate(around) if isinstance(outer, ast.For) and _NAMED in ast.unparse(outer.iter)]
     inside = [*around[loops[-1] :], node] if loops else []
-    return [pair for outer, inner in itertools.pairwise(inside[1:]) for pair in conditions_around(outer, inner)] + [
-        pair for pair in (conditions_around(*inside[:2]) if inside else ()) if not pair[1]
+    value = _given(node) if inside else None
+    return [
+        *(pair for outer, inner in itertools.pairwise(inside[1:]) for pair in conditions_around(outer, inner)),
+        *(pair for pair in (conditions_around(*inside[:2]) if inside else ()) if not pair[1]),
+        *([(value, False)] if value is not None and not isinstance(value, ast.Constant) else []),
     ]
+
+
+def _given(node: ast.AST) -> ast.expr | None:
+    """What ``requires_grad`` is set to: by ``p.requires_grad = ...`` or ``p.requires_grad_(...)``."""
+    if isinstance(node, ast.Assign) and any(
+        isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets
+    ):
+        return node.value
+    if isinstance(node, ast.Call) and call_name(node) == "requires_grad_":
+        return next(iter(arguments(node)), ast.Constant(True))
+    return None
 
 
 _NAMED = "named_parameters("
@@ -213,16 +230,59 @@ def _chosen(spot: Location) -> Iterator[tuple[ast.expr, bool]]:
     """The single conditions on a name by which a loop comes to a line that freezes, and whether each has to hold."""
     for node, around in statements(spot.file):
         if getattr(node, "lineno", 0) == spot.line and _freezes(node, wrapped=False):
-            todo = _conditions(node, around)
-            while todo:
-                test, wanted = todo.pop(0)
-                if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-                    todo.insert(0, (test.operand, not wanted))
-                elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) is wanted:
-                    todo[:0] = [(value, wanted) for value in test.values]
-                else:
-                    yield test, wanted
+            yield from _single(_conditions(node, around))
             return
+
+
+def _single(conditions: list[tuple[ast.expr, bool]]) -> Iterator[tuple[ast.expr, bool]]:
+    """Conditions with what is joined in them taken apart, as far as each part has to hold, or not, by itself."""
+    todo = list(conditions)
+    while todo:
+        test, wanted = todo.pop(0)
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            todo.insert(0, (test.operand, not wanted))
+        elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) is wanted:
+            todo[:0] = [(value, wanted) for value in test.values]
+        else:
+            yield test, wanted
+
+
+def sparing_nothing(files: Iterable[str], names: Iterable[str]) -> list[tuple[Location, str]]:
+    """The lines that were to let some parameters learn by a text in their names, where no name holds it; and the text.
+
+    ``p.requires_grad = "soft_prompts" in name``, a freezing under ``if "head" not in name``, and a line that thaws
+    under ``if "lora" in name``, each in a loop over ``named_parameters()``.
+
+    Args:
+        names: of all parameters of the model.
+    """
+    told, found = " ".join(names), dict[Location, str]()
+    for file in files:
+        for node, around in statements(file):
+            value = _given(node)
+            if value is None:
+                continue
+            thaws = isinstance(value, ast.Constant) and value.value is True
+            parts = [part for test, wanted in _conditions(node, around) for part in _sparing(test, wanted is thaws)]
+            texts = [text for part in parts for text in _asked_of_name(part)]
+            if texts and not any(text in told for text in texts):
+                found.setdefault(locations.place(file, node, function_of(around)), texts[0])
+    return list(found.items())
+
+
+def _sparing(test: ast.expr, learns: bool) -> Iterator[ast.expr]:
+    """The parts of a condition that ask for a text in a name in order to let it learn.
+
+    Args:
+        learns: what it holds for is to learn; otherwise what it does not hold for.
+    """
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _sparing(test.operand, not learns)
+    elif isinstance(test, ast.BoolOp):
+        for part in test.values:
+            yield from _sparing(part, learns)
+    elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In if learns else ast.NotIn):
+        yield test
 
 
 def by_text(files: Iterable[str], word: str) -> list[Location]:

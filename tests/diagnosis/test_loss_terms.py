@@ -305,3 +305,19 @@ def test_the_terms_are_part_of_the_data_for_scripts() -> None:
         ("ce", "live", True),
         ("size", "cut", False),
     ]
+
+
+def test_a_term_that_only_a_frozen_part_computes_is_nobodys_fault() -> None:
+    frozen, learns, x, y = (
+        nn.Linear(4, 3).requires_grad_(False),
+        nn.Linear(4, 3),
+        torch.randn(5, 4),
+        torch.arange(5) % 3,
+    )
+    model = nn.ModuleList([frozen, learns])
+
+    def step() -> torch.Tensor:
+        beside = nn.functional.cross_entropy(frozen(x), y)
+        return nn.functional.cross_entropy(learns(x) + frozen(x), y) + beside
+
+    assert gradkit.diagnose(step, model=model).findings == ()

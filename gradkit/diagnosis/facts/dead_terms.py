@@ -93,6 +93,8 @@ def _explained(
         return None  # of torch.func's derivatives not all that flows is seen
     alone = replace(trace, loss=term.number)
     names = [n for n in wanted if _flows(trace, n, behind)]
+    if not names and any(_flows(trace, name, behind) for name in trace.parameters):
+        return None  # what a frozen part computes: whether it should be frozen is told of its parameters
     if not names:
         return DeadTerm(term, cuts.find(alone, ())) if _is_a_constant_criterion(trace, term, behind) else None
     if starved.intersection(names):

@@ -12,7 +12,7 @@ from gradkit.core import introspection
 from gradkit.core.attempts import Attempts
 from gradkit.core.records import ModuleInfo, Parameter
 from gradkit.core.trace import Chain, Trace
-from gradkit.diagnosis.facts import frozen_along, inventory, optimizers
+from gradkit.diagnosis.facts import copied_leaves, frozen_along, inventory, optimizers
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
 from gradkit.load.step import Step
@@ -100,7 +100,7 @@ def read(
     unregistered = inventory.unregistered(model, should_train)
     if not wished:
         find = partial(optimizers.hidden_parameters, step.run, model, trace, ledger, _files(step, trace, callers))
-        unregistered = tries.make("strays", find, ())
+        unregistered = tries.make("strays", lambda: (*find(), *copied_leaves.lost(model, trace, ledger)), ())
     nothing = bool(unregistered or (first.gap.elsewhere and should_train is None and not adapters))
     along = _frozen_along(model, first, _files(step, trace, callers)) if want and should_train is None else {}
     want = (*want, *along) or (() if nothing else _ought(model, adapters))

@@ -290,7 +290,7 @@ def _reduction(e: Evidence, mishap: AutogradError) -> list[Finding]:
     for one in names:
         deed = e.seen.first([one])
         made = locations.locate(deed.chain[0], whole=True) if deed is not None and deed.chain else None
-        spot = made or attributes.definition(e.way_to(one), e.files, e.built_on(one))[0]
+        spot = made or e.defined_at(one, names)[0]
         groups.setdefault((spot.file, spot.line) if spot else None, (spot, []))[1].append(one)
     return [of_error("ddp_unused", e, mishap, spot, names=group) for spot, group in groups.values()] or [
         of_error("ddp_unused", e, mishap, innermost(mishap.chain))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,7 +15,7 @@ from gradkit.diagnosis.facts.dead_terms import DeadTerm
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.diagnosis.facts.seen import Seen
-from gradkit.source import locations
+from gradkit.source import attributes, locations
 from gradkit.source.callgraph import FunctionsRan
 from gradkit.source.constructors import Built
 from gradkit.tracing.autograd_errors import AutogradError
@@ -140,6 +140,26 @@ class Evidence:
         parts = parameter.split(".")
         ways = ((".".join(parts[:i]), part) for i, part in enumerate(parts))
         return [(path, part) for path, part in ways if path in self.facts.classes]
+
+    def defined_at(self, parameter: str, idle: Collection[str]) -> tuple[Location | None, str]:
+        """The line that defines what a parameter belongs to, and the attribute: of the outermost module that never ran
+        and in which all is idle that may learn.
+
+        Args:
+            idle: the names of all parameters of which the line is sought.
+        """
+        whole = next((path for path in self._modules_of(parameter) if self._is_idle(path, idle)), "")
+        deep = whole.count(".") + 1 if whole else None
+        return attributes.definition(self.way_to(parameter)[:deep], self.files, self.built_on(parameter)[:deep])
+
+    def _modules_of(self, parameter: str) -> list[str]:
+        parts = parameter.split(".")
+        paths = (".".join(parts[:i]) for i in range(1, len(parts)))
+        return [path for path in paths if path in self.facts.classes]
+
+    def _is_idle(self, path: str, idle: Collection[str]) -> bool:
+        within = [row.name for row in self.rows if row.requires_grad and row.name.startswith(f"{path}.")]
+        return path not in self.trace.begun and bool(within) and all(name in idle for name in within)
 
     def flow_from(self, names: Iterable[str]) -> list[Call]:
         """Every call that used something computed from the named parameters, in order."""

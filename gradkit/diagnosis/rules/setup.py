@@ -14,7 +14,7 @@ from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
 from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
 from gradkit.diagnosis.facts.seen import Seen
 from gradkit.diagnosis.rules import copies, left_out
-from gradkit.diagnosis.rules.evidence import Evidence, called_by
+from gradkit.diagnosis.rules.evidence import Evidence, called_by, same_line
 from gradkit.source import (
     adapter_configs,
     attributes,
@@ -189,6 +189,9 @@ def frozen_by(e: Evidence, names: Sequence[str]) -> list[Finding]:
     if flag is not None:
         return [Finding("frozen_all", flag, proof=LIKELY, parameters=tuple(names), variant="module_flag")]
     found, unseen = _by_deed(e, names, Finding("frozen_all", None))
+    spared = _spared_in_vain(e, names, found)
+    if spared:
+        return spared
     lines = _freezers(e, unseen) if unseen else []
     for line in lines:
         mine = tuple(name for name in unseen if name in line.names)
@@ -256,6 +259,27 @@ def _by_condition(e: Evidence, found: Finding) -> Finding:
     told = freezing.letting_in(spot, names)
     notes = (Note("let_in", told[0], {"text": told[1]}),) if told is not None else ()
     return replace(found, notes=(*found.notes, *notes))
+
+
+def _spared_in_vain(e: Evidence, names: Sequence[str], seen: Sequence[Finding]) -> list[Finding]:
+    """Where all is frozen, and one line was to let some of it learn by a text that no name holds: that line.
+
+    Args:
+        seen: what was seen to freeze, by its line.
+    """
+    if any(row.requires_grad for row in e.rows) or not names:
+        return []
+    lines = freezing.sparing_nothing(e.files, [row.name for row in e.rows])
+    if len(lines) != 1:
+        return []
+    spot, text = lines[0]
+    others = [one.location for one in seen] or [one.location for one in _freezers(e, names)]
+    notes = tuple(Note("frozen_there", one) for one in others[:3] if one is not None and not same_line(one, spot))
+    return [
+        Finding(
+            "frozen_all", spot, notes, proof=LIKELY, parameters=tuple(names), variant="in_vain", facts={"name": text}
+        )
+    ]
 
 
 def _around(e: Evidence, deed: Deed, names: Sequence[str]) -> tuple[Note, ...]:

@@ -76,7 +76,7 @@ def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
     found += chosen
     groups: dict[Key, list[str]] = {}
     for parameter in (name for name in names if name not in e.facts.left):
-        spot, _ = attributes.definition(e.way_to(parameter), e.files, e.built_on(parameter))
+        spot, _ = e.defined_at(parameter, names)
         groups.setdefault((spot.file, spot.line) if spot is not None else ("",), []).append(parameter)
     without_history = e.trace.loss >= 0 and not e.trace.values[e.trace.loss].requires_grad
     nowhere = groups.pop(("",), []) if without_history else []  # no module holds them: the loss is all there is to name
@@ -257,7 +257,7 @@ def _trips(e: Evidence) -> list[tuple[Call, Call, set[str]]]:
 
 def _unused(e: Evidence, names: Sequence[str]) -> Finding:
     """The finding for idle parameters that one line defines."""
-    spot, attribute = attributes.definition(e.way_to(names[0]), e.files, e.built_on(names[0]))
+    spot, attribute = e.defined_at(names[0], names)
     mine = set(names)
     used = any(row.used for row in e.rows if row.name in mine)
     facts = {"attribute": attribute, "used": "yes" if used else "no"}

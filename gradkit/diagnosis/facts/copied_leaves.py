@@ -46,6 +46,13 @@ def lost(model: nn.Module, trace: Trace, ledger: Ledger) -> tuple[UnregisteredPa
 
 
 def _is_copy_of_lost(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is little more than a Parameter that nobody holds.
+
+    Example:
+        >>> layer = nn.Linear(2, 2)
+        >>> _is_copy_of_lost(nn.Parameter(torch.ones(2)).double()), _is_copy_of_lost(layer.weight.double())
+        (True, False)
+    """
     nodes = nodes_of(tensor)
     leaves = [leaf for node in nodes if (leaf := leaf_of(node)) is not None]
     return len(nodes) <= _MOST and len(leaves) == 1 and isinstance(leaves[0], nn.Parameter) and not _is_held(leaves)

@@ -13,8 +13,8 @@ from gradkit.diagnosis.facts.frozen_along import NUMBER
 from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
 from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
 from gradkit.diagnosis.facts.seen import Seen
-from gradkit.diagnosis.rules import copies, left_out
-from gradkit.diagnosis.rules.evidence import Evidence, called_by, same_line
+from gradkit.diagnosis.rules import copies, frozen_by_name, left_out
+from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import (
     adapter_configs,
     attributes,
@@ -172,7 +172,7 @@ def _for_inference(e: Evidence, adapter: Adapter, names: Sequence[str]) -> list[
     notes = tuple(Note("or_here", spot) for spot in others[:3])
     said = adapter_configs.said_in(e.files) if loaded is None else None
     by_flag = next((one.location for one in _freezers(e, unseen)), None) if loaded is None and said is None else None
-    spot = loaded or (said.location if said is not None else by_flag and _choosing(e, by_flag))
+    spot = loaded or (said.location if said is not None else by_flag and frozen_by_name.choosing(e, by_flag))
     found.append(
         Finding(
             ADAPTER, spot, notes, proof=_searched(spot), parameters=tuple(unseen), facts=facts,
@@ -189,14 +189,15 @@ def frozen_by(e: Evidence, names: Sequence[str]) -> list[Finding]:
     if flag is not None:
         return [Finding("frozen_all", flag, proof=LIKELY, parameters=tuple(names), variant="module_flag")]
     found, unseen = _by_deed(e, names, Finding("frozen_all", None))
-    spared = _spared_in_vain(e, names, found)
+    others = [one.location for one in found or _freezers(e, names)]
+    spared = frozen_by_name.spared_in_vain(e, names, others)
     if spared:
         return spared
     lines = _freezers(e, unseen) if unseen else []
     for line in lines:
         mine = tuple(name for name in unseen if name in line.names)
         plain = Finding("frozen_all", line.location, proof=_searched(line.location), parameters=mine)
-        found.append(_by_condition(e, plain))
+        found.append(frozen_by_name.by_condition(e, plain))
     nowhere = Finding("frozen_all", None, proof=_searched(None), parameters=tuple(unseen))
     return found if lines or not unseen else [*found, nowhere]
 
@@ -225,7 +226,7 @@ def _seen(e: Evidence, plain: Finding, spot: Location, deed: Deed, names: Sequen
     if plain.cause == ADAPTER and deed.kind == FROZEN and not _is_pefts(deed):
         plain = replace(plain, cause="frozen_all", facts={})  # whatever the config says, this line would do
     if deed.kind != COPIED:
-        return _by_condition(e, plain)
+        return frozen_by_name.by_condition(e, plain)
     first = next((d for d in reversed(deed.before) if d.kind == FROZEN and d.chain), None)
     notes = [Note("frozen_there", locations.locate(first.chain[0], whole=True))] if first is not None else []
     return replace(plain, notes=(*plain.notes, *notes), variant="copied")
@@ -244,42 +245,6 @@ def _said(e: Evidence, plain: Finding, said: Said) -> Finding:
     told = [Note("frozen_there", here)] if here is not None and (here.file, here.line) != (spot.file, spot.line) else []
     notes = (*told, *(one for one in plain.notes if one.kind != "done_by"))
     return replace(plain, cause=ADAPTER, location=spot, notes=notes, facts=facts, variant=said.kind) if facts else plain
-
-
-def _by_condition(e: Evidence, found: Finding) -> Finding:
-    """The same finding, with the condition on names that let the parameters in, or was to spare them and does not."""
-    spot, names = found.location, found.parameters
-    chosen = _choosing(e, spot) if spot is not None else None
-    if spot is None or chosen != spot:
-        return replace(found, location=chosen)
-    spared = freezing.exception_missing(spot, names)
-    if spared is not None and found.cause == "frozen_all":
-        notes = (*found.notes, Note("frozen_there", spot))
-        return replace(found, location=spared, notes=notes, variant="unspared", facts={"name": names[0]})
-    told = freezing.letting_in(spot, names)
-    notes = (Note("let_in", told[0], {"text": told[1]}),) if told is not None else ()
-    return replace(found, notes=(*found.notes, *notes))
-
-
-def _spared_in_vain(e: Evidence, names: Sequence[str], seen: Sequence[Finding]) -> list[Finding]:
-    """Where all is frozen, and one line was to let some of it learn by a text that no name holds: that line.
-
-    Args:
-        seen: what was seen to freeze, by its line.
-    """
-    if any(row.requires_grad for row in e.rows) or not names:
-        return []
-    lines = freezing.sparing_nothing(e.files, [row.name for row in e.rows])
-    if len(lines) != 1:
-        return []
-    spot, text = lines[0]
-    others = [one.location for one in seen] or [one.location for one in _freezers(e, names)]
-    notes = tuple(Note("frozen_there", one) for one in others[:3] if one is not None and not same_line(one, spot))
-    return [
-        Finding(
-            "frozen_all", spot, notes, proof=LIKELY, parameters=tuple(names), variant="in_vain", facts={"name": text}
-        )
-    ]
 
 
 def _around(e: Evidence, deed: Deed, names: Sequence[str]) -> tuple[Note, ...]:
@@ -304,14 +269,6 @@ def _freezers(e: Evidence, names: Sequence[str]) -> list[freezing.Match]:
     tied = {row.name: row.same_as for row in e.rows if row.same_as}
     told = freezing.Flags(names, flags, e.facts.classes, tied)
     return freezing.freezing(e.files, told, wrapped=not adapted.intersection(names))
-
-
-def _choosing(e: Evidence, spot: Location) -> Location:
-    """Where a function freezes what it is not to spare, the call that told it to spare what no name in the model is."""
-    if spot.function and not any(row.requires_grad for row in e.rows):
-        told = [*e.facts.classes, *(row.name for row in e.rows)]
-        return setup.matches_no_name(e.files, spot.function.rpartition(".")[2], told) or spot
-    return spot
 
 
 def _unregistered(e: Evidence) -> list[Finding]:

@@ -219,7 +219,7 @@ def test_what_was_loaded_is_shown_before_it_is_run(folder: Path) -> None:
     panel = by_file(Panel(), model="train.py:build_model", batch="train.py:make_batch", loss="train.py:loss_fn")
     press(panel, panel.load)
     card = text_of(panel.card.text.value)
-    assert "30 parameters, 30 of them trainable" in card
+    assert "30 values in the parameters, 30 of them trainable" in card
     assert re.search(r"x\s+\[3, 4\]\s+float32\s+cpu", card)
     assert panel.report is None
 
@@ -442,7 +442,7 @@ def test_an_error_goes_away_with_the_next_try(folder: Path) -> None:
 def test_a_sound_model_gets_a_clean_bill_and_no_guide() -> None:
     panel = by_example("vision_memory_fixed")
     assert "gkp-good" in panel.results.findings.verdict.value
-    assert "Sound" in text_of(panel.results.findings.verdict.value)
+    assert "Healthy" in text_of(panel.results.findings.verdict.value)
     assert not shown(panel.results.tabs.buttons["guide"])
 
 

@@ -142,8 +142,8 @@ class Evidence:
         return [(path, part) for path, part in ways if path in self.facts.classes]
 
     def defined_at(self, parameter: str, idle: Collection[str]) -> tuple[Location | None, str]:
-        """The line that defines what a parameter belongs to, and the attribute: of the outermost module that never ran
-        and in which all is idle that may learn.
+        """The line that defines what a parameter belongs to, and the attribute: of the outermost module of the user's own
+        that never ran and in which all is idle that may learn.
 
         Args:
             idle: the names of all parameters of which the line is sought.
@@ -159,7 +159,8 @@ class Evidence:
 
     def _is_idle(self, path: str, idle: Collection[str]) -> bool:
         within = [row.name for row in self.rows if row.requires_grad and row.name.startswith(f"{path}.")]
-        return path not in self.trace.begun and bool(within) and all(name in idle for name in within)
+        whole = path not in self.trace.begun and bool(within) and all(name in idle for name in within)
+        return whole and any(attributes.bodies(self.facts.classes[path]))
 
     def flow_from(self, names: Iterable[str]) -> list[Call]:
         """Every call that used something computed from the named parameters, in order."""

@@ -48,6 +48,8 @@ def spared_in_vain(e: Evidence, names: Sequence[str], others: Sequence[Location 
     if len(lines) != 1:
         return []
     spot, text = lines[0]
+    if choosing(e, spot) != spot:
+        return []  # a caller told it to look for what is not there
     notes = tuple(Note("frozen_there", one) for one in others[:3] if one is not None and not same_line(one, spot))
     return [
         Finding(

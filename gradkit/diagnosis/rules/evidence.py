@@ -142,8 +142,10 @@ class Evidence:
         return [(path, part) for path, part in ways if path in self.facts.classes]
 
     def defined_at(self, parameter: str, idle: Collection[str]) -> tuple[Location | None, str]:
-        """The line that defines what a parameter belongs to, and the attribute: of the outermost module of the user's own
-        that never ran and in which all is idle that may learn.
+        """The line that defines what a parameter belongs to, and the attribute.
+
+        What it belongs to is the outermost module of a class of the user's that never ran and in which all is idle that
+        may learn; else its own layer.
 
         Args:
             idle: the names of all parameters of which the line is sought.

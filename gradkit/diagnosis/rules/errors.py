@@ -288,7 +288,7 @@ def _reduction(e: Evidence, mishap: AutogradError) -> list[Finding]:
     names = [trainable[int(i)] for i in match[1].split() if int(i) < len(trainable)] if match else []
     groups: dict[object, tuple[Location | None, list[str]]] = {}
     for one in names:
-        deed = e.seen.first([one])
+        deed = e.seen.first([one]) if not e.idle_part(one, names) else None
         made = locations.locate(deed.chain[0], whole=True) if deed is not None and deed.chain else None
         spot = made or e.defined_at(one, names)[0]
         groups.setdefault((spot.file, spot.line) if spot else None, (spot, []))[1].append(one)

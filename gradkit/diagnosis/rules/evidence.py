@@ -150,9 +150,13 @@ class Evidence:
         Args:
             idle: the names of all parameters of which the line is sought.
         """
-        whole = next((path for path in self._modules_of(parameter) if self._is_idle(path, idle)), "")
+        whole = self.idle_part(parameter, idle)
         deep = whole.count(".") + 1 if whole else None
         return attributes.definition(self.way_to(parameter)[:deep], self.files, self.built_on(parameter)[:deep])
+
+    def idle_part(self, parameter: str, idle: Collection[str]) -> str:
+        """The outermost module of the user's own around a parameter in which all is idle; ``""`` if there is none."""
+        return next((path for path in self._modules_of(parameter) if self._is_idle(path, idle)), "")
 
     def _modules_of(self, parameter: str) -> list[str]:
         parts = parameter.split(".")

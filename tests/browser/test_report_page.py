@@ -11,7 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 from nbconvert import HTMLExporter
-from playwright.sync_api import Browser, FrameLocator, Page
+from playwright.sync_api import Browser, FrameLocator, Page, expect
 
 import gradkit
 from gradkit.core import i18n
@@ -106,9 +106,10 @@ def test_unfolding_paths_cards_search_and_files_work_without_a_kernel(page: Page
     assert "detach" in page.locator("aside.gk-card h3").inner_text()
     folded = page.locator("g.node").count()
     page.locator("g.node.starved", has_text="encoder").first.dblclick()
-    page.wait_for_function(f"document.querySelectorAll('g.node').length > {folded}")
+    expect(page.locator("g.node")).not_to_have_count(folded)
+    assert page.locator("g.node").count() > folded
     page.locator('[data-name="fold"]').click()
-    page.wait_for_function(f"document.querySelectorAll('g.node').length === {folded}")
+    expect(page.locator("g.node")).to_have_count(folded)
     page.locator(".gk-search").fill("head.weight")
     page.locator(".gk-search").press("Enter")
     page.locator(".gk-path").click()

@@ -177,7 +177,7 @@ def test_a_file_of_ones_own_is_diagnosed_mended_and_diagnosed_again(notebook: No
     expect(panel.locator(".gkp-verdict")).to_contain_text("train.py:8 (detach)")
     (folder / "train.py").write_text(program.replace(".detach()", ""), encoding="utf-8")
     click(panel, "Diagnose again")
-    expect(panel.locator(".gkp-verdict")).to_contain_text("Sound")
+    expect(panel.locator(".gkp-verdict")).to_contain_text("Healthy")
     settle(panel)
     notebook.shot("healthy")
     click(panel, "Change model or batch")

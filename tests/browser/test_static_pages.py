@@ -50,7 +50,7 @@ def test_a_still_report_in_an_exported_notebook_has_its_picture_in_both_themes(
     page.set_content(exported({"text/html": report.html()}, theme))
     assert page.locator(".gk .gk-paper svg").is_visible()
     assert page.locator(".gk .gk-hit").first.inner_text() == ".detach()"
-    assert page.evaluate(PAPER) == "rgb(255, 255, 255)"
+    assert page.evaluate(PAPER) == ("rgb(26, 26, 26)" if theme == "dark" else "rgb(255, 255, 255)")
     shades = page.evaluate(SHADES)
     assert max(shades) < 70 if theme == "dark" else min(shades) > 220
     assert faults(page, ".gk") == []

@@ -92,6 +92,7 @@ def full_name(func: Any, name: str, args: Any, kwargs: Any) -> str:
     return f"{name}{INTO}" if kwargs.get("out") is not None else name
 
 
+CRITERIA = ("_loss", "cross_entropy", "cross_entropy_with_logits", "kl_div")  # what the name of a loss function ends in
 CASTS = frozenset("long int short char byte bool to type type_as cast view_as_int half_int".split())
 NEW = frozenset("tensor new_tensor".split())
 MAYBE_NEW = frozenset("as_tensor asarray".split())

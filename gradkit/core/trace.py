@@ -204,6 +204,10 @@ class Trace:
         """The calls that use any of these values themselves, in order."""
         return [self.calls[i] for i in sorted({i for number in numbers for i in self._users.get(number, ())})]
 
+    def leaves(self, numbers: Collection[int], region: int) -> bool:
+        """Whether any of these values is used outside of a region, or is the loss."""
+        return self.loss in numbers or any(region not in call.regions for call in self.using(numbers))
+
     def sources(self, numbers: Iterable[int], through: Callable[[int], bool] | None = None) -> set[int]:
         """These values and all that they were computed from; with ``through``, by way of such values only."""
         needed = set(numbers)

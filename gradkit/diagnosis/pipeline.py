@@ -24,7 +24,7 @@ from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_fac
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.diagnosis.facts.optimizers import Gap
-from gradkit.diagnosis.rules import harmless, left_out, no_loss, still_frozen, terms
+from gradkit.diagnosis.rules import harmless, no_loss, still_frozen, terms, unheld
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.load.step import Step
 from gradkit.source import attributes, faults, imported
@@ -225,8 +225,7 @@ def _conclude(
     )
     found = [f for f in rule_order.findings(evidence) if options.late or f.variant not in causes.cause(f.cause).passing]
     found, apart = alone.told(found, known, lab, tries)
-    in_reach = reachable.optimizers_of(step.run, step.model)
-    gap = partial(_gap_of, step, preserved, options.optimizer, in_reach)
+    gap = partial(_gap_at_the_end, step, preserved, options.optimizer)
     behind = behind_error.find(found, evidence, known, lab, read, gap, tries) if options.whole(first) else Behind()
     found, meant = [*found, *behind.findings], behind.meant or meant
     findings, judged = judge.judged(found, known, lab, options.optimizer, tries, tell, beyond=behind.known)
@@ -265,15 +264,22 @@ def _gap_of(
     )
 
 
+def _gap_at_the_end(
+    step: Step, preserved: Preserved, given: torch.optim.Optimizer | None, tracer: Tracer, trace: Trace
+) -> Gap:
+    """The same, with the optimizers that are looked for only when it is asked."""
+    return _gap_of(step, preserved, given, reachable.optimizers_of(step.run, step.model), tracer, trace)
+
+
 def _without_what_is_left(evidence: Evidence, findings: Sequence[Finding], meant: Meant) -> tuple[Evidence, Meant]:
     """The same, without asking those to learn that a library computes with for nothing and no finding names."""
     told = {name for finding in findings for name in finding.parameters}
     left = tuple(name for name in evidence.facts.left if name not in told)
     facts = replace(evidence.facts.without(left), left=left)
-    idle, unheld = evidence.shown.influence.without, left_out.spared(evidence, told)
-    kind = meant.optimizer or (evidence.first.gap.kind if unheld else "")
+    idle, lacking = evidence.shown.influence.without, unheld.spared(evidence, told)
+    kind = meant.optimizer or (evidence.first.gap.kind if lacking else "")
     still = () if findings else still_frozen.lines(evidence)
-    meant = replace(meant, without_influence=idle, left=left, unheld=unheld, optimizer=kind, frozen=still)
+    meant = replace(meant, without_influence=idle, left=left, unheld=lacking, optimizer=kind, frozen=still)
     return replace(evidence, facts=facts), meant
 
 

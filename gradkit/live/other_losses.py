@@ -6,7 +6,6 @@ What such a step leaves aside, or cuts off, may learn by a loss that it did not 
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 
@@ -47,7 +46,7 @@ def _files(stack: Sequence[Point]) -> tuple[str, ...]:
     """The user's files of a stack, and those of what its frames have at hand."""
     users = [point for point in stack if frames.is_user_file(point.code.co_filename)]
     at_hand = [value for point in users for value in introspection.entries(point.frame.f_globals)]
-    written = [file for value in at_hand for file in _written(value) if frames.is_user_file(file)]
+    written = [file for value in at_hand for file in _written(value) if file and frames.is_user_file(file)]
     return tuple(dict.fromkeys([*files(stack), *written]))
 
 
@@ -66,9 +65,8 @@ def _written(value: object) -> Iterator[str]:
 
 def _asking(file: str) -> Iterator[int]:
     """The lines of a file that go backward, or ask for derivatives; 0 where it cannot be read."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = locations.tree_of(file)
+    if tree is None:
         yield 0
         return
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]

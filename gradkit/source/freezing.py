@@ -142,18 +142,30 @@ def flag_off(node: ast.AST) -> float:
         >>> flag_off(ast.parse("p.requires_grad_('head' in name)").body[0].value)
         1.0
     """
-    if isinstance(node, ast.Assign) and any(
-        isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets
-    ):
-        given = node.value.value if isinstance(node.value, ast.Constant) else None
+    value = flag_given(node)
+    if value is not None:
+        given = value.value if isinstance(value, ast.Constant) else None
         return 2.0 if given is False else 1.0 if given is None else 0.0
-    if isinstance(node, ast.Call) and call_name(node) == "requires_grad_":
-        told = arguments(node)
-        given = told[0].value if told and isinstance(told[0], ast.Constant) else None
-        return 2.0 if given is False else 1.0 if told and given is None else 0.0
     if isinstance(node, ast.Call) and _sets_flag(node):
         return 2.0 if ast.unparse(node.args[2]) == "False" else 0.0
     return 0.0
+
+
+def flag_given(node: ast.AST) -> ast.expr | None:
+    """What ``requires_grad`` is set to by ``p.requires_grad = ...`` or ``p.requires_grad_(...)``; None if it is not.
+
+    Example:
+        >>> nodes = [ast.parse("p.requires_grad = flag").body[0], ast.parse("p.requires_grad_()").body[0].value]
+        >>> [ast.unparse(flag_given(node)) for node in nodes]
+        ['flag', 'True']
+    """
+    if isinstance(node, ast.Assign) and any(
+        isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets
+    ):
+        return node.value
+    if isinstance(node, ast.Call) and call_name(node) == "requires_grad_":
+        return next(iter(arguments(node)), ast.Constant(True))
+    return None
 
 
 def _sets_flag(node: ast.Call) -> bool:
@@ -172,23 +184,12 @@ def _conditions(node: ast.AST, around: Sequence[ast.AST]) -> list[tuple[ast.expr
     """What must hold, or not, for a statement to run where the loop over names around it does."""
     loops = [at for at, outer in enumerate(around) if isinstance(outer, ast.For) and _NAMED in ast.unparse(outer.iter)]
     inside = [*around[loops[-1] :], node] if loops else []
-    value = _given(node) if inside else None
+    value = flag_given(node) if inside else None
     return [
         *(pair for outer, inner in itertools.pairwise(inside[1:]) for pair in conditions_around(outer, inner)),
         *(pair for pair in (conditions_around(*inside[:2]) if inside else ()) if not pair[1]),
         *([(value, False)] if value is not None and not isinstance(value, ast.Constant) else []),
     ]
-
-
-def _given(node: ast.AST) -> ast.expr | None:
-    """What ``requires_grad`` is set to: by ``p.requires_grad = ...`` or ``p.requires_grad_(...)``."""
-    if isinstance(node, ast.Assign) and any(
-        isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets
-    ):
-        return node.value
-    if isinstance(node, ast.Call) and call_name(node) == "requires_grad_":
-        return next(iter(arguments(node)), ast.Constant(True))
-    return None
 
 
 _NAMED = "named_parameters("
@@ -259,7 +260,7 @@ def sparing_nothing(files: Iterable[str], names: Iterable[str]) -> list[tuple[Lo
     told, found = " ".join(names), dict[Location, str]()
     for file in files:
         for node, around in statements(file):
-            value = _given(node)
+            value = flag_given(node)
             if value is None:
                 continue
             thaws = isinstance(value, ast.Constant) and value.value is True

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
 
 import gradkit
+from tests.marks import line_ending
 
 
 class Scaled(nn.Module):
@@ -67,17 +66,14 @@ class Generated(Scaled):
         self.scale = self.maker[0](torch.ones(3))
 
 
-def marked(kind: type[nn.Module]) -> int:
-    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    return next(at for at, line in enumerate(lines, 1) if line.endswith(f"  # {kind.__name__}"))
-
-
 @pytest.mark.parametrize("kind", [Moved, Doubled, Sliced, Cloned, Shaped])
 def test_the_line_that_makes_the_copy_is_named(kind: type[nn.Module]) -> None:
     model = kind()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     found = gradkit.diagnose(lambda: model(torch.ones(2, 3)), model=model, optimizer=optimizer).findings
-    assert [(one.cause, one.location.line) for one in found] == [("grad_on_non_leaf", marked(kind))]
+    assert [(one.cause, one.location.line) for one in found] == [
+        ("grad_on_non_leaf", line_ending(__file__, kind.__name__))
+    ]
 
 
 @pytest.mark.parametrize("kind", [Registered, HeldBeside])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from torch import nn
 
 import gradkit
+from tests.marks import line_ending
 
 
 class Mixer(nn.Module):
@@ -36,11 +35,6 @@ class Net(nn.Module):
         return self.head(self.mixer(x) if self.use else x).sum()
 
 
-def marked(word: str) -> int:
-    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    return next(at for at, line in enumerate(lines, 1) if line.endswith(f"  # {word}"))
-
-
 def found(mixer: type[nn.Module], *, use: bool) -> list[tuple[str, int, int]]:
     model = Net(mixer, use=use)
     report = gradkit.diagnose(lambda: model(torch.ones(2, 4)), model=model)
@@ -48,8 +42,8 @@ def found(mixer: type[nn.Module], *, use: bool) -> list[tuple[str, int, int]]:
 
 
 def test_a_module_that_never_ran_is_named_where_it_is_made() -> None:
-    assert found(Mixer, use=False) == [("trainable_unused", marked("outside"), 4)]
+    assert found(Mixer, use=False) == [("trainable_unused", line_ending(__file__, "outside"), 4)]
 
 
 def test_of_a_module_that_ran_the_layer_is_named_that_it_left_out() -> None:
-    assert found(Half, use=True) == [("trainable_unused", marked("inside"), 2)]
+    assert found(Half, use=True) == [("trainable_unused", line_ending(__file__, "inside"), 2)]

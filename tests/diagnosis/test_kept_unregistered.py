@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from torch import nn
 
 import gradkit
 from gradkit.types import Report
+from tests.marks import line_ending
 
 
 class Part(nn.Module):
@@ -95,11 +95,6 @@ class Line(nn.Module):
         return x
 
 
-def _marked(word: str) -> int:
-    text = Path(__file__).read_text(encoding="utf-8").splitlines()
-    return next(at for at, line in enumerate(text, 1) if line.endswith(f"  # {word}"))
-
-
 def _diagnosed(kind: Callable[..., nn.Module], name: str) -> Report:
     torch.manual_seed(0)
     made = {"gain": nn.Parameter(torch.ones(3)), "offset": nn.Parameter(torch.zeros(3))}
@@ -114,13 +109,17 @@ def _of(part: nn.Module, name: str) -> Report:
 @pytest.mark.parametrize("kind", [Buffered, ByHand, Past, AllAtOnce, Copied, Named])
 def test_the_line_that_keeps_a_parameter_as_something_else_is_named(kind: type[nn.Module]) -> None:
     found = _diagnosed(kind, "parts.1.gain").findings
-    assert [(one.cause, one.location.line) for one in found] == [("unregistered_parameters", _marked(kind.__name__))]
+    assert [(one.cause, one.location.line) for one in found] == [
+        ("unregistered_parameters", line_ending(__file__, kind.__name__))
+    ]
 
 
 def test_settings_that_hold_a_parameter_are_named_where_the_module_takes_them_in() -> None:
     settings = Settings(nn.Parameter(torch.ones(3)), 0.0)
     found = _of(Configured(settings), "parts.1.settings.gain").findings
-    assert [(one.cause, one.location.line) for one in found] == [("unregistered_parameters", _marked("Configured"))]
+    assert [(one.cause, one.location.line) for one in found] == [
+        ("unregistered_parameters", line_ending(__file__, "Configured"))
+    ]
 
 
 def test_a_class_that_registers_its_parameters_and_buffers_the_rest_is_sound() -> None:
@@ -130,7 +129,7 @@ def test_a_class_that_registers_its_parameters_and_buffers_the_rest_is_sound() -
 def test_where_the_parameter_was_made_is_told_beside() -> None:
     part = Buffered(gain=nn.Parameter(torch.ones(3)), offset=torch.zeros(3))  # made
     (found,) = _of(part, "parts.1.gain").findings
-    assert [(note.kind, note.location.line) for note in found.notes] == [("made_here", _marked("made"))]
+    assert [(note.kind, note.location.line) for note in found.notes] == [("made_here", line_ending(__file__, "made"))]
 
 
 class Store:
@@ -193,7 +192,9 @@ class Owned(Holder):
 def test_what_is_put_into_an_object_that_is_no_module_is_named_where_it_is_put(kind: type[nn.Module]) -> None:
     model, x = Line([nn.Linear(3, 3), kind()]), torch.randn(5, 3)
     found = gradkit.diagnose(lambda: model(x).pow(2).mean(), model=model).findings
-    assert [(one.cause, one.location.line) for one in found] == [("unregistered_parameters", _marked(kind.__name__))]
+    assert [(one.cause, one.location.line) for one in found] == [
+        ("unregistered_parameters", line_ending(__file__, kind.__name__))
+    ]
 
 
 def test_a_parameter_that_a_module_owns_may_lie_in_such_an_object_as_well() -> None:

@@ -185,9 +185,23 @@ def _bent(x: torch.Tensor) -> torch.Tensor:
     return torch.exp(-(x.abs() ** 1.5))
 
 
+class _ByItsCopy(torch.autograd.Function):
+    """Takes its slope by a copy that its forward has kept."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return torch.autograd.grad(ctx.out, ctx.x, grad, create_graph=True)[0]
+
+
+def _penalised(bent: type[torch.autograd.Function]) -> Built:
+    model, x = pair(), batch()
+    model["outer"] = nn.Linear(4, 1, bias=False)
+    return model, lambda: (_slopes(model, bent.apply, x) - 1).square().mean()
+
+
 @cut("custom_function")
 def a_slope_by_a_copy_that_forward_keeps() -> Built:
-    class Bent(torch.autograd.Function):
+    class Bent(_ByItsCopy):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
             ctx.x = x.detach().requires_grad_()  # CUT
@@ -196,18 +210,12 @@ def a_slope_by_a_copy_that_forward_keeps() -> Built:
             kept: torch.Tensor = ctx.out
             return kept.detach()
 
-        @staticmethod
-        def backward(ctx: Any, grad: torch.Tensor) -> Any:
-            return torch.autograd.grad(ctx.out, ctx.x, grad, create_graph=True)[0]
-
-    model, x = pair(), batch()
-    model["outer"] = nn.Linear(4, 1, bias=False)
-    return model, lambda: (_slopes(model, Bent.apply, x) - 1).square().mean()
+    return _penalised(Bent)
 
 
 @cut("custom_function")
 def a_slope_by_a_copy_that_is_made_where_forward_records() -> Built:
-    class Bent(torch.autograd.Function):
+    class Bent(_ByItsCopy):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
             with torch.enable_grad():
@@ -216,13 +224,7 @@ def a_slope_by_a_copy_that_is_made_where_forward_records() -> Built:
             kept: torch.Tensor = ctx.out
             return kept.detach()
 
-        @staticmethod
-        def backward(ctx: Any, grad: torch.Tensor) -> Any:
-            return torch.autograd.grad(ctx.out, ctx.x, grad, create_graph=True)[0]
-
-    model, x = pair(), batch()
-    model["outer"] = nn.Linear(4, 1, bias=False)
-    return model, lambda: (_slopes(model, Bent.apply, x) - 1).square().mean()
+    return _penalised(Bent)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from torch import nn
 
 import gradkit
 from gradkit.types import Finding
+from tests.marks import line_ending
 
 
 class Scores:
@@ -71,11 +71,6 @@ def _found(model: nn.Module, step: Callable[[], torch.Tensor], *wanted: str) -> 
     return list(gradkit.diagnose(step, model=model, should_train=wanted or None).findings)
 
 
-def _line(word: str) -> int:
-    text = Path(__file__).read_text(encoding="utf-8").splitlines()
-    return next(at for at, line in enumerate(text, 1) if line.endswith(f"  # {word}"))
-
-
 WAYS = ["in_an_attribute", "in_a_list", "in_a_variable"]
 
 
@@ -85,7 +80,7 @@ def test_a_critic_that_takes_in_a_history_which_its_optimizer_does_not_train_is_
     torch.manual_seed(0)
     model = Players(detach=False, times=times)
     found = _found(model, _step(model, update), "generator.*")
-    assert [(one.cause, one.location.line) for one in found] == [("double_backward", _line("scored"))]
+    assert [(one.cause, one.location.line) for one in found] == [("double_backward", line_ending(__file__, "scored"))]
     assert found[0].variant != "once"
 
 
@@ -119,5 +114,5 @@ def test_an_encoding_that_the_passes_train_is_named_where_it_is_made_and_not_whe
 
     found = _found(model, step)
     assert [(one.cause, one.variant, one.location.line) for one in found] == [
-        ("double_backward", "once", _line("encoded"))
+        ("double_backward", "once", line_ending(__file__, "encoded"))
     ]

@@ -102,7 +102,7 @@ class PassOver(Intervention):
         """A derivative that is not to be had is zero, with the history of what it was asked of; a write is not
         recorded where it is refused."""
         if func is torch.autograd.grad:
-            return partial(self._slope, *_by_parameters(args, kwargs)), args, kwargs
+            return partial(self._slope, _by_parameters(args, kwargs)), args, kwargs
         if self.mishap.kind == autograd_errors.LEAF_WRITTEN and _writes_a_leaf(func, args):
             return partial(_unrecorded, func), args, kwargs
         return func, args, kwargs
@@ -122,9 +122,9 @@ class PassOver(Intervention):
             return _zeros(asked, leaves([args[1] if len(args) > 1 else kwargs["inputs"]]))
 
 
-def _by_parameters(args: Any, kwargs: Any) -> tuple[bool]:
+def _by_parameters(args: Any, kwargs: Any) -> bool:
     inputs = leaves([args[1] if len(args) > 1 else kwargs.get("inputs", ())])
-    return (any(isinstance(one, torch.nn.Parameter) for one in inputs),)
+    return any(isinstance(one, torch.nn.Parameter) for one in inputs)
 
 
 def _slope_options(args: Any, kwargs: Any) -> dict[str, Any]:

@@ -54,9 +54,8 @@ def rerun_without(
             return RerunWithout(copying.overwriting(), revived, 1)
         return RerunWithout((), _revived(session, LetGo(crossing)), 2)  # it was overwritten before the step
     if mishap.kind == TWICE and (taken_over or crossing):
-        letting_go = LetGoOfPasses(taken_over) if taken_over else LetGo(crossing)
         calls = tuple((call.name, call.chain) for call in taken_over or [call for call, _ in crossing])
-        return RerunWithout(calls, _revived(session, letting_go), 1)
+        return RerunWithout(calls, _revived(session, _letting_go(crossing, taken_over)), 1)
     if mishap.kind in (NOT_ASKED, NO_HISTORY) and mishap.inputs:
         flag = Flag(mishap.inputs)
         return RerunWithout((), _revived(session, flag), 1, passed=flag.answered)
@@ -72,8 +71,13 @@ def mending(
     if mishap.kind == OVERWRITTEN:
         return SaveCopies() if mended.calls or not crossing else LetGo(crossing)
     if mishap.kind == TWICE:
-        return LetGoOfPasses(taken_over) if taken_over else LetGo(crossing)
+        return _letting_go(crossing, taken_over)
     return Flag(mishap.inputs)
+
+
+def _letting_go(crossing: Sequence[tuple[Call, int]], taken_over: Sequence[Call]) -> Intervention:
+    """What lets go of a history from before: of passes of this step where some is taken over, else of earlier steps."""
+    return LetGoOfPasses(taken_over) if taken_over else LetGo(crossing)
 
 
 def _revived(session: Session, without: Intervention) -> frozenset[str] | None:

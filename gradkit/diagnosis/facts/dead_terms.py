@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from gradkit.core.operations import CRITERIA
 from gradkit.core.trace import SAMPLE, Call, Trace
 from gradkit.diagnosis.facts import cuts, loss_terms
 from gradkit.diagnosis.facts.cuts import CAST, OPERATION, REGION, STATE, Cut, Verdict
 from gradkit.diagnosis.facts.loss_terms import Term
 from gradkit.tracing import listeners
-
-_CRITERIA = ("_loss", "cross_entropy", "cross_entropy_with_logits", "kl_div")
 
 
 @dataclass(frozen=True)
@@ -146,4 +145,4 @@ def _is_a_constant_criterion(trace: Trace, term: Term, behind: set[int]) -> bool
 
 
 def _is_criterion(call: Call) -> bool:
-    return call.grad_on and call.name.endswith(_CRITERIA) and len(call.inputs) > 1
+    return call.grad_on and call.name.endswith(CRITERIA) and len(call.inputs) > 1

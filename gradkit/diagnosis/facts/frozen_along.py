@@ -149,13 +149,7 @@ def _thaws(files: Iterable[str]) -> bool:
 
 def _sets_flag(node: ast.AST) -> bool:
     """Whether a node sets the flag to something else than False."""
-    if isinstance(node, ast.Assign):
-        targets = [one for one in node.targets if isinstance(one, ast.Attribute) and one.attr == "requires_grad"]
-        return bool(targets) and not _is_false(node.value)
-    if isinstance(node, ast.Call) and syntax.call_name(node) == "requires_grad_":
-        return not (node.args and _is_false(node.args[0])) and not any(_is_false(one.value) for one in node.keywords)
+    value = freezing.flag_given(node)
+    if value is not None:
+        return not (isinstance(value, ast.Constant) and value.value is False)
     return isinstance(node, ast.Call) and "unfreeze" in syntax.call_name(node).lower()
-
-
-def _is_false(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is False

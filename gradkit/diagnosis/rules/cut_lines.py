@@ -67,16 +67,10 @@ def writes_out_of(e: Evidence, region: int, inside: tuple[int, ...]) -> list[Cal
     lost = [e.trace.calls[i] for i in inside]
     if any(e.trace.values[n].parameter for call in lost if not _target(call) for n in call.inputs):
         return []
-    last = [call for call in lost if _is_used(e, call, region)]
+    last = [call for call in lost if e.trace.leaves(call.outputs, region)]
     if not last or not all(_stood_before(e, call, region) for call in last):
         return []
     return [call for call in lost if _target(call) and any(_flows(e, n, region) for n in _sources(call))]
-
-
-def _is_used(e: Evidence, call: Call, region: int) -> bool:
-    """Whether what a call hands out is used outside of a region."""
-    users = e.trace.using(call.outputs)
-    return e.trace.loss in call.outputs or any(region not in user.regions for user in users)
 
 
 def _sources(call: Call) -> set[int]:

@@ -86,7 +86,7 @@ def zero_findings(e: Evidence) -> list[Finding]:
     """The operations whose derivative is zero, one finding for each line, in the order of the run."""
     places: dict[tuple[str, int] | None, list[ZeroGradient]] = {}
     drawn = {call.key for call in e.trace.calls for r in call.regions if e.trace.regions[r].kind == SAMPLE}
-    own = handed_out.within_marked(e)
+    own = handed_out.within_marked(e) if e.vanishing else set()
     for one in e.vanishing:
         if one.call.key in own:
             continue

@@ -37,7 +37,7 @@ def cast_by(trace: Trace, cut: Cut) -> Call | None:
     if cut.region < 0 or trace.regions[cut.region].kind != FUNCTION:
         return None
     calls = [trace.calls[index] for index in cut.calls]
-    left = [call for call in calls if _leaves(trace, call, cut.region)]
+    left = [call for call in calls if trace.leaves(call.outputs, cut.region)]
     whole = [call for call in left if call.name in CASTS and not any(trace.values[n].floating for n in call.outputs)]
     given = [call for call in whole if any(trace.values[n].floating for n in call.inputs)]
     return given[-1] if given and len(given) == len(left) else None
@@ -86,16 +86,11 @@ def _finding(e: Evidence, cut: Cut, cast: Call) -> Finding:
     )  # fmt: skip
 
 
-def _leaves(trace: Trace, call: Call, region: int) -> bool:
-    """Whether what a call hands out is used outside of a region."""
-    return trace.loss in call.outputs or any(region not in user.regions for user in trace.using(call.outputs))
-
-
 def _hands_out_floats(trace: Trace, cut: Cut) -> bool:
     """Whether floats without a history leave the region of a cut: of indices there is nothing to be told."""
     values, made = trace.values, {n for index in cut.calls for n in trace.calls[index].outputs}
     floats = {n for n in made if values[n].floating and not values[n].requires_grad}
-    return any(cut.region not in user.regions for user in trace.using(floats)) or trace.loss in floats
+    return trace.leaves(floats, cut.region)
 
 
 def _without_answer(e: Evidence) -> dict[int, set[int]]:

@@ -13,14 +13,13 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from gradkit.core.operations import ADDS
+from gradkit.core.operations import ADDS, CRITERIA
 from gradkit.core.records import LIKELY, Finding, Location, Note
 from gradkit.core.trace import Call, Chain, Point
 from gradkit.diagnosis.rules.evidence import Evidence, line_of
 from gradkit.source import addends, dataflow, locations
 
 VARIANT = "left_out"
-_CRITERIA = ("_loss", "cross_entropy", "cross_entropy_with_logits", "kl_div")
 _DISTANCES = frozenset("cosine_similarity pairwise_distance cdist dist".split())
 _DIFFERENCES = frozenset("sub __sub__ __rsub__ sub_ __isub__ rsub subtract".split())
 _SIZES = frozenset("pow __pow__ square abs __abs__ norm linalg_norm linalg_vector_norm".split())
@@ -97,7 +96,7 @@ def _before_weights(e: Evidence, call: Call) -> Call:
 def _is_for_a_loss(e: Evidence, flow: Sequence[Call], end: Call) -> bool:
     behind = {call.index for call in e.trace.behind(end.outputs)}
     calls = [call for call in flow if call.index in behind]
-    if any(call.name.endswith(_CRITERIA) or call.name in _DISTANCES for call in calls):
+    if any(call.name.endswith(CRITERIA) or call.name in _DISTANCES for call in calls):
         return True
     differences = {n for call in calls if call.name in _DIFFERENCES for n in call.outputs}
     return any(call.name in _SIZES and differences.intersection(call.inputs) for call in calls) or any(

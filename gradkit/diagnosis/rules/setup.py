@@ -13,7 +13,7 @@ from gradkit.diagnosis.facts.frozen_along import NUMBER
 from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
 from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
 from gradkit.diagnosis.facts.seen import Seen
-from gradkit.diagnosis.rules import copies, frozen_by_name, left_out
+from gradkit.diagnosis.rules import copies, frozen_by_name, unheld
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import (
     adapter_configs,
@@ -189,11 +189,10 @@ def frozen_by(e: Evidence, names: Sequence[str]) -> list[Finding]:
     if flag is not None:
         return [Finding("frozen_all", flag, proof=LIKELY, parameters=tuple(names), variant="module_flag")]
     found, unseen = _by_deed(e, names, Finding("frozen_all", None))
-    others = [one.location for one in found or _freezers(e, names)]
-    spared = frozen_by_name.spared_in_vain(e, names, others)
+    lines = _freezers(e, unseen) if unseen else []
+    spared = frozen_by_name.spared_in_vain(e, names, [one.location for one in found or lines])
     if spared:
         return spared
-    lines = _freezers(e, unseen) if unseen else []
     for line in lines:
         mine = tuple(name for name in unseen if name in line.names)
         plain = Finding("frozen_all", line.location, proof=_searched(line.location), parameters=mine)
@@ -343,7 +342,7 @@ def _optimizer(e: Evidence) -> list[Finding]:
     copied = copies.in_the_loss(e, names, gap)
     if copied is not None:
         return [copied]
-    names = left_out.forgotten(e, names) or _of_a_used_up(e, names)
+    names = unheld.forgotten(e, names) or _of_a_used_up(e, names)
     if not names:
         return []
     facts, filtered = {"optimizer": gap.kind}, gap.reason == LEFT_OUT
@@ -355,8 +354,7 @@ def _optimizer(e: Evidence) -> list[Finding]:
         made = _used_up(e, spot, names)
         if made is not None:
             return [_of_a_generator(made, spot, names, facts, OBSERVED)]
-        by = gap.built.by.partition(".")[0]
-        variant = "trainer" if by in ("transformers", "trl") else ""
+        variant = "trainer" if unheld.is_a_trainers(e) else ""
         return [
             Finding("optimizer_mismatch", spot, notes, proof=OBSERVED, parameters=names, facts=facts, variant=variant)
         ]

@@ -20,6 +20,10 @@ function inJupyter(file, root) {
   return path.startsWith(`${whole}/`) ? path.slice(whole.length + 1) : null;
 }
 
+function inVSCode() {
+  return /vscode-/.test(document.body.className);
+}
+
 function cellOf(number) {
   const prompts = [...document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")];
   return prompts.find((one) => one.innerText.trim().startsWith(`[${number}]`))?.closest(".jp-Cell") ?? null;
@@ -27,21 +31,21 @@ function cellOf(number) {
 
 function canOpen({ file, cell }) {
   if (cell) return cellOf(cell) != null;
-  if (/vscode-/.test(document.body.className)) return true;
+  if (inVSCode()) return true;
   const root = jupyterRoot();
   return root != null && inJupyter(file, root) != null;
 }
 
 // JupyterLab follows a link without asking where it lies in an output that it trusts: so the link lies beside `near`.
 function openPlace({ file, line, cell }, near = document.body) {
-  const step = document.createElement("a");
   if (cell) {
     const found = cellOf(cell);
     found?.scrollIntoView({ block: "center", behavior: "smooth" });
     found?.querySelector(".cm-content")?.focus({ preventScroll: true });
     return;
   }
-  if (/vscode-/.test(document.body.className)) {
+  const step = document.createElement("a");
+  if (inVSCode()) {
     step.href = `vscode://file/${file.replaceAll("\\", "/").replace(/^\//, "")}:${line}`;
   } else {
     const path = inJupyter(file, jupyterRoot() ?? "");

@@ -25,7 +25,7 @@ def forgotten(e: Evidence, names: Sequence[str]) -> tuple[str, ...]:
     it is empty, and where it was built for what is gone since.
     """
     gap = e.first.gap
-    if gap.reason != LEFT_OUT or e.facts.explicit or gap.copied is not None or gap.empty or _is_a_trainers(e):
+    if gap.reason != LEFT_OUT or e.facts.explicit or gap.copied is not None or gap.empty or is_a_trainers(e):
         return tuple(names)
     rows = {row.name: row for row in e.rows}
     learning = [row for row in e.rows if row.name not in gap.missing and row.reached]
@@ -55,7 +55,7 @@ def spared(e: Evidence, told: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def _is_a_trainers(e: Evidence) -> bool:
+def is_a_trainers(e: Evidence) -> bool:
     """Whether a Trainer built the optimizer, which takes all that requires grad."""
     built = e.first.gap.built
     return built is not None and built.by.partition(".")[0] in ("transformers", "trl")

@@ -158,9 +158,10 @@ class Report:
             >>> report = Report((), (row,), Picture((), (), (), ()))
             >>> print(report.breakdown(language="en"))  # doctest: +NORMALIZE_WHITESPACE
             By module, in values (elements of the parameters):
-            Module    In all  Should train  requires_grad  Reached   Mode
-            fc             6             6              6        6  train  ✓ reached
-              weight       6             6              6        6  train  ✓ reached
+            Module    In all  Should train  requires_grad  Gradient  Mode
+            fc             6             6              6         6  train  ✓ gradient
+              weight       6             6              6         6  train  ✓ gradient
+            <BLANKLINE>
         """
         with speaking(language):
             return breakdown.write(breakdown.shares(self.parameters, self.picture.modules, depth))

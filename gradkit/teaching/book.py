@@ -87,7 +87,7 @@ def book_title(name: str, language: str) -> str:
 
     Example:
         >>> book_title("guides/detach", "en")
-        'detach() stands in the way of the loss'
+        'detach() lies on the path to the loss'
     """
     return read_book(name)[0].says(language).splitlines()[0].removeprefix("# ")
 

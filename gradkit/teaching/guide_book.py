@@ -127,7 +127,7 @@ def pages_of(cause: str) -> tuple[Page, ...]:
 
     Example:
         >>> pages_of("detach")[0].says("en").splitlines()[0]
-        '# detach() stands in the way of the loss'
+        '# detach() lies on the path to the loss'
     """
     return tuple(_Binder(cause).pages())
 

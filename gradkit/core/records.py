@@ -211,6 +211,7 @@ class Meant:
         unheld: parameters that a gradient reaches and that no optimizer at hand holds, where nothing says that it
             should: a body that a head is trained on.
         frozen: where what is frozen and not expected to learn was frozen, as far as that is known.
+        from_before: where the step uses a history that was there before it, and that its backward frees.
     """
 
     source: str = "flags"
@@ -220,6 +221,7 @@ class Meant:
     left: tuple[str, ...] = ()
     unheld: tuple[str, ...] = ()
     frozen: tuple[FrozenAt, ...] = ()
+    from_before: tuple[Location, ...] = ()
 
 
 LIVE, CUT, CONSTANT, STOPPED, WEIGHTLESS = "live", "cut", "constant", "stopped", "weightless"

@@ -24,7 +24,7 @@ from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_fac
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.diagnosis.facts.optimizers import Gap
-from gradkit.diagnosis.rules import harmless, no_loss, still_frozen, terms, unheld
+from gradkit.diagnosis.rules import harmless, histories, no_loss, still_frozen, terms, unheld
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.load.step import Step
 from gradkit.source import attributes, faults, imported
@@ -279,7 +279,10 @@ def _without_what_is_left(evidence: Evidence, findings: Sequence[Finding], meant
     idle, lacking = evidence.shown.influence.without, unheld.spared(evidence, told)
     kind = meant.optimizer or (evidence.first.gap.kind if lacking else "")
     still = () if findings else still_frozen.lines(evidence)
-    meant = replace(meant, without_influence=idle, left=left, unheld=lacking, optimizer=kind, frozen=still)
+    before = () if findings else histories.used_from_before(evidence)
+    meant = replace(
+        meant, without_influence=idle, left=left, unheld=lacking, optimizer=kind, frozen=still, from_before=before
+    )
     return replace(evidence, facts=facts), meant
 
 

@@ -327,6 +327,7 @@ def meant(one: Meant) -> tuple[str, ...]:
         said.append(words("meant.left", n=len(one.left), names=_names(one.left)))
     if one.unheld:
         said.append(words("meant.unheld", n=len(one.unheld), optimizer=one.optimizer, names=_names(one.unheld)))
+    said += [words("meant.from_before", place=shown_place(spot).rsplit(":", 1)[0]) for spot in one.from_before[:1]]
     return tuple(said)
 
 

@@ -39,6 +39,7 @@ class Reached:
         mishap: that error, if it is one of autograd's or was raised inside a custom Function's backward or a hook.
         emptied: parameters that got a gradient and have none any more after the backward.
         warned: warnings that a backward of the user's own raises as errors where it is run under the same filters.
+        frees_past: whether it frees values that were kept before the step began, as the user's would.
     """
 
     norms: dict[str, float | None] = field(default_factory=dict)
@@ -48,6 +49,7 @@ class Reached:
     mishap: AutogradError | None = None
     emptied: frozenset[str] = frozenset()
     warned: tuple[str, ...] = ()
+    frees_past: bool = False
 
 
 @on_behalf
@@ -74,12 +76,13 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0, spent: Co
     preserved.clear_grads()
     ranks.meet_ranks()
     with attempts.lifted() as warned, torch.enable_grad(), arrivals(preserved) as arrived:
-        error, mishap = "", None
+        error, mishap, past = "", None, _older(loss, since)
+        frees_past = any(map(keeps_values, past))
         try:
             start = None if loss.numel() == 1 else torch.ones_like(loss)
             if spent and any(node._sequence_nr() in spent for node in nodes_of(loss)):
                 refuse_a_second_walk()
-            loss.backward(start, retain_graph=_older(loss, since))  # type: ignore[no-untyped-call]
+            loss.backward(start, retain_graph=bool(past))  # type: ignore[no-untyped-call]
         except Exception as raised:  # a hook or a custom Function may raise anything
             if faults.is_ours(raised):
                 raise
@@ -94,7 +97,7 @@ def backward(loss: torch.Tensor, preserved: Preserved, since: int = 0, spent: Co
             if name in grad_norms or id(p) in behind
         }
     preserved.clear_grads()
-    return Reached(grad_norms, True, error, loss.numel(), mishap, frozenset(emptied), tuple(warned))
+    return Reached(grad_norms, True, error, loss.numel(), mishap, frozenset(emptied), tuple(warned), frees_past)
 
 
 def keeps_values(node: Any) -> bool:
@@ -119,8 +122,8 @@ def refuse_a_second_walk() -> NoReturn:
     raise RuntimeError(" ".join(_TWICE))
 
 
-def _older(loss: torch.Tensor, since: int) -> bool:
-    return any(node._sequence_nr() < since for node in nodes_of(loss) if leaf_of(node) is None)
+def _older(loss: torch.Tensor, since: int) -> list[Any]:
+    return [node for node in nodes_of(loss) if node._sequence_nr() < since and leaf_of(node) is None]
 
 
 @contextlib.contextmanager

@@ -44,6 +44,7 @@ class FirstRun:
         no_loss: what stood in the place of the loss; None if the step returned a loss of its own, or went backward.
         terms: what the losses that backward began from are put together from, of those that are sums.
         trains: the step went backward of its loss itself; else who called for it goes on, and trains.
+        frees_past: its backward frees a history that was there before it: a second step cannot use that again.
     """
 
     trace: Trace
@@ -58,6 +59,7 @@ class FirstRun:
     no_loss: NoLoss | None = None
     terms: tuple[Term, ...] = ()
     trains: bool = False
+    frees_past: bool = False
 
     @cached_property
     def crossing(self) -> tuple[tuple[Call, int], ...]:
@@ -108,7 +110,7 @@ def make(step: Step, tracer: Tracer, preserved: Preserved, tell: Callable[[str],
     return FirstRun(
         trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found),
         no_loss=tracer.no_loss or _earlier(trace, tracer), terms=_terms(trace, tracer, reached) if not mishap else (),
-        trains=own,
+        trains=own, frees_past=reached.frees_past or bool(tracer.backwards.spent),
     )  # fmt: skip
 
 

@@ -138,6 +138,18 @@ def _gathered(e: Evidence, number: int) -> list[Call]:
     return list(found.values())
 
 
+def used_from_before(e: Evidence) -> tuple[Location, ...]:
+    """The lines that use a history from before the step, which its backward frees: a second step needs it made anew.
+
+    Whether the program makes it anew is not to be seen from within the step, so that nothing is blamed for it.
+    """
+    if not e.first.frees_past or e.reached.error or e.mishap is not None:
+        return ()
+    values = e.trace.values
+    calls = [one for one in e.trace.calls if any(values[n].past and values[n].requires_grad for n in one.inputs)]
+    return tuple(dict.fromkeys(filter(None, (locations.innermost(one.chain) for one in calls))))
+
+
 def is_let_go(e: Evidence, number: int) -> bool:
     """Whether what holds a value is given another without history, before the step comes round again."""
     held = [one for one in e.shown.histories.kept if number in one.numbers]

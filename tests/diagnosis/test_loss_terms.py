@@ -321,3 +321,16 @@ def test_a_term_that_only_a_frozen_part_computes_is_nobodys_fault() -> None:
         return nn.functional.cross_entropy(learns(x) + frozen(x), y) + beside
 
     assert gradkit.diagnose(step, model=model).findings == ()
+
+
+def test_a_term_whose_stop_is_a_finding_is_not_told_as_stopped_on_purpose() -> None:
+    model = nn.ModuleDict({"encoder": nn.Linear(2, 2), "book": nn.Embedding(3, 2)})
+
+    def step() -> torch.Tensor:
+        found, code = model["encoder"](torch.ones(3, 2)), model["book"](torch.arange(3))
+        commitment = (code.detach() - found.detach()).square().mean()
+        return found.square().mean() + commitment
+
+    report = gradkit.diagnose(step, model=model)
+    assert [term.state for term in report.terms] == ["live", "cut"]
+    assert report.terms[1].parameters == ("book.weight",)

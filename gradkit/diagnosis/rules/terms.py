@@ -117,9 +117,18 @@ def _row(e: Evidence, term: Term, dead: DeadTerm | None) -> LossTerm:
     elif term.alive:
         state = WEIGHTLESS if term.weightless else LIVE
     else:
+        names = _cut_off(e, term)
         behind = e.trace.sources([term.number])
-        state = STOPPED if any(e.trace.parameters.get(n, -1) in behind for n in e.wanted) else CONSTANT
+        flows = any(e.trace.parameters.get(n, -1) in behind for n in e.wanted)
+        state = CUT if names else STOPPED if flows else CONSTANT
     return LossTerm(_name(term), state, term.value, _made(term), names, term.loss)
+
+
+def _cut_off(e: Evidence, term: Term) -> tuple[str, ...]:
+    """The parameters that get no gradient because of cuts on the way into a term, in the order of the cuts."""
+    behind = {call.index for call in e.trace.behind([term.number])}
+    cut = (one for one in e.verdict.cuts if behind.intersection(one.calls))
+    return tuple(dict.fromkeys(name for one in cut for name in one.parameters))
 
 
 def _both(known: LossTerm, other: LossTerm) -> LossTerm:

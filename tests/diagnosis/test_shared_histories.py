@@ -116,3 +116,52 @@ def test_an_encoding_that_the_passes_train_is_named_where_it_is_made_and_not_whe
     assert [(one.cause, one.variant, one.location.line) for one in found] == [
         ("double_backward", "once", line_ending(__file__, "encoded"))
     ]
+
+
+class Averaging(nn.Module):
+    """Averages what it has made last: by reading back its own value, or beside those that are kept."""
+
+    def __init__(self, beside: bool) -> None:
+        super().__init__()
+        self.made, self.out, self.beside = nn.Linear(3, 3), nn.Linear(3, 1), beside
+        self.last: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.made(x)
+        if self.beside:
+            mean = torch.stack([*self.last[-2:], made]).mean(0)
+            self.last.append(made.detach())
+        else:
+            self.last.append(made)  # stored
+            mean = torch.stack(self.last[-3:]).mean(0)
+        return self.out(mean)
+
+
+def averaged(beside: bool) -> tuple[nn.Module, Callable[[], torch.Tensor]]:
+    model = Averaging(beside)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> torch.Tensor:
+        for _ in range(3):
+            loss = model(torch.ones(4, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return loss
+
+    return model, step
+
+
+def test_a_list_that_the_same_pass_reads_back_is_not_to_be_detached_where_it_is_stored() -> None:
+    model, step = averaged(beside=False)
+    (found,) = gradkit.diagnose(step, model=model).findings
+    assert (found.cause, found.variant, found.proof) == ("double_backward", "and_now", "proven")
+    assert found.location is not None
+    assert found.location.line == line_ending(__file__, "stored")
+
+
+def test_the_cure_for_a_list_that_the_same_pass_reads_back_is_sound() -> None:
+    model, step = averaged(beside=True)
+    report = gradkit.diagnose(step, model=model)
+    assert not report.findings
+    assert all(row.reached for row in report.parameters)

@@ -30,12 +30,15 @@ class RerunWithout:
         revived: parameters that backward reached in it; None if it was not made or did not come through.
         runs: how many times the step was run for it.
         passed: the line that raised was passed in it, even if the step ended there and backward had no loss to go from.
+        passes: what the calls take from any earlier pass was let go of in it, and not only what they had taken when it
+            raised.
     """
 
     calls: tuple[tuple[str, Chain], ...] = ()
     revived: frozenset[str] | None = None
     runs: int = 0
     passed: bool = False
+    passes: bool = False
 
 
 def rerun_without(
@@ -54,8 +57,12 @@ def rerun_without(
             return RerunWithout(copying.overwriting(), revived, 1)
         return RerunWithout((), _revived(session, LetGo(crossing)), 2)  # it was overwritten before the step
     if mishap.kind == TWICE and (taken_over or crossing):
-        calls = tuple((call.name, call.chain) for call in taken_over or [call for call, _ in crossing])
-        return RerunWithout(calls, _revived(session, _letting_go(crossing, taken_over)), 1)
+        using = taken_over or [call for call, _ in crossing]
+        calls = tuple((call.name, call.chain) for call in using)
+        revived = _revived(session, _letting_go(crossing, taken_over))
+        if revived is not None or taken_over or not mishap.freeing:
+            return RerunWithout(calls, revived, 1)
+        return RerunWithout(calls, _revived(session, LetGoOfPasses(using)), 2, passes=True)
     if mishap.kind in (NOT_ASKED, NO_HISTORY) and mishap.inputs:
         flag = Flag(mishap.inputs)
         return RerunWithout((), _revived(session, flag), 1, passed=flag.answered)
@@ -71,7 +78,7 @@ def mending(
     if mishap.kind == OVERWRITTEN:
         return SaveCopies() if mended.calls or not crossing else LetGo(crossing)
     if mishap.kind == TWICE:
-        return _letting_go(crossing, taken_over)
+        return _letting_go(crossing, [call for call, _ in crossing] if mended.passes else taken_over)
     return Flag(mishap.inputs)
 
 

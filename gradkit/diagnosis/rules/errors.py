@@ -30,7 +30,7 @@ from gradkit.source.locations import innermost
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
 
-KEPT, ONCE, CARRIED = "kept", "once", "carried"
+KEPT, ONCE, CARRIED, AND_NOW = "kept", "once", "carried", "and_now"
 
 
 def findings(e: Evidence) -> list[Finding]:
@@ -92,7 +92,11 @@ def _cached(e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]
         used = innermost(call.chain)
         for line in histories.kept_in_an_attribute(e, call, number, mishap):
             found = of_error("double_backward", e, mishap, line.location, call=call.name, proof=proof, chain=call.chain)
-            yield replace(found, notes=_again(used, line.location), variant=KEPT)
+            yield replace(found, notes=_again(used, line.location), variant=_variant(e, call, number))
+
+
+def _variant(e: Evidence, call: Call, number: int) -> str:
+    return AND_NOW if histories.is_used_at_once(e, call, number) else KEPT
 
 
 def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:
@@ -108,7 +112,7 @@ def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) ->
             unsure.append(found)
             continue
         for line in kept:
-            variant = ONCE if line.before else KEPT
+            variant = ONCE if line.before else _variant(e, call, number)
             yield replace(found, location=line.location, notes=_again(used, line.location), variant=variant)
         if not kept:
             yield found

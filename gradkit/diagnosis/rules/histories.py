@@ -138,6 +138,19 @@ def _gathered(e: Evidence, number: int) -> list[Call]:
     return list(found.values())
 
 
+def is_used_at_once(e: Evidence, call: Call, number: int) -> bool:
+    """Whether a call that takes a value of an earlier pass takes with it what the same line has made in its own pass.
+
+    Then to detach what is kept would take the gradient of this pass, too.
+    """
+    maker = e.trace.values[number].maker
+    if maker < 0:
+        return False
+    key = e.trace.calls[maker].key
+    makers = (e.trace.values[n].maker for n in call.inputs if e.trace.values[n].requires_grad)
+    return sum(one >= 0 and e.trace.calls[one].key == key for one in makers) > 1
+
+
 def used_from_before(e: Evidence) -> tuple[Location, ...]:
     """The lines that use a history from before the step, which its backward frees: a second step needs it made anew.
 

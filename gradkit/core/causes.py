@@ -71,10 +71,13 @@ _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncal
 _ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen")
 _CONFIGS = ("config", "saved", "switched")
 _KINDS = ("sparse", "refuses", "dense")
-_UNUSED = ("dropped", "argument", "slot", "bypass", "stopped", "left_out")
+_UNUSED = (
+    "dropped", "argument", "slot", "bypass", "stopped", "left_out", "ignored", "overwritten", "unread",
+)  # fmt: skip
 _FLAGS = ("caller", "default", "opposite")
 _FUNCTIONS = (
     "style", "missing", "inside", "recomputed", "hidden", "zeros", "intermediate", "copied", "marked", "boxed",
+    "count",
 )  # fmt: skip
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 
@@ -130,7 +133,12 @@ _CAUSES = (
     Cause("ddp_unused", UNUSED, may_pass=True),
     Cause("unused_input", UNUSED, variants=_ASKED, may_pass=True),
     Cause("non_scalar", BACKWARD),
-    Cause("double_backward", BACKWARD, variants=("frees", "carried", "loss", "kept", "and_now", "once", "anew"), change="kept"),
+    Cause(
+        "double_backward",
+        BACKWARD,
+        variants=("frees", "carried", "loss", "kept", "and_now", "once", "anew"),
+        change="kept",
+    ),
     Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf"), change="out_of_place"),
     Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook", "later", "kept", *_FLAGS)),
     Cause("custom_function", MACHINERY, variants=_FUNCTIONS),

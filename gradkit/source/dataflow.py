@@ -320,7 +320,13 @@ def store_lines(
     files = tuple(files)
     for file, statement, around in storing(name, files, owner, reader, registered=registered):
         spot = locations.place(file, statement, syntax.function_of(around))
-        yield spot, Reader(files).words(statement.value, around, file)
+        yield spot, Reader(files).words(_own_value(statement, name), around, file)
+
+
+def _own_value(statement: Any, name: str) -> ast.expr:
+    """What a statement stores under a name, where it stores several things side by side; else all of it."""
+    told = [value for target, value in syntax.pairs(statement) if syntax.stored_name(target).lstrip(".") == name]
+    return told[0] if len(told) == 1 else statement.value  # type: ignore[no-any-return]
 
 
 Storing = tuple[str, Any, list[Any]]

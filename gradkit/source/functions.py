@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from gradkit.core.records import Location
-from gradkit.source import locations, syntax
+from gradkit.source import locations, returns, syntax
 
 _ALSO = {"backward": ("backward", "vjp"), "forward": ("forward",)}
 
@@ -19,10 +19,51 @@ def method(files: Iterable[str], owner: str, name: str) -> Location | None:
         >>> method([], "Clip", "forward") is None
         True
     """
-    for file, cls, around in _classes(files):
-        for node in cls.body if cls.name == owner else ():
-            if isinstance(node, syntax.FUNCTIONS) and node.name == name:
-                return locations.head(file, node, syntax.function_of([*around, cls]))
+    found = _method(list(_classes(files)), owner, name)
+    return locations.head(*found) if found is not None else None
+
+
+def returning(files: Iterable[str], owner: str, count: int) -> Location | None:
+    """Where the backward of a custom Function returns so many gradients, and torch wants another number of them.
+
+    Args:
+        owner: the name of its class; a base may have the backward.
+        count: how many it returned; 1 for one that returned nothing.
+
+    Returns:
+        The ``return`` of that many; where none is, its only ``return``, or the line of its ``def``. None if no file has
+        it.
+    """
+    found = _method(list(_classes(files)), owner, "backward")
+    if found is None:
+        return None
+    file, method, function = found
+    ends = sorted(returns.own_returns(method), key=lambda one: one.lineno)
+    fits = [one for one in ends if _count(one.value) == count] or ends
+    return locations.place(file, fits[0], function) if fits else locations.head(file, method, function)
+
+
+def _count(value: ast.expr | None) -> int:
+    """How many gradients an expression is, as it is written."""
+    return len(value.elts) if isinstance(value, ast.Tuple) else 1
+
+
+def _method(
+    classes: Sequence[tuple[str, ast.ClassDef, list[ast.AST]]], owner: str, name: str
+) -> tuple[str, syntax.Function, str] | None:
+    """The file, the node and the qualified name of the class of a method that a class has or takes from a base."""
+    todo, seen = [owner], set[str]()
+    while todo:
+        wanted = todo.pop(0)
+        seen.add(wanted)
+        for file, cls, around in classes:
+            if cls.name != wanted:
+                continue
+            for node in cls.body:
+                if isinstance(node, syntax.FUNCTIONS) and node.name == name:
+                    return file, node, syntax.function_of([*around, cls])
+            bases = (ast.unparse(base).rpartition(".")[2] for base in cls.bases)
+            todo += [base for base in bases if base not in seen]
     return None
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from types import CodeType
 
 from gradkit.core.records import Location
 from gradkit.source import locations
-from gradkit.source.syntax import function_of, statements
+from gradkit.source.syntax import statements
 
 
 def only_return(code: CodeType) -> Location | None:
@@ -32,15 +31,6 @@ def def_line(code: CodeType) -> int:
             if min([node.lineno, *(d.lineno for d in node.decorator_list)]) == code.co_firstlineno:
                 return node.lineno
     return code.co_firstlineno
-
-
-def return_of_method(files: Iterable[str], owner: str, method: str) -> Location | None:
-    """The first ``return`` in a method of a class."""
-    for file in files:
-        for node, around in statements(file):
-            if isinstance(node, ast.Return) and function_of(around).endswith(f"{owner}.{method}"):
-                return locations.place(file, node, function_of(around))
-    return None
 
 
 def return_without_gradient(code: CodeType, position: int) -> Location | None:

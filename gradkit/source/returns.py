@@ -104,6 +104,39 @@ def given_at(end: Point) -> Location | None:
     return locations.place(end[0].co_filename, only, locations.qualified_name(end[0])) if only is not None else None
 
 
+def only_hands_out(point: Point) -> bool:
+    """Whether a function makes an object at a point only to return it, as it is or as a part of another.
+
+    ``def head(n): return nn.Linear(n, 1)`` does, and so does one that keeps it in a variable until it returns it; one
+    that calls it, as ``return nn.Linear(n, 1)(x)`` does, has another use for it.
+    """
+    node, function = locations.node_at(point), function_of(point[0])
+    if not isinstance(node, ast.Call):
+        return False
+    if function is None:
+        return _is_part(node, _body(point[0]))
+    stated = _statement(point)
+    if isinstance(stated, ast.Return):
+        return _is_part(node, stated.value)
+    names = (
+        {t.id for t, value in syntax.pairs(stated) if isinstance(t, ast.Name) and _is_part(node, value)}
+        if stated
+        else ()
+    )
+    called = {one.func.id for one in ast.walk(function) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
+    ends = [one.value for one in own_returns(function) if one.value is not None]
+    given = {one.id for end in ends for one in ast.walk(end) if isinstance(one, ast.Name)}
+    return bool(names) and not called.intersection(names) and given.issuperset(names)
+
+
+def _is_part(node: ast.AST, whole: ast.AST | None) -> bool:
+    """Whether an expression is another, or is handed to it as a part of it, and not called by it."""
+    if whole is None or syntax.same(node, whole):
+        return whole is not None
+    inner = [x for x in ast.iter_child_nodes(whole) if not (isinstance(whole, ast.Call) and x is whole.func)]
+    return any(_is_part(node, one) for one in inner)
+
+
 def _statement(point: Point) -> ast.stmt | None:
     """The innermost statement of its function that a point stands in; None in a lambda, or where it cannot be read."""
     function, line = function_of(point[0]), locations.line_of(point)

@@ -23,7 +23,6 @@ from gradkit.source import (
     functions,
     locations,
     non_leaves,
-    return_lines,
     setup,
 )
 from gradkit.source.locations import innermost
@@ -212,8 +211,13 @@ def _bad_gradient(e: Evidence, mishap: AutogradError) -> list[Finding]:
     hidden = _hidden(e, mishap, match[1]) if match and "different than None" in mishap.message else None
     if hidden is not None:
         return [hidden]
-    spot = return_lines.return_of_method(e.files, match[1], "backward") if match else None
-    return [of_error("custom_function" if match else "hook_misuse", e, mishap, spot or innermost(mishap.chain))]
+    if match is None:
+        return [of_error("hook_misuse", e, mishap, innermost(mishap.chain))]
+    counts = re.search(r"incorrect number of gradients \(expected (\d+), got (\d+)\)", mishap.message)
+    spot = functions.returning(e.files, match[1], int(counts[2]) if counts else 1)
+    told = {"expected": counts[1], "got": counts[2]} if counts else {}
+    found = of_error("custom_function", e, mishap, spot or innermost(mishap.chain), call=match[1], **told)
+    return [replace(found, variant="count" if counts else "")]
 
 
 def _hidden(e: Evidence, mishap: AutogradError, name: str) -> Finding | None:

@@ -20,8 +20,9 @@ from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
 from gradkit.diagnosis.rules import bypass, kept_by_hooks, left_out_terms
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, line_of, one_place
-from gradkit.source import arguments, attributes, conditions, dataflow, frames, locations
+from gradkit.source import arguments, attributes, conditions, dataflow, frames, locations, returns, unused_results
 from gradkit.source.taken_out import ARRAY, BARE, COPY, NUMBER, taken_out_at
+from gradkit.source.unused_results import Lost
 
 
 def findings(e: Evidence, told: set[str]) -> list[Finding]:
@@ -189,10 +190,12 @@ def built(e: Evidence, told: set[Location | None]) -> list[Finding]:
 
 
 def _built(e: Evidence, call: Call) -> Finding:
-    """Of a layer, the line that builds it; a Parameter that is written out is not part of any."""
+    """Of a layer, the line that builds it, or that has a helper build it; a written out Parameter is part of none."""
     layer = frames.building(call.chain)
     bare = not layer and not call.through and locations.word_at(call.chain) == "Parameter"
     chain = call.chain[layer:]
+    while len(chain) > 1 and returns.only_hands_out(chain[0]):
+        chain = chain[1:]
     return Finding(
         "params_replaced" if bare else "built_in_forward", locations.innermost(chain), tuple(called_by(chain)),
         proof=OBSERVED, module=e.trace.modules[call.module], variant="unknown" if bare else "",
@@ -265,6 +268,13 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
     left = left_out_terms.told(e, names, spot, attribute, owner) if used else None
     if left is not None:
         return left
+    lost = _lost(e, names) if used else None
+    if lost is not None:
+        notes = [Note("defined", spot, {"attribute": attribute})] if spot is not None else []
+        return Finding(
+            "trainable_unused", lost.location, tuple(notes), proof=LIKELY, parameters=tuple(names), module=owner,
+            facts={**facts, "name": lost.name}, variant=lost.kind,
+        )  # fmt: skip
     if used:
         notes = _last_use(e, names)
         return Finding(
@@ -295,6 +305,7 @@ def _unused(e: Evidence, names: Sequence[str]) -> Finding:
     )  # fmt: skip
 
 
+_MOST_ENDS = 12
 _TAKEN = {NUMBER: "python_roundtrip", ARRAY: "numpy_roundtrip", COPY: "detach", BARE: "data_attr"}
 
 
@@ -312,6 +323,16 @@ def _home(names: Sequence[str]) -> str:
     """The innermost module that holds all of some parameters."""
     steps = zip(*(n.split(".")[:-1] for n in names), strict=False)
     return ".".join(parts[0] for parts in itertools.takewhile(lambda parts: len(set(parts)) == 1, steps))
+
+
+def _lost(e: Evidence, names: Sequence[str]) -> Lost | None:
+    """Where what was computed from the parameters gets lost, if that can be told of any of it."""
+    flow = [call for call in e.flow_from(names) if call.chain]
+    ends = [call for call in reversed(flow) if any(e.trace.values[n].requires_grad for n in call.outputs)]
+    reaching = (call for call in e.trace.calls if e.verdict.reaching.intersection(call.outputs))
+    run = unused_results.Run((call.chain for call in e.trace.calls), (call.chain for call in reaching))
+    found = (unused_results.lost_at(chain, run) for chain in dict.fromkeys(call.chain for call in ends))
+    return next(filter(None, itertools.islice(found, _MOST_ENDS)), None)
 
 
 def _last_use(e: Evidence, names: Sequence[str]) -> list[Note]:

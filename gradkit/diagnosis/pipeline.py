@@ -58,6 +58,7 @@ class Options:
         alone: no other rank takes part: none is waited for.
         whole: whether the step goes on to where the program's ends, asked once it was run: else what it leaves aside
             may have a use after it.
+        missing: ``should_train`` named what the model does not have, and no longer does.
         late: what a later step of the program may do otherwise is told, too: who asks holds it back until then.
     """
 
@@ -71,6 +72,7 @@ class Options:
     look: Callable[[FirstRun, Tracer], object] = lambda first, tracer: None
     alone: bool = False
     whole: Callable[[FirstRun], bool] = lambda first: True
+    missing: bool = False
     late: bool = False
 
 
@@ -161,7 +163,10 @@ def _found(
         first, ledger = _first(step, preserved, options, tell)
         if unknown is not None and not any(one.stray and one.birth >= 0 for one in first.trace.values):
             raise unknown
-        return then(_conclude(step, first, want, preserved, options, tell, ledger))
+        diagnosis = _conclude(step, first, want, preserved, options, tell, ledger)
+        if unknown is not None and not diagnosis.findings:
+            raise unknown
+        return then(diagnosis)
 
 
 def _without_unknown_names(model: nn.Module, options: Options) -> tuple[Options, GradkitError | None]:
@@ -170,7 +175,7 @@ def _without_unknown_names(model: nn.Module, options: Options) -> tuple[Options,
         inventory.wanted(model, options.should_train)
     except GradkitError as error:
         known = inventory.known_patterns(model, options.should_train or ())
-        return replace(options, should_train=known or None), error
+        return replace(options, should_train=known or None, missing=True), error
     return options, None
 
 
@@ -208,6 +213,7 @@ def _conclude(
     imported.codes_ran(ran, attributes.codes(map(type, registered.each(step.model))))
     read = partial(_read, step, want, options, tries)
     facts, want, meant = read(first, ledger)
+    facts = replace(facts, missing=options.missing)
     tell("cuts")
     verdict = cuts.find(first.trace, [name for name in want if name not in first.reached.norms])
     known = Known(first=first, facts=facts, verdict=verdict, replay=options.replay)

@@ -118,15 +118,25 @@ def only_hands_out(point: Point) -> bool:
     stated = _statement(point)
     if isinstance(stated, ast.Return):
         return _is_part(node, stated.value)
-    names = (
-        {t.id for t, value in syntax.pairs(stated) if isinstance(t, ast.Name) and _is_part(node, value)}
-        if stated
-        else ()
-    )
+    names = _given(stated, node) if stated is not None else set()
     called = {one.func.id for one in ast.walk(function) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
     ends = [one.value for one in own_returns(function) if one.value is not None]
     given = {one.id for end in ends for one in ast.walk(end) if isinstance(one, ast.Name)}
     return bool(names) and not called.intersection(names) and given.issuperset(names)
+
+
+def _given(stated: ast.stmt, node: ast.AST) -> set[str]:
+    """The variables that a statement gives a value or puts it into: ``x = f()``, ``x += [f()]``, ``x.append(f())``."""
+    told = syntax.pairs(stated)
+    if isinstance(stated, ast.AugAssign):
+        told = [(stated.target, stated.value)]
+    elif (
+        isinstance(stated, ast.Expr)
+        and isinstance(stated.value, ast.Call)
+        and isinstance(stated.value.func, ast.Attribute)
+    ):
+        told = [(stated.value.func.value, one) for one in stated.value.args]
+    return {syntax.base_name(target) for target, value in told if _is_part(node, value)} - {""}
 
 
 def _is_part(node: ast.AST, whole: ast.AST | None) -> bool:

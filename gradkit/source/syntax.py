@@ -94,6 +94,13 @@ def stored_name(node: ast.AST) -> str:
     return f".{node.attr}" if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
+def base_name(node: ast.AST) -> str:
+    """The variable that an expression leads on from: ``"net"`` of ``net``, ``net.head`` and ``net.parts[0]``."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def call_name(node: ast.Call) -> str:
     """``"step"`` of ``optimizer.step()`` and of ``step()``; ``""`` where what is called has no name."""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

@@ -43,6 +43,7 @@ class ModelFacts:
         left: parameters that should train, that no gradient reaches, and that a library's module computes with for
             nothing: no rule blames anything for their sake.
         along: parameters that were frozen along with others and were not meant, each with how that is known.
+        missing: names that should train are of nothing that the model has.
     """
 
     rows: tuple[Parameter, ...]
@@ -59,6 +60,7 @@ class ModelFacts:
     attached: dict[str, frozenset[str]] = field(default_factory=dict)
     left: tuple[str, ...] = ()
     along: dict[str, str] = field(default_factory=dict)
+    missing: bool = False
 
     def without(self, names: Collection[str]) -> ModelFacts:
         """The same, without asking some parameters to learn."""

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import CodeType
 
 import torch
 
@@ -161,14 +162,17 @@ def _replaced(e: Evidence, names: Sequence[str]) -> list[Finding]:
     """A Parameter of fresh numbers, made in the step, flows into the loss in the place of one that the model has."""
     shapes = {row.shape for row in e.rows if row.name in set(names)}
     swapped = {e.trace.values[number].birth for name, number in e.trace.swapped.items() if name in set(names)}
-    found = [call for value, call in fresh(e) if value.birth in swapped or value.shape in shapes]
-    return by_line(
+    made = [(value, call) for value, call in fresh(e) if value.birth in swapped or value.shape in shapes]
+    bare = [call for value, call in made if value.birth in swapped or _is_bare(call)]
+    found = (
         Finding(
             "params_replaced", locations.innermost(call.chain), tuple(called_by(call.chain)),
             proof=LIKELY, parameters=tuple(names), call=call.name,
         )
-        for call in found
+        for call in bare
     )  # fmt: skip
+    layers = (_built(e, call) for _, call in made if not bare and call.module >= 0)
+    return by_line(found) or by_line(replace(one, proof=LIKELY, parameters=tuple(names)) for one in layers)
 
 
 def fresh(e: Evidence) -> list[tuple[Value, Call]]:
@@ -178,28 +182,54 @@ def fresh(e: Evidence) -> list[tuple[Value, Call]]:
     computed from it: data in a Parameter is no weight.
     """
     kept = {e.trace.values[number].birth for number in (*e.trace.newborn.values(), *e.trace.trained)}
+    asks = {v.birth: v.requires_grad for v in e.trace.values if v.stray}  # as it was last used: no fixed filter
     values = (e.trace.values[number] for number in sorted(e.verdict.reaching))
-    born = ((v, e.trace.calls[v.birth]) for v in values if v.stray and v.leaf and v.birth >= 0 and v.birth not in kept)
+    born = (
+        (v, e.trace.calls[v.birth])
+        for v in values
+        if v.stray and v.leaf and v.birth >= 0 and v.birth not in kept and asks[v.birth]
+    )
     return [(v, call) for v, call in born if call.name == operations.PARAMETER and not e.computed([call])]
 
 
 def built(e: Evidence, told: set[Location | None]) -> list[Finding]:
-    """Layers and Parameters built anew inside the forward of a module: they start from fresh numbers in every step."""
-    made = (_built(e, call) for _, call in fresh(e) if call.module >= 0)
+    """Layers and Parameters built anew inside the forward of a module: they start from fresh numbers in every step.
+
+    Where names that should train are of nothing in the model, they may be of what is built in any function.
+    """
+    made = (_built(e, call) for _, call in fresh(e) if call.module >= 0 or e.facts.missing)
     return by_line(one for one in made if one.location not in told)
 
 
 def _built(e: Evidence, call: Call) -> Finding:
     """Of a layer, the line that builds it, or that has a helper build it; a written out Parameter is part of none."""
-    layer = frames.building(call.chain)
-    bare = not layer and not call.through and locations.word_at(call.chain) == "Parameter"
-    chain = call.chain[layer:]
-    while len(chain) > 1 and returns.only_hands_out(chain[0]):
-        chain = chain[1:]
+    bare = _is_bare(call)
+    chain = call.chain[frames.building(call.chain) :]
+    chain = _past_the_factory(chain)
     return Finding(
         "params_replaced" if bare else "built_in_forward", locations.innermost(chain), tuple(called_by(chain)),
-        proof=OBSERVED, module=e.trace.modules[call.module], variant="unknown" if bare else "",
+        proof=OBSERVED, module=e.trace.modules[call.module] if call.module >= 0 else "",
+        variant="unknown" if bare else "",
     )  # fmt: skip
+
+
+def _is_bare(call: Call) -> bool:
+    """Whether it is a Parameter that is written out, and no part of a layer."""
+    layer = frames.building(call.chain)
+    return not layer and not call.through and locations.word_at(call.chain) == "Parameter"
+
+
+def _past_the_factory(chain: Chain) -> Chain:
+    """The frames from the line on that has another function build something: past functions, or past one method."""
+    begin = chain
+    while len(chain) > 1 and returns.only_hands_out(chain[0]) and not _is_method(chain[0][0]):
+        chain = chain[1:]
+    alone = chain is begin and len(chain) > 1 and returns.only_hands_out(chain[0])
+    return chain[1:] if alone else chain
+
+
+def _is_method(code: CodeType) -> bool:
+    return code.co_argcount > 0 and code.co_varnames[0] in ("self", "cls")
 
 
 def _constant(e: Evidence, names: Sequence[str]) -> list[Finding]:

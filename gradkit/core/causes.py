@@ -64,7 +64,7 @@ _HOOKS = ("zero", "nan", "emptied", "hidden", "refused")
 _ZEROS = (
     "ignored", "empty", "one_class", "times_zero", "sampled", "overwritten", "weightless", "deadlock", "held",
     "silenced", "inactive", "clamped", "extinct", "itself", "masked", "no_variance",
-    "beyond", "nearest", "outside", "saturated", "underflow",
+    "beyond", "nearest", "outside", "saturated", "underflow", "scored",
 )  # fmt: skip
 _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped", "outside")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
@@ -79,7 +79,7 @@ _FUNCTIONS = (
     "style", "missing", "inside", "recomputed", "hidden", "zeros", "intermediate", "copied", "marked", "boxed",
     "count",
 )  # fmt: skip
-_SCALER = ("plain_backward", "plain_step", "early_clip")
+_SCALER = ("skipped_update", "plain_backward", "plain_step", "early_clip")
 
 _CAUSES = (
     Cause("no_grad_block", RECORDING, sites=_SWITCHES, variants=("library",), change="block"),

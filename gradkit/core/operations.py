@@ -96,3 +96,8 @@ CRITERIA = ("_loss", "cross_entropy", "cross_entropy_with_logits", "kl_div")  # 
 CASTS = frozenset("long int short char byte bool to type type_as cast view_as_int half_int".split())
 NEW = frozenset("tensor new_tensor".split())
 MAYBE_NEW = frozenset("as_tensor asarray".split())
+
+RANDOM = frozenset(
+    "normal normal_ randn randn_like rand rand_like uniform_ exponential_ cauchy_ log_normal_ geometric_".split()
+)
+"""Calls that make random numbers."""

@@ -326,7 +326,7 @@ def store_lines(
 def _own_value(statement: Any, name: str) -> ast.expr:
     """What a statement stores under a name, where it stores several things side by side; else all of it."""
     told = [value for target, value in syntax.pairs(statement) if syntax.stored_name(target).lstrip(".") == name]
-    return told[0] if len(told) == 1 else statement.value  # type: ignore[no-any-return]
+    return told[0] if len(told) == 1 else statement.value
 
 
 Storing = tuple[str, Any, list[Any]]

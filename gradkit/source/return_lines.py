@@ -36,7 +36,8 @@ def def_line(code: CodeType) -> int:
 def return_without_gradient(code: CodeType, position: int) -> Location | None:
     """The ``return`` of a function that gives None at a position of its tuple; if none plainly does, its last one.
 
-    Where that gives a name which only one ``if`` gives another value than None, it is the condition of that.
+    Where that gives a name which only one ``if`` gives another value than None, it is the condition of that. Of a
+    function that returns nothing, it is the line of its ``def``.
     """
     nodes = _returns(code)
     plain = [n for n in nodes if _gives_none(n.value, position)]
@@ -44,7 +45,9 @@ def return_without_gradient(code: CodeType, position: int) -> Location | None:
     test = _only_condition(code, best[0], position) if best and not plain else None
     if test is not None:
         return locations.place(code.co_filename, test, locations.qualified_name(code))
-    return locations.place(code.co_filename, best[0], locations.qualified_name(code)) if best else None
+    if not best:
+        return locations.whole_line(code, def_line(code), locations.qualified_name(code))
+    return locations.place(code.co_filename, best[0], locations.qualified_name(code))
 
 
 def gives_none(code: CodeType, position: int) -> bool:

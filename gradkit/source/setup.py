@@ -177,9 +177,20 @@ def optimizer_line(
     ]
     if not found:
         return None
-    _, call, around, file = max(found, key=lambda entry: entry[0])
+    _, call, around, file = max(found, key=lambda entry: (entry[0], _is_early(entry[1], entry[2])))
     picked = _picking(call, around) if filtered else None
     return locations.place(file, picked if picked is not None else call, function_of(around))
+
+
+def _is_early(call: ast.Call, around: Sequence[ast.AST]) -> bool:
+    """Whether the model that an optimizer gets its parameters from is handed to something below, in its function."""
+    function = syntax.innermost_function(around)
+    given = {syntax.base_name(one.func) for one in ast.walk(call) if isinstance(one, ast.Call) and one is not call} - {
+        ""
+    }
+    later = [one for one in ast.walk(function) if isinstance(one, ast.Call)] if function is not None else []
+    below = (one for one in later if one.lineno > (call.end_lineno or call.lineno))
+    return any(isinstance(arg, ast.Name) and arg.id in given for one in below for arg in one.args)
 
 
 def optimizer_line_at(point: Point, *, filtered: bool = False) -> Location:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gradkit.core.records import Location
 from gradkit.core.trace import Chain, Point
-from gradkit.source import locations, syntax
+from gradkit.source import locations, returns, syntax
 from gradkit.source.syntax import FUNCTIONS
 
 UNCALLED, GUARDED, SKIPPED, MISTAKEN, MISSING = "uncalled", "guarded", "skipped", "mistaken", "missing"
@@ -267,6 +267,39 @@ def _own(function: Any) -> list[ast.stmt]:
 
 
 # -- what steps -------------------------------------------------------------------------------------------------------
+
+
+def update_skipped(chain: Chain, files: Iterable[str]) -> Location | None:
+    """The only line that calls ``update()`` of the gradient scaler that a call is a method of, among what may have run.
+
+    That is the functions which it was called in, the innermost first, and those that they call by name.
+
+    Args:
+        chain: the user's frames at the call, innermost first.
+    """
+    node = locations.node_at(chain[0]) if chain else None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    scaler = syntax.stored_name(node.func.value).lstrip(".")
+    running = [function for code, _ in chain if (function := returns.function_of(code)) is not None]
+    called = {syntax.call_name(one) for function in running for one in ast.walk(function) if isinstance(one, ast.Call)}
+    found = [
+        (file, one, syntax.function_of(around), syntax.innermost_function(around))
+        for file in dict.fromkeys((*(code.co_filename for code, _ in chain), *files))
+        for one, around in syntax.statements(file)
+        if isinstance(one, ast.Call) and _is_update(one, scaler)
+    ]
+    within = [[one for one in found if one[3] is not None and syntax.same(one[3], function)] for function in running]
+    helpers = [one for one in found if one[3] is not None and one[3].name in called]
+    owners = {locations.qualified_name(code).rpartition(".")[0] for code, _ in chain}
+    own = [one for one in helpers if one[2].rpartition(".")[0] in owners]
+    near = next(filter(None, [*within, own, helpers]), [])
+    return locations.place(*near[0][:3]) if len(near) == 1 else None
+
+
+def _is_update(call: ast.Call, scaler: str) -> bool:
+    plain = isinstance(call.func, ast.Attribute) and call.func.attr == "update" and not call.args
+    return plain and syntax.stored_name(call.func.value).lstrip(".") == scaler  # type: ignore[attr-defined]
 
 
 def _functions_that_step(code: _Reached, names: Collection[str]) -> set[str]:

@@ -7,6 +7,7 @@ Source of the right order: https://pytorch.org/docs/stable/notes/amp_examples.ht
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -49,10 +50,12 @@ class Scalers:
 
     Attributes:
         found: what was out of order, in the order of the run.
+        last: the user's frames where each method was last called, of those that were.
     """
 
     def __init__(self, stop: CodeType) -> None:
         self.found: dict[Misuse, None] = {}
+        self.last: dict[str, Chain] = {}
         self._stop = stop
         self._scaled: list[torch.Tensor] = []
         self._state = ""
@@ -106,6 +109,8 @@ class Scalers:
                 if self._state == _PLAIN:
                     self._note(PLAIN_BACKWARD, self._backward)
                 self._state = _UNSCALED if name == "unscale_" else self._state
+            if name != "scale" and not self._inside:
+                self.last[name] = frames.chain(sys._getframe(1), self._stop)
             self._inside += 1
             try:
                 result = original(scaler, *args, **kwargs)

@@ -27,8 +27,9 @@ from gradkit.tracing.run import Session
 from gradkit.tracing.tracer import Tracer
 
 STEPS = 4
-INACTIVE, CLAMPED, OUTSIDE, MASKED, IGNORED, ITSELF, FACTOR, WEIGHT, ONE_CLASS, SAMPLED = (
+INACTIVE, CLAMPED, OUTSIDE, MASKED, IGNORED, ITSELF, FACTOR, WEIGHT, ONE_CLASS, SAMPLED, CANCELS = (
     "inactive", "clamped", "outside", "masked", "ignored", "itself", "factor", "weight", "one_class", "sampled",
+    "cancels",
 )  # fmt: skip
 _GATES = re.compile(r"(MkldnnRnnLayer|CudnnRnn|MiopenRnn|ThnnFused\w+Cell)Backward\d+$")
 _KINDS = (
@@ -78,7 +79,8 @@ class Flat:
         kind: ``"inactive"`` (no input of a relu is positive), ``"clamped"`` (every input is beyond the bounds, or so
             far out that the slope is 0), ``"masked"``, ``"ignored"`` (no label counts), ``"itself"`` (a difference
             that is zero everywhere), ``"sampled"`` (a draw hands on zeros), ``"factor"`` (what it is multiplied by is
-            zero) or ``"weight"`` (that is a number of Python's).
+            zero), ``"weight"`` (that is a number of Python's) or ``"cancels"`` (it hands on a gradient, and others hand
+            on the opposite of it).
         call: the call; of a factor, the one that multiplies by it.
         parameters: those that get nothing but zeros because of it.
         origin: of a factor, the number of the first value that was zero on the way to it; -1 if there is none.
@@ -325,6 +327,8 @@ class _Watch(Intervention):
     def ends(self, parameter: torch.Tensor) -> Iterator[tuple[Any, str]]:
         """The nodes that were handed a gradient, and handed on only zeros towards a parameter; with their kinds.
 
+        Of several that handed on what adds up to zeros, each.
+
         Nothing, if there is one of which no kind is known: then that is not all there is to say.
         """
         users: dict[int, list[tuple[int, int]]] = {}
@@ -340,8 +344,9 @@ class _Watch(Intervention):
                 if not handed:
                     waiting += [key] if key not in seen else []
                     seen.add(key)
-                elif place >= len(on) or not on[place]:
-                    found.append((self._nodes[key], _kind(self._nodes[key], on)))
+                else:
+                    ended = place >= len(on) or not on[place]
+                    found.append((self._nodes[key], _kind(self._nodes[key], on) if ended else CANCELS))
         if all(kind for _, kind in found):
             yield from found
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from gradkit.core import operations
@@ -133,6 +133,25 @@ def find(trace: Trace, starved: Iterable[str]) -> Verdict:
     ]
     cuts = _blameless_checkpoints(trace, sorted(cuts, key=lambda cut: cut.calls[:1]))
     return Verdict(tuple(cuts), tuple(unconnected), tuple(unexplained), frozenset(ways))
+
+
+def past_functions(verdict: Verdict, trace: Trace, connected: Collection[str]) -> Verdict:
+    """A verdict that blames no custom Function's forward for parameters which the graph behind the loss holds.
+
+    What autograd does not record in there is what backward is written for; where that hands nothing on, it is at fault.
+
+    Args:
+        connected: the names of the parameters in the graph.
+    """
+    cuts, left = list[Cut](), dict[str, None]()
+    for cut in verdict.cuts:
+        spared = trace.regions[cut.region].kind == FUNCTION if cut.kind == REGION else False
+        names = tuple(name for name in cut.parameters if not spared or name not in connected)
+        left.update(dict.fromkeys(name for name in cut.parameters if name not in names))
+        cuts += [replace(cut, parameters=names)] if names else []
+    cut_off = {name for cut in cuts for name in cut.parameters}
+    unexplained = (*verdict.unexplained, *(name for name in left if name not in cut_off))
+    return replace(verdict, cuts=tuple(cuts), unexplained=unexplained)
 
 
 @dataclass(frozen=True)

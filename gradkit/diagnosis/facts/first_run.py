@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import torch
 from gradkit.core import introspection
 from gradkit.core.errors import GradkitError
 from gradkit.core.tensors import has_no_numbers, shape_of
-from gradkit.core.trace import FUNCTION, Call, Trace
+from gradkit.core.trace import FUNCTION, Call, Chain, Trace
 from gradkit.diagnosis.facts import loss_terms
 from gradkit.diagnosis.facts.hooks import HooksSeen
 from gradkit.diagnosis.facts.loss_terms import Term
@@ -44,6 +44,7 @@ class FirstRun:
         no_loss: what stood in the place of the loss; None if the step returned a loss of its own, or went backward.
         terms: what the losses that backward began from are put together from, of those that are sums.
         trains: the step went backward of its loss itself; else who called for it goes on, and trains.
+        scaler: where it last called each method of a gradient scaler's.
         frees_past: its backward frees a history that was there before it: a second step cannot use that again.
     """
 
@@ -60,6 +61,7 @@ class FirstRun:
     terms: tuple[Term, ...] = ()
     trains: bool = False
     frees_past: bool = False
+    scaler: Mapping[str, Chain] = field(default_factory=dict)
 
     @cached_property
     def crossing(self) -> tuple[tuple[Call, int], ...]:
@@ -164,8 +166,9 @@ def _failed(error: Exception, tracer: Tracer, step: Step, preserved: Preserved) 
     trace = tracer.trace(tensor)
     earlier = NoLoss(no_loss.EARLIER, "", mishap.chain) if no_loss.is_from_before(trace) else None
     return FirstRun(
-        trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found), no_loss=earlier
-    )
+        trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found), no_loss=earlier,
+        scaler=dict(tracer.scalers.last),
+    )  # fmt: skip
 
 
 def _of_no_leaf(error: Exception, mishap: AutogradError | None, tracer: Tracer) -> AutogradError | None:

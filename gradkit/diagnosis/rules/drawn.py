@@ -1,21 +1,26 @@
 """Draws that nothing learns through, where all that else would teach what they are drawn from is weighed by 0.
 
+And draws that are scored as they are: with the history of ``rsample()``, the derivative of ``log_prob`` by the mean is
+exactly zero, as both shift alike. A policy gradient takes ``sample()``, or detaches what was drawn.
+Source: the score function estimator of https://pytorch.org/docs/stable/distributions.html
+
 ``torch.normal(mu, std)`` hands on zeros, ``dist.sample()`` nothing at all. A term that reaches the mean by another way
 keeps the graph whole: while its weight is 0 the mean stays where it is, and no error tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from gradkit.core.records import OBSERVED, Finding
+from gradkit.core.operations import RANDOM
+from gradkit.core.records import OBSERVED, Finding, Note
 from gradkit.core.trace import SAMPLE, Call
 from gradkit.diagnosis.experiments import zero_gradients as asked
 from gradkit.diagnosis.experiments.zero_gradients import Flat
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import locations
 
-DRAWN = "sampled"
+DRAWN, SCORED = "sampled", "scored"
 
 
 def findings(e: Evidence, flats: Iterable[Flat]) -> Iterator[Finding]:
@@ -27,6 +32,7 @@ def findings(e: Evidence, flats: Iterable[Flat]) -> Iterator[Finding]:
         flats: why gradients are zero, of parameters that should train.
     """
     flats = list(flats)
+    yield from _scored(e, [one for one in flats if one.kind == asked.CANCELS])
     for flat in flats:
         weighed = {one.call.index for one in flats if one.kind == asked.WEIGHT and one.parameters == flat.parameters}
         if flat.kind == asked.SAMPLED and not _is_scored(e, flat.call.outputs, weighed):
@@ -36,6 +42,30 @@ def findings(e: Evidence, flats: Iterable[Flat]) -> Iterator[Finding]:
             )  # fmt: skip
         elif flat.kind == asked.WEIGHT:
             yield from _sampled(e, flat, weighed)
+
+
+def _scored(e: Evidence, flats: Sequence[Flat]) -> Iterator[Finding]:
+    """Draws whose path to the loss cancels another, which scores the draw by what it was drawn from."""
+    for flat in flats:
+        drawn = set(flat.call.outputs)
+        ahead = {number for call in e.trace.ahead(drawn) for number in call.outputs} | drawn
+        scoring = next((o.call for o in flats if o.call is not flat.call and ahead.intersection(o.call.inputs)), None)
+        spot = locations.innermost(flat.call.chain)
+        if scoring is None or spot is None or not _is_random(e, flat.call, scoring):
+            continue
+        notes = (Note("scored", locations.innermost(scoring.chain)), *called_by(flat.call.chain))
+        yield Finding(
+            "zero_gradient", spot, notes, proof=OBSERVED, parameters=flat.parameters, call=flat.call.name,
+            variant=SCORED,
+        )  # fmt: skip
+
+
+def _is_random(e: Evidence, draw: Call, scoring: Call) -> bool:
+    """Whether random numbers take part in what a call makes, or in what becomes of that before it is scored."""
+    behind = e.trace.behind(scoring.inputs)
+    ahead = {call.index for call in e.trace.ahead(draw.outputs)} | {draw.index}
+    made = {number for call in behind if call.index in ahead for number in call.inputs}
+    return any(call.name in RANDOM for call in e.trace.behind(made))
 
 
 def _sampled(e: Evidence, flat: Flat, weighed: Collection[int]) -> Iterator[Finding]:

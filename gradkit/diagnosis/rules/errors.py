@@ -24,6 +24,7 @@ from gradkit.source import (
     locations,
     non_leaves,
     setup,
+    stepping,
 )
 from gradkit.source.locations import innermost
 from gradkit.tracing import autograd_errors
@@ -215,9 +216,10 @@ def _bad_gradient(e: Evidence, mishap: AutogradError) -> list[Finding]:
         return [of_error("hook_misuse", e, mishap, innermost(mishap.chain))]
     counts = re.search(r"incorrect number of gradients \(expected (\d+), got (\d+)\)", mishap.message)
     spot = functions.returning(e.files, match[1], int(counts[2]) if counts else 1)
-    told = {"expected": counts[1], "got": counts[2]} if counts else {}
-    found = of_error("custom_function", e, mishap, spot or innermost(mishap.chain), call=match[1], **told)
-    return [replace(found, variant="count" if counts else "")]
+    found = of_error("custom_function", e, mishap, spot or innermost(mishap.chain), call=match[1])
+    if counts is None:
+        return [found]
+    return [replace(found, variant="count", facts={**found.facts, "expected": counts[1], "got": counts[2]})]
 
 
 def _hidden(e: Evidence, mishap: AutogradError, name: str) -> Finding | None:
@@ -278,7 +280,26 @@ def _scaler(e: Evidence, mishap: AutogradError) -> list[Finding]:
     out_of_order = scaler_findings(e)
     if out_of_order and halved is None:
         return out_of_order
+    skipped = _update_skipped(e, mishap)
+    if skipped is not None:
+        return [skipped]
     return [of_error("amp_misuse", e, mishap, halved or innermost(mishap.chain), proof=LIKELY if halved else OBSERVED)]
+
+
+def _update_skipped(e: Evidence, mishap: AutogradError) -> Finding | None:
+    """A scaler that was not updated since it last unscaled or stepped: the line of ``update()``, if there is one."""
+    if not mishap.chain or not re.search(r"since the last update|called after step", mishap.message):
+        return None
+    updated, stepped = e.first.scaler.get("update", ()), e.first.scaler.get("step", ())
+    seen = locations.locate(updated[0]) if updated else None
+    read = (stepping.update_skipped(chain, e.files) for chain in (mishap.chain, stepped))
+    spot = seen or next(filter(None, read), None)
+    if spot is None:
+        return None
+    again = innermost(mishap.chain)
+    notes = (Note("unscaled_again", again),) if again is not None and not same_line(again, spot) else ()
+    found = of_error("amp_misuse", e, mishap, spot, proof=LIKELY, chain=())
+    return replace(found, notes=(*found.notes, *notes), variant="skipped_update")
 
 
 def scaler_findings(e: Evidence) -> list[Finding]:

@@ -40,6 +40,9 @@ class OutdatedError(Exception):
         self.line = line
 
 
+_INFERENCE = "torch.inference_mode("
+
+
 def derive_change(finding: Finding) -> Changes:
     """The plainest change that removes the cut; ``()`` where a person has to decide, or where the file is not what ran.
 
@@ -84,6 +87,8 @@ def derive_changes(finding: Finding, stays: Container[int] = ()) -> tuple[Candid
     else:
         kind = "decorator" if cause.change == "block" else cause.change
         found = [Candidate(kind, RULES[kind](spot))] if kind in RULES else []
+    if cause.change == "block" and _INFERENCE in spot.text:
+        found.insert(0, Candidate("no_grad", _replaced(spot, spot.text.replace(_INFERENCE, "torch.no_grad("))))
     return tuple(one for one in found if one is not None and one.changes)
 
 

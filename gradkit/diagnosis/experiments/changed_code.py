@@ -81,7 +81,7 @@ def _functions(
     marked = (
         [f for f in alive if _is_decorated_at(f.__code__, source.text, spot.line)] if _is_decorator(changes) else []
     )
-    found = list(_unwrapped(marked))
+    found = list(_unwrapped(marked, changes))
     run = any(f.__code__ in ran for f in marked)
     for flags in dict.fromkeys((0, *(f.__code__.co_flags & provenance.FUTURES for f in alive))):
         pairs = _pairs(source.text, text, spot.file, flags)
@@ -133,19 +133,25 @@ def _behaviour(code: CodeType) -> tuple[Any, ...]:
     return code.co_code, handlers, inner, code.co_names, code.co_varnames, code.co_freevars, code.co_flags
 
 
-# -- a decorator that is gone -----------------------------------------------------------------------------------------
+# -- a decorator that is gone, or no_grad in its place ----------------------------------------------------------------
 
 
 def _is_decorator(changes: Sequence[Change]) -> bool:
-    return all(change.sign == "-" and change.text.strip().startswith("@") for change in changes)
+    return all(change.text.strip().startswith("@") for change in changes)
 
 
-def _unwrapped(marked: Sequence[FunctionType]) -> Iterator[tuple[FunctionType, CodeType]]:
-    """Where a decorator of torch's is removed: its wrappers, made to call what they wrap and nothing else."""
+def _unwrapped(
+    marked: Sequence[FunctionType], changes: Sequence[Change]
+) -> Iterator[tuple[FunctionType, CodeType]]:  # fmt: skip
+    """Where a decorator of torch's is removed: its wrappers, made to call what they wrap and nothing else.
+
+    Where ``no_grad`` takes its place, they call it without recording.
+    """
+    instead = _UNRECORDED if any(change.sign == "+" for change in changes) else _PLAIN
     inner = {id(f) for f in marked}
     for thing in gc.get_objects() if inner else ():
         if type(thing) is FunctionType and _switches(thing) and _wraps(thing, inner):
-            yield thing, _PLAIN.__code__
+            yield thing, instead.__code__
 
 
 def _wraps(thing: Any, inner: Container[int]) -> bool:
@@ -182,4 +188,18 @@ def _plain(ctx_factory: Any, func: Any) -> Any:
     return call
 
 
+def _unrecorded(ctx_factory: Any, func: Any) -> Any:
+    """The same, for a wrapper that switches recording off."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _ = ctx_factory
+        import torch  # the globals are those of the wrapper whose code this becomes
+
+        with torch.no_grad():
+            return func(*args, **kwargs)
+
+    return call
+
+
 _PLAIN: FunctionType = _plain(None, None)
+_UNRECORDED: FunctionType = _unrecorded(None, None)

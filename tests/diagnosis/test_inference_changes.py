@@ -1,4 +1,4 @@
-"""What is proposed where inference_mode stands in the way: no_grad() in its place where that is enough, else its end."""
+"""What is proposed where inference_mode stands in the way: no_grad() where that is enough, else its end."""
 
 from __future__ import annotations
 
@@ -53,8 +53,6 @@ def test_no_grad_is_proposed_where_only_values_are_used_in_training(validate: Ca
     assert found.tried is not None
     assert (found.cause, found.tried.outcome, found.tried.kind) == ("inference_mode", "cures", "no_grad")
     assert any("torch.no_grad()" in change.text for change in found.tried.changes if change.sign == "+")
-        "torch.no_grad()"
-    ) == 1
 
 
 class Served(Cached):

@@ -110,8 +110,13 @@ def definition(
 def _made_in(value: Part, cls: type, files: Iterable[str]) -> Location | None:
     """Where the user's own function makes what it returns, for a value that is what such a function returns.
 
-    None where it returns in several places, or hands on what it was given.
+    None where it returns in several places, or hands on what it was given; and where it is called for other things:
+    then the line that calls it tells them apart.
     """
+    name = syntax.call_name(value.node) if isinstance(value.node, ast.Call) else ""
+    nodes = (node for file in dict.fromkeys((value.file, *files)) for node in syntax.nodes(file))
+    if name and sum(isinstance(one, ast.Call) and syntax.call_name(one) == name for one in nodes) > 1:
+        return None
     inside = list(_helpers(value, cls, files).handed_back(value))[1:]
     calls = [one for one in inside if isinstance(one.node, ast.Call)]
     return calls[-1].place() if calls else None

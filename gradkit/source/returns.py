@@ -121,7 +121,7 @@ def only_hands_out(point: Point) -> bool:
     names = _given(stated, node) if stated is not None else set()
     called = {one.func.id for one in ast.walk(function) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
     ends = [one.value for one in own_returns(function) if one.value is not None]
-    given = {one.id for end in ends for one in ast.walk(end) if isinstance(one, ast.Name)}
+    given = {one.id for end in ends for one in ast.walk(end) if isinstance(one, ast.Name) and _is_part(one, end)}
     return bool(names) and not called.intersection(names) and given.issuperset(names)
 
 
@@ -139,10 +139,25 @@ def _given(stated: ast.stmt, node: ast.AST) -> set[str]:
     return {syntax.base_name(target) for target, value in told if _is_part(node, value)} - {""}
 
 
+def past_factories(chain: Chain) -> Chain:
+    """The frames from the line on that has another function build something: past functions, or past one method."""
+    begin = chain
+    while len(chain) > 1 and only_hands_out(chain[0]) and not _is_method(chain[0][0]):
+        chain = chain[1:]
+    alone = chain is begin and len(chain) > 1 and only_hands_out(chain[0])
+    return chain[1:] if alone else chain
+
+
+def _is_method(code: CodeType) -> bool:
+    return code.co_argcount > 0 and code.co_varnames[0] in ("self", "cls")
+
+
 def _is_part(node: ast.AST, whole: ast.AST | None) -> bool:
     """Whether an expression is another, or is handed to it as a part of it, and not called by it."""
     if whole is None or syntax.same(node, whole):
         return whole is not None
+    if isinstance(whole, ast.Attribute):
+        return False
     inner = [x for x in ast.iter_child_nodes(whole) if not (isinstance(whole, ast.Call) and x is whole.func)]
     return any(_is_part(node, one) for one in inner)
 

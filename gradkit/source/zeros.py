@@ -32,12 +32,31 @@ def written_at(file: str, value: ast.expr) -> Location | None:
     return Part(file, found).place()
 
 
-def filling_line(chain: Sequence[tuple[type, str]]) -> Location | None:
-    """The one line of the user's classes that fills a parameter with zeros; None if there is none, or several.
+def filling_line(chain: Sequence[tuple[type, str]], files: Iterable[str] = ()) -> Location | None:
+    """The one line of the user's that fills a parameter with zeros; None if there is none, or several.
+
+    First those of the classes on the way to it count, and of these what builds an object; then any line of the files
+    that fills what has the last two names of that way, as ``nn.init.zeros_(layer.lora_A.weight)`` does.
 
     Args:
         chain: the class of each module on the way to it, and the attribute taken from it, outermost first.
+        files: the user's.
     """
+    own = _filled_by_classes(chain)
+    built = [one for one in own if one.function.rpartition(".")[2] in ("__init__", "reset_parameters")]
+    if own:
+        return (built or own)[0] if len(built or own) == 1 else None
+    name = ".".join(part for _, part in chain[-2:])
+    found = {
+        (file, node.lineno): locations.place(file, node, syntax.function_of(around))
+        for file in (files if "." in name else ())
+        for node, around in syntax.statements(file)
+        if isinstance(node, ast.Call) and _fills(node).endswith(f".{name}")
+    }
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _filled_by_classes(chain: Sequence[tuple[type, str]]) -> list[Location]:
     found = dict[tuple[str, int], Location]()
     for step, (cls, _) in enumerate(chain):
         name = ".".join(("self", *(part for _, part in chain[step:])))
@@ -47,7 +66,7 @@ def filling_line(chain: Sequence[tuple[type, str]]) -> Location | None:
                     if _fills(call) == name and isinstance(method, FUNCTIONS):
                         spot = locations.place(file, call, f"{body.name}.{method.name}")
                         found[(spot.file, spot.line)] = spot
-    return next(iter(found.values())) if len(found) == 1 else None
+    return list(found.values())
 
 
 def made_in_helper(spot: Location, files: Iterable[str] = ()) -> Location | None:

@@ -112,3 +112,23 @@ def test_a_name_that_nothing_has_is_an_error_where_nothing_else_explains_it() ->
 
     with pytest.raises(GradkitError):
         gradkit.diagnose(step, model=model, should_train=["decoder.weight"])
+
+
+class Idle(nn.Module):
+    """Two layers of one factory, of which one takes no part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = head(3, 2)
+        self.idle = head(3, 2)  # idle
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x)
+
+
+def test_an_idle_layer_of_a_factory_that_made_others_too_is_named_where_it_was_asked_for() -> None:
+    model = Idle()
+    (found,) = gradkit.diagnose(lambda: model(X).square().mean(), model=model).findings
+    assert (found.cause, found.parameters) == ("trainable_unused", ("idle.weight", "idle.bias"))
+    assert found.location is not None
+    assert found.location.line == line_ending(__file__, "idle")

@@ -23,6 +23,7 @@ from gradkit.source import (
     functions,
     locations,
     non_leaves,
+    returns,
     setup,
     stepping,
 )
@@ -318,7 +319,8 @@ def _reduction(e: Evidence, mishap: AutogradError) -> list[Finding]:
     groups: dict[object, tuple[Location | None, list[str]]] = {}
     for one in names:
         deed = e.seen.first([one]) if not e.idle_part(one, names) else None
-        made = locations.locate(deed.chain[0], whole=True) if deed is not None and deed.chain else None
+        chain = returns.past_factories(deed.chain) if deed is not None else ()
+        made = locations.locate(chain[0], whole=True) if chain else None
         spot = made or e.defined_at(one, names)[0]
         groups.setdefault((spot.file, spot.line) if spot else None, (spot, []))[1].append(one)
     return [of_error("ddp_unused", e, mishap, spot, names=group) for spot, group in groups.values()] or [

@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import CodeType
 
 import torch
 
@@ -197,7 +196,8 @@ def built(e: Evidence, told: set[Location | None]) -> list[Finding]:
 
     Where names that should train are of nothing in the model, they may be of what is built in any function.
     """
-    made = (_built(e, call) for _, call in fresh(e) if call.module >= 0 or e.facts.missing)
+    calls = (call for _, call in fresh(e) if locations.innermost(call.chain) not in told)
+    made = (_built(e, call) for call in calls if call.module >= 0 or e.facts.missing)
     return by_line(one for one in made if one.location not in told)
 
 
@@ -205,7 +205,7 @@ def _built(e: Evidence, call: Call) -> Finding:
     """Of a layer, the line that builds it, or that has a helper build it; a written out Parameter is part of none."""
     bare = _is_bare(call)
     chain = call.chain[frames.building(call.chain) :]
-    chain = _past_the_factory(chain)
+    chain = returns.past_factories(chain)
     return Finding(
         "params_replaced" if bare else "built_in_forward", locations.innermost(chain), tuple(called_by(chain)),
         proof=OBSERVED, module=e.trace.modules[call.module] if call.module >= 0 else "",
@@ -217,19 +217,6 @@ def _is_bare(call: Call) -> bool:
     """Whether it is a Parameter that is written out, and no part of a layer."""
     layer = frames.building(call.chain)
     return not layer and not call.through and locations.word_at(call.chain) == "Parameter"
-
-
-def _past_the_factory(chain: Chain) -> Chain:
-    """The frames from the line on that has another function build something: past functions, or past one method."""
-    begin = chain
-    while len(chain) > 1 and returns.only_hands_out(chain[0]) and not _is_method(chain[0][0]):
-        chain = chain[1:]
-    alone = chain is begin and len(chain) > 1 and returns.only_hands_out(chain[0])
-    return chain[1:] if alone else chain
-
-
-def _is_method(code: CodeType) -> bool:
-    return code.co_argcount > 0 and code.co_varnames[0] in ("self", "cls")
 
 
 def _constant(e: Evidence, names: Sequence[str]) -> list[Finding]:

@@ -208,7 +208,7 @@ def _zeroed(e: Evidence, name: str) -> Location | None:
     deeds = e.seen.parameters.get(name, ())
     zeroed = [d for d in deeds if d.kind == WRITTEN and d.facts.get("zero") and d.chain]
     spot = _innermost(zeroed[-1]) if zeroed else None
-    spot = spot or zeros.filling_line(e.way_to(name))
+    spot = spot or zeros.filling_line(e.way_to(name), e.files)
     made = [d for d in deeds if d.kind == CREATED and d.chain] if spot is None else []
     spot = spot or (_innermost(made[0]) if made else None)
     owner = next((cls for cls, part in reversed(e.way_to(name)) if part == name.rpartition(".")[2]), None)

@@ -76,6 +76,7 @@ _FLAGS = ("caller", "default", "opposite")
 _FUNCTIONS = (
     "style", "missing", "inside", "recomputed", "hidden", "zeros", "intermediate", "copied", "marked", "boxed",
 )  # fmt: skip
+_HISTORIES = ("frees", "carried", "loss", "kept", "once", "anew", "reset")
 _SCALER = ("plain_backward", "plain_step", "early_clip")
 
 _CAUSES = (
@@ -130,7 +131,7 @@ _CAUSES = (
     Cause("ddp_unused", UNUSED, may_pass=True),
     Cause("unused_input", UNUSED, variants=_ASKED, may_pass=True),
     Cause("non_scalar", BACKWARD),
-    Cause("double_backward", BACKWARD, variants=("frees", "carried", "loss", "kept", "once", "anew"), change="kept"),
+    Cause("double_backward", BACKWARD, variants=_HISTORIES, change="kept"),
     Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf"), change="out_of_place"),
     Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook", "later", "kept", *_FLAGS)),
     Cause("custom_function", MACHINERY, variants=_FUNCTIONS),

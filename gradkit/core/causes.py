@@ -136,7 +136,7 @@ _CAUSES = (
     Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook", "later", "kept", *_FLAGS)),
     Cause("custom_function", MACHINERY, variants=_FUNCTIONS),
     Cause("hook_misuse", MACHINERY, variants=_HOOKS, arrives=True),
-    Cause("checkpoint_reentrant", MACHINERY, variants=("by_method",), change="reentrant"),
+    Cause("checkpoint_reentrant", MACHINERY, variants=("by_method", "setting"), change="reentrant"),
     Cause("amp_misuse", MACHINERY, variants=_SCALER),
     Cause("library_bug", ELSEWHERE),
     Cause("unknown", ELSEWHERE, variants=("scripted",), explains=False, may_pass=True),

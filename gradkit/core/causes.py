@@ -68,7 +68,7 @@ _ZEROS = (
 )  # fmt: skip
 _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped", "outside")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
-_ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen")
+_ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen", "original")
 _CONFIGS = ("config", "saved", "switched")
 _KINDS = ("sparse", "refuses", "dense")
 _UNUSED = ("dropped", "argument", "slot", "bypass", "stopped", "left_out")

@@ -143,7 +143,19 @@ class _Search:
         for file, node, around in self._nodes():
             place = _Place(file, tuple(around), held.name)
             if related is None or _owner(node, around) in ("", *related):
-                yield from ((place, value) for value in _given_to(node, around, held, related))
+                given = list(_given_to(node, around, held, related))
+                if given and not self._is_left_aside(node, around):
+                    yield from ((place, value) for value in given)
+
+    def _is_left_aside(self, node: ast.AST, around: Sequence[Any]) -> bool:
+        """Whether a table stands in for an argument that every call gives: ``kwargs or {...}``, ``if kwargs is None:``."""
+        function = syntax.innermost_function(around)
+        name = _stands_in_for(node, around) if function is not None else ""
+        if function is None or name not in syntax.parameters(function):
+            return False
+        outer = list(around[: list(around).index(function)])
+        calls = [syntax.handed(call, function, name) for _, call, _ in self._calls(function, outer)]
+        return bool(calls) and not any(one is None or _is_none(one) for one in calls)
 
     def _nodes(self) -> Iterator[tuple[str, Any, list[Any]]]:
         for file in self._files:
@@ -295,6 +307,24 @@ def _unreadable() -> Any:
 
 def _turned(end: End, turned: bool) -> End:
     return replace(end, turned=end.turned is not turned)
+
+
+def _stands_in_for(node: ast.AST, around: Sequence[Any]) -> str:
+    """The variable in whose place a table is made, where that is None or empty; ``""`` if it is made in any case."""
+    for outer in reversed(around):
+        if isinstance(outer, ast.If) and any(node in ast.walk(one) for one in outer.body):
+            test = ast.unparse(outer.test)
+            return test.removesuffix(" is None") if test.endswith(" is None") else test.removeprefix("not ")
+        plain = isinstance(outer, ast.stmt) and not hasattr(outer, "body")
+        either = [one for one in ast.walk(outer) if isinstance(one, ast.BoolOp) and isinstance(one.op, ast.Or)]
+        found = [one for one in either if plain and any(node in ast.walk(part) for part in one.values[1:])]
+        if found:
+            return ast.unparse(found[0].values[0])
+    return ""
+
+
+def _is_none(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
 
 
 def _hands_on(call: ast.Call, function: syntax.Function) -> bool:

@@ -93,6 +93,45 @@ class Net(nn.Module):
 net = Net()
 """
 
+FALLBACK = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = Block(), nn.Linear(4, 1)
+        self.run = None
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs=None):
+        if gradient_checkpointing_kwargs is None:
+            gradient_checkpointing_kwargs = {{"use_reentrant": True}}
+        self.run = functools.partial(checkpoint, **gradient_checkpointing_kwargs)
+
+    def forward(self, x):
+        return self.head(self.run(self.body, x))
+
+
+def build(kwargs):
+    net = Net()
+    net.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
+    return net
+
+
+net = build({{"use_reentrant": {on}}})  # HERE
+"""
+
+OR_ELSE = """
+class Net(nn.Module):
+    def __init__(self, options=None):
+        super().__init__()
+        self.body, self.head = Block(), nn.Linear(4, 1)
+        self.options = options or dict(use_reentrant=True)
+
+    def forward(self, x):
+        return self.head(checkpoint(self.body, x, **self.options))
+
+
+net = Net({{"use_reentrant": {on}}})  # HERE
+"""
+
 HANDED_ON = """
 class Part(nn.Module):
     def __init__(self, width, reentrant={on}):  # HERE
@@ -204,7 +243,7 @@ def step():
 """
 HELD = {
     "field": FIELD, "spread": SPREAD, "later": LATER, "argument": ARGUMENT, "partial": PARTIAL, "bound": BOUND,
-    "handed_on": HANDED_ON,
+    "handed_on": HANDED_ON, "fallback": FALLBACK, "or_else": OR_ELSE,
 }  # fmt: skip
 PLAIN = {"two": TWO, "written": WRITTEN, "unreadable": UNREADABLE}
 

@@ -148,7 +148,7 @@ class _Search:
                     yield from ((place, value) for value in given)
 
     def _is_left_aside(self, node: ast.AST, around: Sequence[Any]) -> bool:
-        """Whether a table stands in for an argument that every call gives: ``kwargs or {...}``, ``if kwargs is None:``."""
+        """Whether a table stands in for an argument that all calls give: ``given or {...}``, ``if given is None:``."""
         function = syntax.innermost_function(around)
         name = _stands_in_for(node, around) if function is not None else ""
         if function is None or name not in syntax.parameters(function):

@@ -41,12 +41,10 @@ class Holding:
     Attributes:
         kinds: their class names; ``()`` if none was seen.
         missing: names of the parameters that should train and that none of them holds.
-        given: one was handed over, so that it must hold them all; others may belong to another part of the program.
     """
 
     kinds: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    given: bool = False
 
 
 @dataclass(frozen=True)
@@ -232,7 +230,7 @@ def _optimizer(report: Report, holding: Holding) -> Check:
     kinds = ", ".join(holding.kinds)
     if not holding.missing:
         return Check("optimizer", PASSED, {"kinds": kinds, "n": len(_wanted(report))})
-    certain = holding.given or any(finding.cause in failing("optimizer") for finding in report.findings)
+    certain = any(finding.cause in failing("optimizer") for finding in report.findings)
     facts = {"kinds": kinds, "n": len(holding.missing), "name": holding.missing[0]}
     return Check("optimizer", FAILED if certain else NOTED, facts)
 
@@ -259,8 +257,9 @@ def verify(
         model_or_step: as for :func:`gradkit.diagnose`, and so are ``batch``, ``model``, ``loss``, ``should_train`` and
             ``replay``.
         frozen: names or globs of the parameters that must not train: none of them may require grad.
-        optimizer: the one that must hold all that should train. Of an optimizer that the step merely reaches, what it
-            lacks is noted.
+        optimizer: the one that trains the model; without it, those that the step reaches. It fails if the diagnosis
+            finds that what it lacks is to learn, as all is that ``should_train`` names. What else it lacks, as the body
+            behind a probe that nobody froze, is noted.
 
     Returns:
         A record that is true if nothing failed: ``assert gradkit.verify(step)``.
@@ -292,4 +291,4 @@ def _holding(step: Step, report: Report, given: torch.optim.Optimizer | None) ->
     found = [given] if given is not None else [one for one in reachable if ours & optimizers.holding([one])]
     covered = optimizers.holding(found)
     missing = tuple(name for name, parameter in named.items() if id(parameter) not in covered)
-    return Holding(tuple(type(one).__name__ for one in found), missing if found else (), given is not None)
+    return Holding(tuple(type(one).__name__ for one in found), missing if found else ())

@@ -68,7 +68,7 @@ _ZEROS = (
 )  # fmt: skip
 _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped", "outside")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
-_ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen")
+_ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen", "original")
 _CONFIGS = ("config", "saved", "switched")
 _KINDS = ("sparse", "refuses", "dense")
 _UNUSED = (
@@ -79,6 +79,7 @@ _FUNCTIONS = (
     "style", "missing", "inside", "recomputed", "hidden", "zeros", "intermediate", "copied", "marked", "boxed",
     "count",
 )  # fmt: skip
+_HISTORIES = ("frees", "carried", "loss", "kept", "once", "anew", "reset", "and_now")
 _SCALER = ("skipped_update", "plain_backward", "plain_step", "early_clip")
 
 _CAUSES = (
@@ -133,17 +134,12 @@ _CAUSES = (
     Cause("ddp_unused", UNUSED, may_pass=True),
     Cause("unused_input", UNUSED, variants=_ASKED, may_pass=True),
     Cause("non_scalar", BACKWARD),
-    Cause(
-        "double_backward",
-        BACKWARD,
-        variants=("frees", "carried", "loss", "kept", "and_now", "once", "anew"),
-        change="kept",
-    ),
+    Cause("double_backward", BACKWARD, variants=_HISTORIES, change="kept"),
     Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf"), change="out_of_place"),
     Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook", "later", "kept", *_FLAGS)),
     Cause("custom_function", MACHINERY, variants=_FUNCTIONS),
     Cause("hook_misuse", MACHINERY, variants=_HOOKS, arrives=True),
-    Cause("checkpoint_reentrant", MACHINERY, variants=("by_method",), change="reentrant"),
+    Cause("checkpoint_reentrant", MACHINERY, variants=("by_method", "setting"), change="reentrant"),
     Cause("amp_misuse", MACHINERY, variants=_SCALER),
     Cause("library_bug", ELSEWHERE),
     Cause("unknown", ELSEWHERE, variants=("scripted",), explains=False, may_pass=True),

@@ -275,7 +275,8 @@ class Harmless:
             ``"join"`` (of constants), ``"zero"`` (times zero) or ``"hook"``.
         location: the user's line.
         why: names its sentence, ``harmless.<why>``: ``"log"``, ``"left"``, ``"state"``, ``"frozen"``, ``"other_way"``,
-            ``"constant"``, ``"barren"``, ``"wakes"``, ``"own_hook"`` or ``"zero_<variant>"`` (in this step).
+            ``"constant"``, ``"barren"``, ``"wakes"``, ``"own_hook"``, ``"returned"`` or ``"zero_<variant>"`` (in this
+            step).
         call: the operation, as written by torch.
     """
 

@@ -174,6 +174,8 @@ class Trace:
         unfilled: parameters whose ``requires_grad`` the step took away before a backward came to them, which has not
             filled them: the user's frames, and those of a library, by name.
         begun: dotted paths of the modules whose forward began.
+        rewritten: of what a call made by writing into a tensor, the number of what the tensor was before, by the number
+            of the value.
     """
 
     calls: tuple[Call, ...]
@@ -190,6 +192,17 @@ class Trace:
     late: dict[int, tuple[int, Chain]] = field(default_factory=dict)
     unfilled: dict[str, tuple[Chain, Chain]] = field(default_factory=dict)
     begun: frozenset[str] = frozenset()
+    rewritten: dict[int, int] = field(default_factory=dict)
+
+    def latest(self, number: int) -> int:
+        """The number of what a value's tensor was in the end, after all that was written into it."""
+        while number in self._rewritten_as:
+            number = self._rewritten_as[number]
+        return number
+
+    @functools.cached_property
+    def _rewritten_as(self) -> dict[int, int]:
+        return {before: number for number, before in self.rewritten.items()}
 
     @functools.cached_property
     def _users(self) -> dict[int, list[int]]:

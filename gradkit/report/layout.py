@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gradkit.core import causes, printable
@@ -266,6 +267,31 @@ def _names(names: Sequence[str]) -> str:
     return words("report.and_more", names=joined, n=left) if left > 0 else joined
 
 
+def _by_part(names: Sequence[str], every: Iterable[str]) -> Sequence[str]:
+    """Some parameters' names; where they are too many to be shown, those of the largest parts of which they are all.
+
+    Args:
+        every: the names of all parameters.
+
+    Example:
+        >>> every = [f"{part}.{i}.weight" for part in ("body", "head") for i in range(5)]
+        >>> _by_part(every[:6], every), _by_part(every[:2], every)
+        (['body.*', 'head.0.weight'], ['body.0.weight', 'body.1.weight'])
+    """
+    if len(_few(names)) == len(names):
+        return names
+    all_in, mine_in = (Counter(path for name in some for path in _around(name)) for some in (every, names))
+    whole = {path for path, n in mine_in.items() if 1 < n == all_in[path]}
+    parts = ((next((path for path in _around(name) if path in whole), ""), name) for name in names)
+    return list(dict.fromkeys(f"{part}.*" if part else name for part, name in parts))
+
+
+def _around(name: str) -> list[str]:
+    """The paths of the modules around a parameter, the outermost first."""
+    parts = name.split(".")
+    return [".".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
 def _few(names: Sequence[str]) -> tuple[str, ...]:
     """The first names, as many as can be taken in at a glance."""
     fits = [i for i in range(1, MOST_NAMES + 1) if len(", ".join(names[:i])) <= MOST_LETTERS]
@@ -340,15 +366,20 @@ def frozen(rows: Sequence[Parameter], of: Meant) -> tuple[str, ...]:
     nothing_else = not any(row.should_train for row in rows)
     source = of.source if of.source == "should_train" or (of.source == "optimizer" and nothing_else) else "flags"
     size, total = (f"{sum(row.numel for row in some):,}" for some in (still, rows))
-    names = _names([row.name for row in still])
+    every = [row.name for row in rows]
+    names = _names(_by_part([row.name for row in still], every))
     first = words(f"frozen.{source}", names=names, size=size, total=total, optimizer=of.optimizer)
-    return (first, *(_frozen_at(one) for one in of.frozen[:MOST_NAMES]))
+    return (first, *(_frozen_at(one, every) for one in of.frozen[:MOST_NAMES]))
 
 
-def _frozen_at(one: FrozenAt) -> str:
+def _frozen_at(one: FrozenAt, every: Sequence[str]) -> str:
     """Which line froze which parameters, and on which condition."""
     place = shown_place(one.location).rsplit(":", 1)[0]
-    facts = {"place": place, "names": _names(one.parameters), "condition": printable.escaped(one.condition)}
+    facts = {
+        "place": place,
+        "names": _names(_by_part(one.parameters, every)),
+        "condition": printable.escaped(one.condition),
+    }
     return words("frozen.at_if" if one.condition else "frozen.at", **facts)
 
 

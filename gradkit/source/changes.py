@@ -392,6 +392,9 @@ def _sets_flag(statement: ast.stmt) -> bool:
 
 
 def _reentrant(spot: Location) -> Changes:
+    before, inside = spot.text[: spot.column - 1], spot.text[spot.column - 1 : spot.end_column - 1]
+    if inside == "True":
+        return _replaced(spot, f"{before}False{spot.text[spot.end_column - 1 :]}")
     return _replaced(spot, spot.text.replace("use_reentrant=True", "use_reentrant=False"))
 
 

@@ -319,13 +319,25 @@ def is_text_of(node: ast.AST, word: str) -> bool:
 
 
 def lines(files: Iterable[str]) -> list[Location]:
-    """All lines that plainly take ``requires_grad`` away, or call a function that is named after it."""
-    return [
-        locations.place(file, node, function_of(around))
-        for file in files
-        for node, around in statements(file)
-        if _freezes(node, wrapped=True)
-    ]
+    """All lines that plainly take ``requires_grad`` away, or call a function that is named after it.
+
+    Where such a function is the user's own and holds one of these lines, it is that line, and not the call.
+
+    Example:
+        >>> import linecache
+        >>> text = ["def freeze(part):\\n", "    part.requires_grad_(False)\\n", "freeze(net.body)\\n"]
+        >>> linecache.cache["freeze_by_helper.py"] = (1, None, text, "freeze_by_helper.py")
+        >>> [spot.line for spot in lines(["freeze_by_helper.py"])]
+        [2]
+    """
+    found = [(f, node, function_of(a)) for f in files for node, a in statements(f) if _freezes(node, wrapped=True)]
+    own = {function.rpartition(".")[2] for _, node, function in found if flag_off(node)}
+    told = ((f, node, fn) for f, node, fn in found if flag_off(node) or not _calls_one_of(node, own))
+    return [locations.place(*one) for one in told]
+
+
+def _calls_one_of(node: ast.AST, names: set[str]) -> bool:
+    return isinstance(node, ast.Call) and call_name(node) in names
 
 
 def condition_at(spot: Location) -> str:

@@ -143,7 +143,19 @@ class _Search:
         for file, node, around in self._nodes():
             place = _Place(file, tuple(around), held.name)
             if related is None or _owner(node, around) in ("", *related):
-                yield from ((place, value) for value in _given_to(node, around, held, related))
+                given = list(_given_to(node, around, held, related))
+                if given and not self._is_left_aside(node, around):
+                    yield from ((place, value) for value in given)
+
+    def _is_left_aside(self, node: ast.AST, around: Sequence[Any]) -> bool:
+        """Whether a table stands in for an argument that all calls give: ``given or {...}``, ``if given is None:``."""
+        function = syntax.innermost_function(around)
+        name = _stands_in_for(node, around) if function is not None else ""
+        if function is None or name not in syntax.parameters(function):
+            return False
+        outer = list(around[: list(around).index(function)])
+        calls = [syntax.handed(call, function, name) for _, call, _ in self._calls(function, outer)]
+        return bool(calls) and not any(one is None or _is_none(one) for one in calls)
 
     def _nodes(self) -> Iterator[tuple[str, Any, list[Any]]]:
         for file in self._files:
@@ -203,13 +215,10 @@ class _Search:
     def _of_parameter(self, place: _Place, function: syntax.Function, depth: int) -> Iterator[End]:
         """What the calls of a function give for a parameter; its default, where none does."""
         around = place.around[: place.around.index(function)]
-        calls = list(self._calls(function, around))
         default = syntax.default(function, place.name)
-        handed = [(call, syntax.handed(call, function, place.name)) for _, call, _ in calls]
-        if any(_spreads(call) for call, value in handed if value is None):
-            raise _UnreadableError
-        some = any(value is not None for _, value in handed)
-        for (file, call, outer), (_, value) in zip(calls, handed, strict=True):
+        calls = list(self._giving(function, around, place.name, depth))
+        some = any(value is not None for *_, value in calls)
+        for file, call, outer, value in calls:
             there = _Place(file, tuple(outer), place.name)
             if value is not None:
                 yield from self._said(there, value, Held(place.name), depth + 1)
@@ -217,6 +226,28 @@ class _Search:
                 yield there.end(call, self._is_on(default))
         if not some:
             yield place.end(default, self._is_on(default), by_default=True) if default is not None else _unreadable()
+
+    def _giving(
+        self, function: syntax.Function, around: Sequence[Any], name: str, depth: int, *, by_name: bool = False
+    ) -> Iterator[tuple[str, ast.Call, list[Any], ast.expr | None]]:
+        """The calls of a function, each with what it gives for a parameter; None if it leaves that out.
+
+        Where a call spreads out what its own function was given by name (``**options``), they are the calls of that.
+
+        Args:
+            by_name: the function has no such parameter, and takes it as one of ``**options``.
+        """
+        for file, call, outer in self._calls(function, around):
+            named = next((one.value for one in call.keywords if one.arg == name), None)
+            value = named if by_name else syntax.handed(call, function, name)
+            inner = syntax.innermost_function(outer)
+            if value is not None or not _spreads(call):
+                yield file, call, outer, value
+            elif inner is None or depth >= _DEEPEST or not _hands_on(call, inner):
+                raise _UnreadableError
+            else:
+                further = list(self._giving(inner, outer[: outer.index(inner)], name, depth + 1, by_name=True))
+                yield from further or _unreadable()
 
     def _calls(self, function: syntax.Function, around: Sequence[Any]) -> Iterator[tuple[str, ast.Call, list[Any]]]:
         """The calls of a function; of ``__init__``, those that make its class or one derived from it."""
@@ -276,6 +307,31 @@ def _unreadable() -> Any:
 
 def _turned(end: End, turned: bool) -> End:
     return replace(end, turned=end.turned is not turned)
+
+
+def _stands_in_for(node: ast.AST, around: Sequence[Any]) -> str:
+    """The variable in whose place a table is made, where that is None or empty; ``""`` if it is made in any case."""
+    for outer in reversed(around):
+        if isinstance(outer, ast.If) and any(node in ast.walk(one) for one in outer.body):
+            test = ast.unparse(outer.test)
+            return test.removesuffix(" is None") if test.endswith(" is None") else test.removeprefix("not ")
+        plain = isinstance(outer, ast.stmt) and not hasattr(outer, "body")
+        either = [one for one in ast.walk(outer) if isinstance(one, ast.BoolOp) and isinstance(one.op, ast.Or)]
+        found = [one for one in either if plain and any(node in ast.walk(part) for part in one.values[1:])]
+        if found:
+            return ast.unparse(found[0].values[0])
+    return ""
+
+
+def _is_none(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _hands_on(call: ast.Call, function: syntax.Function) -> bool:
+    """Whether all that a call spreads out is what its function takes by name: ``**options``."""
+    rest = function.args.kwarg
+    spread = [ast.unparse(one.value) for one in call.keywords if one.arg is None]
+    return rest is not None and spread == [rest.arg] and not any(isinstance(one, ast.Starred) for one in call.args)
 
 
 def _keyword(call: ast.Call, name: str) -> bool:

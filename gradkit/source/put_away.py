@@ -7,7 +7,7 @@ none, the line of the function that both share, ``start = model(x)``.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from types import CodeType
 
@@ -114,6 +114,8 @@ def variables_read(point: Point) -> set[str]:
 
 
 _HELPERS = 4
+_PLAIN = frozenset("len int float str bool size item tolist numel time perf_counter".split())
+_ABOUT = frozenset("shape dtype device ndim".split())
 
 
 def _assigned_before(node: ast.AST, statements: list[ast.stmt], *, latest: bool) -> list[ast.AST]:
@@ -214,7 +216,7 @@ def _is_kept(value: ast.expr, node: ast.AST | None, names: frozenset[str], files
 
 
 def _kept_in(
-    call: ast.Call, value: ast.expr, here: Location, files: tuple[str, ...], stores: Collection[Line]
+    call: ast.Call, value: ast.expr, here: Location, files: tuple[str, ...], stores: Collection[Line], depth: int = 0
 ) -> Location | None:
     """Where a function of the user's keeps one of its arguments; where it knows it by no name, the call.
 
@@ -222,7 +224,7 @@ def _kept_in(
     """
     known = [(file, one) for file in files for one in _functions(file, syntax.call_name(call))]
     known = receivers.of_call(call, here, known, files)
-    found = [_keeping(call, value, file, one, here, files) for file, one in known]
+    found = [_keeping(call, value, file, one, here, files, stores, depth) for file, one in known]
     spots = list(dict.fromkeys(spot for spot in found if spot is not None))
     if len(known) > 1:
         spots = [spot for spot in spots if (spot.file, spot.line) in stores]
@@ -230,17 +232,62 @@ def _kept_in(
 
 
 def _keeping(
-    call: ast.Call, value: ast.expr, file: str, function: syntax.Function, here: Location, files: tuple[str, ...]
-) -> Location | None:
+    call: ast.Call, value: ast.expr, file: str, function: syntax.Function, here: Location, files: tuple[str, ...],
+    stores: Collection[Line], depth: int,
+) -> Location | None:  # fmt: skip
     """Where a function keeps what a call hands to it; where it knows it by no name, the call."""
     name = _parameter(call, value, function)
     rest = function.args.vararg.arg if function.args.vararg is not None else ""
+    given = _handed_along({name, rest} - {""}, function, files)
     for node, around in syntax.statements(file):
         if function not in around or not isinstance(node, ast.stmt) or not _is_simple(node):
             continue
-        if _adds(node, {name, rest} - {""}, files):
-            return locations.place(file, node, syntax.function_of(around)) if name else here
+        there = locations.place(file, node, syntax.function_of(around))
+        further = (_kept_in(c, x, there, files, stores, depth + 1) for c, x in _handing(node, given, files, depth))
+        inner = next(filter(None, further), None)
+        if inner is not None or _adds(node, given, files):
+            decides = name and not _takes_anything(name, function, files)
+            return (inner or there) if decides else here
     return None
+
+
+def _handing(
+    statement: ast.stmt, given: set[str], files: tuple[str, ...], depth: int
+) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """The calls in a statement that are handed what stands under some names, with its history, each with that."""
+    calls = (one for one in ast.walk(statement) if isinstance(one, ast.Call)) if depth < _HELPERS else ()
+    told = ((call, x) for call in calls for x in syntax.arguments(call))
+    yield from ((call, x) for call, x in told if _is_kept(x, None, frozenset(given), files) and not _is_let_go(x))
+
+
+def _handed_along(names: set[str], function: syntax.Function, files: tuple[str, ...]) -> set[str]:
+    """Some names of a function, and those to which it hands on what stands under them, or parts of it, as in a loop."""
+    carriers, given = Carriers(files), set(names)
+    nodes = (node for node in ast.walk(function) if isinstance(node, ast.stmt))
+    for node in sorted(nodes, key=lambda one: one.lineno):
+        if isinstance(node, (ast.For, ast.AsyncFor)) and carriers.hands_on(node.iter, given):
+            given |= syntax.names_in(node.target)
+        for target, value in syntax.pairs(node) if _is_simple(node) else ():
+            given |= {target.id} if isinstance(target, ast.Name) and carriers.hands_on(value, given) else set()
+    return given
+
+
+def _takes_anything(name: str, function: syntax.Function, files: tuple[str, ...]) -> bool:
+    """Whether a function is handed, for one of its parameters, what is no tensor as well: then it takes anything.
+
+    Whoever hands it something with a history decides; the function cannot let go of what has none.
+    """
+    calls = (node for file in files for node in syntax.nodes(file) if isinstance(node, ast.Call))
+    same = (one for one in calls if syntax.call_name(one) == function.name and isinstance(one.func, ast.Attribute))
+    given = (syntax.handed(one, function, name) for one in same)
+    return any(one is not None and _is_no_tensor(one) for one in given)
+
+
+def _is_no_tensor(value: ast.expr) -> bool:
+    if isinstance(value, ast.Call):
+        return syntax.call_name(value) in _PLAIN
+    texts = isinstance(value, ast.Constant) and value.value is not None
+    return texts or isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Attribute) and value.attr in _ABOUT)
 
 
 def _adds(statement: ast.stmt, names: set[str], files: tuple[str, ...]) -> bool:

@@ -13,6 +13,7 @@ from torch.utils import hooks
 from gradkit.core import introspection
 from gradkit.core.trace import FUNCTION, Call, Chain, Trace
 from gradkit.source import faults, frames, locations
+from gradkit.tracing import resets
 
 
 def stale_histories(trace: Trace, mishap: AutogradError) -> tuple[tuple[Call, int], ...]:
@@ -43,7 +44,7 @@ def _late(trace: Trace, freed: frozenset[int]) -> list[tuple[Call, int]]:
             value = trace.values[number]
             if value.parameter or value.leaf or not value.requires_grad:
                 continue
-            if value.past or value.maker in freed:
+            if value.past or value.maker in freed or resets.of_value(trace, number, freed) is not None:
                 found.append((call, number))
             else:
                 live.add(number)
@@ -66,14 +67,17 @@ def taken_over(trace: Trace, mishap: AutogradError) -> tuple[tuple[Call, int, Fr
         Each call, the number of the value, and that backward.
     """
     for freeing in reversed(mishap.freeing):
-        brought = _brought(trace, freeing)
+        brought = _brought(trace, freeing, mishap.freed)
         if brought:
             return tuple((call, number, freeing) for call, number in brought if _made_of_itself(trace, number, freeing))
     return ()
 
 
-def _brought(trace: Trace, freeing: Freeing) -> list[tuple[Call, int]]:
-    """The calls after a backward that use a value from before it, some of whose history it freed."""
+def _brought(trace: Trace, freeing: Freeing, freed: frozenset[int]) -> list[tuple[Call, int]]:
+    """The calls after a backward that use a value from before it, some of whose history it freed.
+
+    A value that was given new numbers in place since is none of these: nothing of it is meant to be taken over.
+    """
     live, found = {trace.loss}, []
     for call in reversed(trace.calls):
         if not live.intersection(call.outputs):
@@ -81,6 +85,8 @@ def _brought(trace: Trace, freeing: Freeing) -> list[tuple[Call, int]]:
         for number in _handed(trace, call):
             value = trace.values[number]
             if value.parameter or value.leaf or value.past or not value.requires_grad:
+                continue
+            if resets.of_value(trace, number, freed) is not None:
                 continue
             if number >= freeing.values:
                 live.add(number)

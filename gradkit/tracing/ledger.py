@@ -72,6 +72,7 @@ class Ledger:
             were by then, and the user's frames.
         unfilled: parameters that a backward has come to and not filled, as the step had taken their ``requires_grad``
             away since it computed with them: where, as the user's frames and those of a library, by name.
+        rewritten: of what a call made by writing into a tensor, the number of what the tensor was before.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Ledger:
         self.flagged: dict[int, Chain] = {}
         self.late: dict[int, tuple[int, Chain]] = {}
         self.unfilled: dict[str, tuple[Chain, Chain]] = {}
+        self.rewritten: dict[int, int] = {}
         self._switched: dict[str, tuple[Chain, Chain]] = {}
 
     def known(self, tensor: torch.Tensor) -> int | None:
@@ -133,6 +135,8 @@ class Ledger:
         number = self._enter(tensor, maker, facts[PARAMETER] if facts else "", facts[BUFFER] if facts else "")
         if before is not None:
             self._before[number] = before
+            if in_place:
+                self.rewritten[number] = before
         if facts and facts[BIRTH] >= 0:
             self.born(number, facts[BIRTH])
         if not self._facts[number][SHAPE]:

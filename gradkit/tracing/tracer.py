@@ -496,4 +496,5 @@ class Tracer(TorchFunctionMode):
             flagged=dict(self.ledger.flagged),
             late=dict(self.ledger.late),
             unfilled=dict(self.ledger.unfilled),
+            rewritten=dict(self.ledger.rewritten),
         )

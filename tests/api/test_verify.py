@@ -155,6 +155,32 @@ def test_an_optimizer_that_lacks_a_parameter_fails() -> None:
     assert "proj.bias" in sentence(done, "optimizer")
 
 
+class Probe(nn.Module):
+    """A body that nobody froze, and a head of which the optimizer is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Linear(4, 6), nn.ReLU()), nn.Linear(6, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x)).square().mean()
+
+
+def test_an_optimizer_of_a_probe_is_no_fault_though_the_body_is_not_frozen() -> None:
+    net = Probe()
+    done = gradkit.verify(net, torch.ones(2, 4), optimizer=torch.optim.SGD(net.head.parameters(), lr=0.1))
+    assert done
+    assert state(done, "optimizer") == "noted"
+    assert "body.0.weight" in sentence(done, "optimizer")
+
+
+def test_an_optimizer_of_a_probe_fails_where_the_body_was_said_to_train() -> None:
+    net = Probe()
+    optimizer = torch.optim.SGD(net.head.parameters(), lr=0.1)
+    done = gradkit.verify(net, torch.ones(2, 4), optimizer=optimizer, should_train=["body.*", "head.*"])
+    assert state(done, "optimizer") == "failed"
+
+
 def test_an_optimizer_that_the_step_reaches_is_looked_at() -> None:
     net = Captioner()
     optimizer = torch.optim.SGD(net.proj.parameters(), lr=0.1)

@@ -48,6 +48,35 @@ def a_loss_logged_as_a_number() -> Built:
     return model, step
 
 
+def a_step_that_trains_and_returns_a_validation_loss() -> Built:
+    model, x, held_out = small(), batch(), batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        with torch.no_grad():
+            return model(held_out).square().mean()
+
+    return model, step
+
+
+def a_step_that_trains_and_returns_its_loss_for_a_log() -> Built:
+    model, x = small(), batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            return loss / 2
+
+    return model, step
+
+
 def a_frozen_encoder() -> Built:
     model, x = pair(), batch()
     model["inner"].requires_grad_(False)
@@ -100,6 +129,8 @@ def padding_with_zeros() -> Built:
         (a_loss_logged_as_a_number, "number", "left"),
         (a_frozen_encoder, "no_grad", "frozen"),
         (a_straight_through_estimate, "detach", "other_way"),
+        (a_step_that_trains_and_returns_a_validation_loss, "no_grad", "returned"),
+        (a_step_that_trains_and_returns_its_loss_for_a_log, "no_grad", "other_way"),
         (a_moving_average, "no_grad", "state"),
         (padding_with_zeros, "join", "constant"),
     ],

@@ -158,6 +158,94 @@ def a_condition_on_the_boundary_that_is_computed_once_for_all_updates() -> Built
     return model, step
 
 
+class Users(nn.Module):
+    """Keeps what it has made of each user; ``memory`` says how."""
+
+    memory: type[Any]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.outer, self.held = nn.GRUCell(4, 3), nn.Linear(3, 1), self.memory()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        users = range(len(x))
+        now = self.cell(x, self.held.read(users))
+        self.keep(users, now)
+        loss: torch.Tensor = self.outer(now).square().mean()
+        return loss
+
+    def keep(self, users: Any, now: torch.Tensor) -> None:
+        self.held.put(users, now)
+
+
+class _Rows:
+    def __init__(self) -> None:
+        self.rows: dict[int, torch.Tensor] = {}
+
+    def read(self, users: Any) -> torch.Tensor:
+        return torch.stack([self.rows.get(user, torch.zeros(3)) for user in users])
+
+
+@cut("double_backward")
+def rows_that_a_memory_keeps_one_by_one() -> Built:
+    class Memory(_Rows):
+        def put(self, users: Any, values: torch.Tensor) -> None:
+            for user, value in zip(users, values, strict=True):
+                self.rows[user] = value  # CUT
+
+    class Model(Users):
+        memory = Memory
+
+    return _two_passes(Model())
+
+
+@cut("double_backward")
+def rows_that_a_memory_keeps_by_their_number() -> Built:
+    class Memory(_Rows):
+        def put_all(self, users: Any, values: torch.Tensor) -> None:
+            known = values.clone()
+            for at, user in enumerate(users):
+                self.rows[user] = known[at]  # CUT
+
+    class Model(Users):
+        memory = Memory
+
+        def keep(self, users: Any, now: torch.Tensor) -> None:
+            self.held.put_all(users, now)
+
+    return _two_passes(Model())
+
+
+class Board:
+    """What parts of a program leave for one another."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Any] = {}
+
+    def leave(self, key: str, value: Any) -> None:
+        self.entries[key] = value
+
+    def look_up(self, key: str) -> Any:
+        return self.entries.get(key)
+
+
+@cut("double_backward")
+def a_state_left_on_a_board_that_takes_anything() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.outer, self.board = nn.GRUCell(4, 3), nn.Linear(3, 1), Board()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            now = self.cell(x, self.board.look_up("hidden"))
+            self.board.leave("count", len(x))
+            self.board.leave("hidden", now)  # CUT
+            loss: torch.Tensor = self.outer(now).square().mean()
+            return loss
+
+    return _two_passes(Model())
+
+
 @cut("double_backward")
 def features_that_two_losses_share_beside_a_table_that_a_helper_keeps() -> Built:
     class Model(Asking):
@@ -183,11 +271,23 @@ KEPT = [
     a_table_behind_a_property_that_two_updates_of_one_step_read,
     a_table_that_a_helper_of_a_helper_keeps,
     a_condition_on_the_boundary_that_is_computed_once_for_all_updates,
+    rows_that_a_memory_keeps_one_by_one,
+    rows_that_a_memory_keeps_by_their_number,
 ]
 
 
 @pytest.mark.parametrize("build", KEPT, ids=lambda one: one.__name__)
 def test_the_line_of_the_helper_that_keeps_a_value_is_named(build: Callable[[], Built]) -> None:
+    torch.manual_seed(0)
+    model, step = build()
+    (finding,) = gradkit.diagnose(step, model=model).findings
+    assert (finding.cause, finding.proof) == ("double_backward", "proven")
+    assert finding.location is not None
+    assert finding.location.line in vars(build)["faulty"].lines
+
+
+def test_where_what_keeps_takes_anything_the_line_that_hands_it_a_history_is_named() -> None:
+    build = a_state_left_on_a_board_that_takes_anything
     torch.manual_seed(0)
     model, step = build()
     (finding,) = gradkit.diagnose(step, model=model).findings

@@ -19,7 +19,7 @@ from gradkit.source import changes, dataflow, imported, locations, syntax
 from gradkit.source.changes import Candidate
 from gradkit.source.rewrites import Changes
 
-BLOCK, KEPT, ONCE = "block", "kept", "once"
+BLOCK, KEPT, ONCE, RESET = "block", "kept", "once", "reset"
 _MOST = 3
 
 
@@ -29,8 +29,8 @@ def suggested(finding: Finding, known: Known) -> tuple[Candidate, ...]:
     change = causes.cause(finding.cause).change
     if finding.doubt == TWIN:
         return ()  # whether the cut is right or what takes its value, a person decides
-    if change == KEPT and finding.variant == ONCE:
-        return ()  # where in the step it is to be computed, a person decides
+    if change == KEPT and finding.variant in (ONCE, RESET):
+        return ()  # where in the step it is to be computed, or what is to stand in its place, a person decides
     if change == KEPT and spot is not None and imported.stands_as_imported(spot):
         stored = changes.derive_changes(finding)
         return stored or tuple(_of_history(known, spot))

@@ -224,7 +224,8 @@ def rerun(session: Session, known: Known, cuts: Iterable[Cut]) -> tuple[Rerun, b
         return Rerun(None, 1), False
     found = Rerun(frozenset(past.first.reached.norms), 1, trace=past.first.trace, graph=past.first.graph)
     taken = [one for one, *_ in first.taken_over]
-    mending = undo_errors.mending(first.mishap, first.crossing, taken, known.shown.mended) if first.mishap else None
+    resets, mishap, mended_by = [one for *_, one in first.resets], first.mishap, known.shown.mended
+    mending = undo_errors.mending(mishap, first.crossing, taken, resets, mended_by) if mishap else None
     if mending is None:
         return found, False
     mended = session.run(UndoCuts(cuts), mending)

@@ -258,12 +258,15 @@ def _without_the_error(known: Known, lab: Lab) -> RerunWithout:
     if first.mishap is None:
         return RerunWithout()
     taken_over = [call for call, *_ in first.taken_over]
-    return undo_errors.rerun_without(first.mishap, first.crossing, lab.session, taken_over)
+    resets = [reset for *_, reset in first.resets]
+    return undo_errors.rerun_without(first.mishap, first.crossing, lab.session, taken_over, resets)
 
 
 def _what_holds_the_past(known: Known, lab: Lab) -> Caches:
     """Where the values are held whose history is used again. It takes no run."""
-    tensors = lab.ledger.alive(dict.fromkeys(number for _, number in known.first.crossing))
+    latest = {number: known.first.trace.latest(number) for _, number in known.first.crossing}
+    found = lab.ledger.alive(latest.values())
+    tensors = {number: found[last] for number, last in latest.items() if last in found}
     return Caches(CacheSearch(lab.session, known.first.trace, tensors, ()).found(False)) if tensors else Caches()
 
 

@@ -42,13 +42,15 @@ class RerunWithout:
 
 
 def rerun_without(
-    mishap: AutogradError, crossing: Sequence[tuple[Call, int]], session: Session, taken_over: Sequence[Call] = ()
-) -> RerunWithout:
+    mishap: AutogradError, crossing: Sequence[tuple[Call, int]], session: Session, taken_over: Sequence[Call] = (),
+    resets: Sequence[Call] = (),
+) -> RerunWithout:  # fmt: skip
     """The rerun that fits a mishap; none where there is nothing to be mended.
 
     Args:
         crossing: as ``autograd_errors.stale_histories`` found them.
         taken_over: the calls that ``autograd_errors.taken_over`` found.
+        resets: the calls that gave values of ``crossing`` new numbers in place.
     """
     if mishap.kind == OVERWRITTEN:
         copying = SaveCopies()
@@ -59,10 +61,10 @@ def rerun_without(
     if mishap.kind == TWICE and (taken_over or crossing):
         using = taken_over or [call for call, _ in crossing]
         calls = tuple((call.name, call.chain) for call in using)
-        revived = _revived(session, _letting_go(crossing, taken_over))
-        if revived is not None or taken_over or not mishap.freeing:
+        revived = _revived(session, _letting_go(crossing, taken_over, resets))
+        if revived is not None or taken_over or resets or not mishap.freeing:
             return RerunWithout(calls, revived, 1)
-        return RerunWithout(calls, _revived(session, LetGoOfPasses(using)), 2, passes=True)
+        return RerunWithout(calls, _revived(session, LetGoOfPasses(using, crossing)), 2, passes=True)
     if mishap.kind in (NOT_ASKED, NO_HISTORY) and mishap.inputs:
         flag = Flag(mishap.inputs)
         return RerunWithout((), _revived(session, flag), 1, passed=flag.answered)
@@ -70,21 +72,25 @@ def rerun_without(
 
 
 def mending(
-    mishap: AutogradError, crossing: Sequence[tuple[Call, int]], taken_over: Sequence[Call], mended: RerunWithout
-) -> Intervention | None:
+    mishap: AutogradError, crossing: Sequence[tuple[Call, int]], taken_over: Sequence[Call], resets: Sequence[Call],
+    mended: RerunWithout,
+) -> Intervention | None:  # fmt: skip
     """What was changed in the rerun that mended a mishap, to be changed once more; None where nothing mends it."""
     if not mended.revived:
         return None
     if mishap.kind == OVERWRITTEN:
         return SaveCopies() if mended.calls or not crossing else LetGo(crossing)
     if mishap.kind == TWICE:
-        return _letting_go(crossing, [call for call, _ in crossing] if mended.passes else taken_over)
+        using = [call for call, _ in crossing] if mended.passes else taken_over
+        return _letting_go(crossing, using, resets)
     return Flag(mishap.inputs)
 
 
-def _letting_go(crossing: Sequence[tuple[Call, int]], taken_over: Sequence[Call]) -> Intervention:
+def _letting_go(
+    crossing: Sequence[tuple[Call, int]], taken_over: Sequence[Call], resets: Sequence[Call]
+) -> Intervention:
     """What lets go of a history from before: of passes of this step where some is taken over, else of earlier steps."""
-    return LetGoOfPasses(taken_over) if taken_over else LetGo(crossing)
+    return LetGoOfPasses(taken_over, crossing, resets) if taken_over else LetGo(crossing, resets)
 
 
 def _revived(session: Session, without: Intervention) -> frozenset[str] | None:
@@ -138,12 +144,15 @@ class LetGo(Intervention):
 
     Args:
         crossing: the calls, each with the number of the value.
+        resets: calls that give values new numbers in place: what they have made is let go wherever those calls take it.
     """
 
-    def __init__(self, crossing: Sequence[tuple[Call, int]]) -> None:
+    def __init__(self, crossing: Sequence[tuple[Call, int]], resets: Sequence[Call] = ()) -> None:
         self._let_go_of = {number for _, number in crossing}
         self._keys = {call.key for call, _ in crossing}
         self._names = {call.name for call, _ in crossing}
+        self._resets = {call.key for call in resets}
+        self._reset = set[int]()
 
     def before_call(self, moment: Moment, func: Any, args: Any, kwargs: Any) -> Instead:
         """The same call, made with values that have no history."""
@@ -151,6 +160,12 @@ class LetGo(Intervention):
         if name in self._names and (name, *spot(moment.chain())) in self._keys:
             args, kwargs = self._let_go(args, moment.ledger), self._let_go(kwargs, moment.ledger)
         return func, args, kwargs
+
+    def after_call(self, moment: Moment, name: str, inputs: tuple[int, ...], given: Sequence[Any], result: Any) -> Any:
+        """Remember what gives values new numbers."""
+        if self._resets and (name, *spot(moment.chain())) in self._resets:
+            self._reset.add(moment.index)
+        return result
 
     def _let_go(self, given: Any, ledger: Ledger) -> Any:
         if isinstance(given, torch.Tensor):
@@ -160,7 +175,11 @@ class LetGo(Intervention):
         return type(given)(self._let_go(x, ledger) for x in given) if type(given) in (list, tuple) else given
 
     def _is_to_go(self, given: torch.Tensor, ledger: Ledger) -> bool:
-        return ledger.known(given) in self._let_go_of
+        return ledger.known(given) in self._let_go_of or self._is_reset(given, ledger)
+
+    def _is_reset(self, given: torch.Tensor, ledger: Ledger) -> bool:
+        number = ledger.known(given)
+        return number is not None and ledger.makers[number] in self._reset and given.grad_fn is not None
 
 
 class LetGoOfPasses(LetGo):
@@ -168,10 +187,14 @@ class LetGoOfPasses(LetGo):
 
     Args:
         calls: in the run in which they were found; any run of the same lines counts.
+        crossing, resets: as of ``LetGo``, for what is reset in place besides.
     """
 
-    def __init__(self, calls: Sequence[Call]) -> None:
-        super().__init__([(call, -1) for call in calls])
+    def __init__(
+        self, calls: Sequence[Call], crossing: Sequence[tuple[Call, int]] = (), resets: Sequence[Call] = ()
+    ) -> None:
+        users = [call for call, _ in crossing] if resets else []
+        super().__init__([(call, -1) for call in (*calls, *users)], resets)
         self._values = 0
 
     def before_backward(self, moment: Moment, count: int, losses: Sequence[torch.Tensor]) -> bool:
@@ -181,7 +204,8 @@ class LetGoOfPasses(LetGo):
 
     def _is_to_go(self, given: torch.Tensor, ledger: Ledger) -> bool:
         number = ledger.known(given)
-        return number is not None and number < self._values and given.grad_fn is not None
+        past = number is not None and number < self._values and given.grad_fn is not None
+        return past or self._is_reset(given, ledger)
 
 
 class Flag(Intervention):

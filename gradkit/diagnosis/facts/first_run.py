@@ -20,6 +20,7 @@ from gradkit.load import call
 from gradkit.load.step import Step, explain_failure
 from gradkit.state.preserve import Preserved
 from gradkit.tracing import autograd_errors, autograd_graph, backward, listeners, no_loss, refused
+from gradkit.tracing import resets as rewriting
 from gradkit.tracing.autograd_errors import AutogradError, Freeing
 from gradkit.tracing.no_loss import NoLoss
 from gradkit.tracing.run import backward_of, graph_of
@@ -73,6 +74,16 @@ class FirstRun:
         """The calls of a step that goes backward by itself which take over a history that it has freed."""
         twice = self.mishap is not None and self.mishap.kind == autograd_errors.TWICE
         return autograd_errors.taken_over(self.trace, self.mishap) if self.mishap is not None and twice else ()
+
+    @cached_property
+    def resets(self) -> tuple[tuple[Call, int, Call], ...]:
+        """Of those calls, the ones whose value was given new numbers in place and kept its history: what gave them."""
+        trace, freed = self.trace, self.mishap.freed if self.mishap is not None else frozenset()
+        made = (
+            (call, number, rewriting.of_value(trace, number, freed) or rewriting.of_its_numbers(trace, call, number))
+            for call, number in self.crossing
+        )
+        return tuple((call, number, reset) for call, number, reset in made if reset is not None)
 
     @property
     def error(self) -> str:

@@ -39,6 +39,7 @@ from gradkit.diagnosis.experiments import undo_cuts
 from gradkit.diagnosis.facts import cuts
 from gradkit.diagnosis.facts.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, UNDECLARED, Cut
 from gradkit.diagnosis.rules import (
+    checkpoints,
     chosen_weights,
     create_graph,
     gradients,
@@ -325,6 +326,8 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
     )  # fmt: skip
     if cause == "create_graph_missing" and region is None and first is not None:
         return create_graph.decided(e, first, found)
+    if cause == "checkpoint_reentrant" and region is not None:
+        return checkpoints.decided(e, region, found)
     return library.told(chosen_weights.told(e, cut, found), region, first)
 
 

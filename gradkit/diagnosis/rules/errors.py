@@ -31,7 +31,7 @@ from gradkit.source.locations import innermost
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError
 
-KEPT, ONCE, CARRIED, AND_NOW = "kept", "once", "carried", "and_now"
+KEPT, ONCE, CARRIED, RESET, AND_NOW = "kept", "once", "carried", "reset", "and_now"
 
 
 def findings(e: Evidence) -> list[Finding]:
@@ -55,7 +55,8 @@ def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
     if e.first.no_loss is not None:
         return [no_loss.from_before(e, of_error("double_backward", e, mishap, None, chain=()))]
     proof = PROVEN if e.shown.mended.revived else LIKELY
-    carried = by_line(_taken_over(e, mishap, proof)) or by_line(_cached(e, mishap, proof))
+    carried = by_line(_reset(e, mishap, proof)) or by_line(_taken_over(e, mishap, proof))
+    carried = carried or by_line(_cached(e, mishap, proof))
     if carried:
         return carried
     freeing = next((one.chain for one in reversed(mishap.freeing) if _frees(e, one.calls)), ())
@@ -71,6 +72,15 @@ def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
         or by_line(_carried_over("double_backward", e, mishap, proof))
         or [of_error("double_backward", e, mishap, innermost(mishap.chain))]
     )
+
+
+def _reset(e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:
+    """The lines that give a value from an earlier pass new numbers in place, with which it keeps its history."""
+    for call, _, reset in e.first.resets:
+        used, spot = innermost(call.chain), innermost(reset.chain)
+        found = of_error("double_backward", e, mishap, spot, call=reset.name, proof=proof, chain=reset.chain)
+        again = _again(used, spot) if spot is not None else ()
+        yield replace(found, notes=(*found.notes, *again), variant=RESET)
 
 
 def _taken_over(e: Evidence, mishap: AutogradError, proof: str) -> Iterator[Finding]:

@@ -13,7 +13,9 @@ from gradkit.core.trace import BLOCK, DECORATOR, INFERENCE, SAMPLE, SWITCH, Call
 from gradkit.diagnosis.rules import gradients, zeros
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.source import frames, locations
+from gradkit.tracing.run import is_of_gradients
 
+RETURNED = "returned"
 _JOINS_OR_PADS = JOINS | {"pad"}
 _TOLD = ("no_label", "no_element")
 _STOPS = frozenset(("detach", "detach_", "data", *ESCAPES))
@@ -55,7 +57,7 @@ def _all(e: Evidence) -> Iterator[Harmless]:
         if region is None and name in _JOINS_OR_PADS:
             why, kind = "constant" if any(_joins_a_constant(e, call) for call in calls) else "", "join"
         else:
-            why = _why(e, calls, flows)
+            why = RETURNED if region is not None and _makes_what_is_returned(e, calls) else _why(e, calls, flows)
             why = "left" if why == "log" and flows.leaves(calls) else why
             kind = _REGIONS[region.kind] if region is not None else "number" if name in ESCAPES else "detach"
         if why:
@@ -115,6 +117,19 @@ def _why(e: Evidence, calls: list[Call], flows: _Flows) -> str:
     if flows.starved.intersection(inputs) or flows.zero.intersection(inputs):
         return ""
     return "other_way" if flows.wanted.intersection(inputs) else "frozen" if _learned(e, inputs) else ""
+
+
+def _makes_what_is_returned(e: Evidence, calls: list[Call]) -> bool:
+    """Whether these calls compute what a step returns that has gone backward of another loss: all without a history.
+
+    What is made of a value with a history, as a copy of the loss that it trained by, is another matter.
+    """
+    values, behind = e.trace.values, e.trace.sources([e.trace.loss])
+    if e.first.trains or e.reached.runs or not e.reached.norms or is_of_gradients(e.trace):
+        return False
+    if any(values[n].requires_grad and not values[n].leaf for n in behind):
+        return False
+    return any(behind.intersection(call.outputs) for call in calls)
 
 
 def _learned(e: Evidence, numbers: Iterable[int]) -> bool:

@@ -9,7 +9,7 @@ from gradkit.core.operations import GRAD_KEPT
 from gradkit.core.records import LIKELY, OBSERVED, Finding, Location, Note
 from gradkit.core.trace import Call
 from gradkit.diagnosis.facts import cuts
-from gradkit.diagnosis.rules import cut_lines, unflagged
+from gradkit.diagnosis.rules import adapted, cut_lines, unflagged
 from gradkit.diagnosis.rules.evidence import Evidence, called_by, of_error, same_line
 from gradkit.source import came_from, locations
 from gradkit.source.locations import innermost
@@ -21,6 +21,9 @@ def findings(e: Evidence, mishap: AutogradError) -> list[Finding]:
     first = next((call for call in e.trace.behind([mishap.asked]) if _took(e, call, set(mishap.inputs))), None)
     if first is not None:
         return constant_slope(e, mishap, first)
+    original = adapted.findings(e, mishap)
+    if original:
+        return original
     branch = _branched(e, mishap)
     if branch is not None:
         return [branch]

@@ -73,6 +73,7 @@ _CONFIGS = ("config", "saved", "switched")
 _KINDS = ("sparse", "refuses", "dense")
 _UNUSED = (
     "dropped", "argument", "slot", "bypass", "stopped", "left_out", "ignored", "overwritten", "unread",
+    "unassigned",
 )  # fmt: skip
 _FLAGS = ("caller", "default", "opposite")
 _FUNCTIONS = (

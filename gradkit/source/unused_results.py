@@ -16,7 +16,7 @@ from gradkit.core.records import Location
 from gradkit.core.trace import Chain, Point
 from gradkit.source import dataflow, locations, returns, syntax
 
-IGNORED, OVERWRITTEN, UNREAD = "ignored", "overwritten", "unread"
+IGNORED, OVERWRITTEN, UNREAD, UNASSIGNED = "ignored", "overwritten", "unread", "unassigned"
 _DEEPEST = 6
 
 
@@ -26,9 +26,10 @@ class Lost:
 
     Attributes:
         kind: ``"ignored"`` (an argument that its function does not read), ``"overwritten"`` (its name is given another
-            value first) or ``"unread"`` (nothing reads its name, and one line goes on without it).
-        location: the line that goes on without it.
-        name: the variable or argument.
+            value first), ``"unread"`` (nothing reads its name, and one line goes on without it) or ``"unassigned"``
+            (the result of a call is thrown away).
+        location: the line that goes on without it, or throws it away.
+        name: the variable or argument, or the function that is called.
     """
 
     kind: str
@@ -82,10 +83,46 @@ def lost_at(chain: Chain, run: Run) -> Lost | None:
         stated, node = dataflow.statement_at(code, line), locations.node_at(point)
         if stated is None or node is None:
             return None
-        found = _as_an_argument(code, stated, node, run) or _under_a_name(code, stated, node, run)
+        found = (
+            _unassigned(code, stated, node, run)
+            or _as_an_argument(code, stated, node, run)
+            or _under_a_name(code, stated, node, run)
+        )
         if found is not None or not isinstance(stated, ast.Return):
             return found
     return None
+
+
+def _unassigned(code: CodeType, stated: ast.stmt, node: ast.AST, run: Run) -> Lost | None:
+    """A call whose result is thrown away: the one that made it, or one that takes it in and returns something."""
+    call = stated.value if isinstance(stated, ast.Expr) else None
+    if not isinstance(call, ast.Call):
+        return None
+    if not syntax.same(call, node):
+        given = [part for one in (*call.args, *(k.value for k in call.keywords)) for part in ast.walk(one)]
+        handed = any(syntax.same(one, node) for one in given)
+        if not handed or not _only_returns(_functions(code, call, run)):
+            return None
+    elif syntax.call_name(call).endswith("_") or run.called_by(code, call):
+        return None
+    name = syntax.call_name(call)
+    return Lost(UNASSIGNED, locations.place(code.co_filename, stated, locations.qualified_name(code)), name)
+
+
+def _functions(code: CodeType, call: ast.Call, run: Run) -> list[syntax.Function]:
+    """What a call was seen to run; of what makes no tensor, the functions of its name in the same file."""
+    seen = [function for one in run.called_by(code, call) if (function := returns.function_of(one)) is not None]
+    tree = locations.tree_at(code)
+    return seen or list(syntax.named(tree).get(syntax.call_name(call), ()) if tree is not None else ())
+
+
+def _only_returns(functions: Sequence[syntax.Function]) -> bool:
+    """Whether the one function returns something, and keeps nothing of what it is given."""
+    ends = [one for function in functions for one in returns.own_returns(function)]
+    nodes = [one for function in functions for one in ast.walk(function)]
+    kept = any(not isinstance(target, ast.Name) for one in nodes for target, _ in syntax.pairs(one))
+    called = any(isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) for one in nodes)
+    return len(functions) == 1 and bool(ends) and all(one.value is not None for one in ends) and not kept and not called
 
 
 def _as_an_argument(code: CodeType, stated: ast.stmt, node: ast.AST, run: Run, depth: int = 0) -> Lost | None:

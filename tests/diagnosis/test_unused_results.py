@@ -58,6 +58,30 @@ class Unread(Towers):
         return (self.left(x) + self.right(x)).tanh()  # goes on without
 
 
+class Unassigned(Towers):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.left(x) + self.right(x)
+        torch.add(h, self.gate(x))  # thrown away
+        return h
+
+
+class Pairs:
+    def __init__(self, values: torch.Tensor) -> None:
+        self.values = values
+
+    def weighed(self, by: torch.Tensor) -> Pairs:
+        return Pairs(self.values * by)
+
+
+class UnassignedObject(Towers):
+    """A method that returns another object is called as if it changed its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pairs = Pairs(self.left(x) + self.right(x))
+        pairs.weighed(self.gate(x).sigmoid())  # thrown away too
+        return pairs.values
+
+
 def only(model: nn.Module) -> Finding:
     (found,) = gradkit.diagnose(lambda: model(X).square().mean(), model=model).findings
     return found
@@ -70,8 +94,10 @@ def only(model: nn.Module) -> Finding:
         (IgnoringFurtherIn(), "ignored", "ignores the gate"),
         (Overwriting(), "overwritten", "overwrites"),
         (Unread(), "unread", "goes on without"),
+        (Unassigned(), "unassigned", "thrown away"),
+        (UnassignedObject(), "unassigned", "thrown away too"),
     ],
-    ids=["ignored argument", "ignored further in", "overwritten", "never read"],
+    ids=["ignored argument", "ignored further in", "overwritten", "never read", "not assigned", "object not assigned"],
 )
 def test_a_result_that_gets_lost_is_named_at_the_line_that_goes_on_without_it(
     model: nn.Module, kind: str, mark: str

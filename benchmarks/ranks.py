@@ -7,7 +7,7 @@ Each program runs under ``torchrun --nproc-per-node 2 -m gradkit run``; what is 
 and the line that makes it differ, and that torchrun's exit status is not covered up. The cost is that of a sound
 training of a transformer on both ranks: by turns plain and under ``gradkit run``, the median step of each start, and
 the ratio of the medians; plain over plain is what the measurement itself varies by. ``merged`` is how long it takes to
-read the records of so many simulated ranks, of which one raised, to compare them and to write the report.
+read the records of so many simulated ranks from a store, of which one raised, to compare them and to write the report.
 Needs torch, and two GPUs for ``--backend nccl``.
 """
 
@@ -27,12 +27,14 @@ import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from gradkit.live import rank_table
 from gradkit.live.flight import MOST, Collective
 from gradkit.live.rank_records import RankRecord, compared
+from gradkit.live.rank_store import Exchange
 from tests.programs import ranks
 
 NEEDED = 2  # GPUs for NCCL
@@ -135,16 +137,19 @@ def cost(backend: str, rounds: int) -> dict[str, object]:
 
 
 def merged(count: int) -> float:
-    """Seconds for the report, and the table of it, of so many ranks, of which one raised, from what they have sent."""
+    """Seconds to read what so many ranks have sent, of which one raised, and to make the report and the table of it."""
     made = tuple(Collective("0", n, "all_reduce", 4096, "train.py:40", "train.py:38") for n in range(MOST))
     names = tuple(f"blocks.{n}.weight" for n in range(1000))
     batch = tuple((f"scene['{n}']", "8 x 3 x 224 x 224") for n in range(16))
     waits = RankRecord(0, count, "stuck", "train.py:40", "loss.backward()", waits=True, steps=7, collectives=20,
                        made=made, batch=batch, trainable=names)  # fmt: skip
     other = dataclasses.replace(waits, state="raised", waits=False, error="ValueError: broken", batch=batch[1:])
-    sent = [dataclasses.replace(other if n == count // 2 else waits, rank=n).written() for n in range(count)]
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    said_by = [Exchange(store, n, count) for n in range(count)]
+    for n, one in enumerate(said_by):
+        one.post(0, dataclasses.replace(other if n == count // 2 else waits, rank=n))
     began = time.perf_counter()
-    found = compared([RankRecord.read(one) for one in sent], count)
+    found = compared(said_by[0].gathered(0, 10.0), count)
     said = found.text() + rank_table.text(rank_table.table_of(found))
     took = time.perf_counter() - began
     if found.odd != (count // 2,) or f"of {count} raised" not in said:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradkit.core.i18n import speaking
-from gradkit.live.flight import Collective
+from gradkit.live.flight import Collective, first_mismatch
 from gradkit.live.rank_records import RankRecord, compared, ranks_in_words
 from gradkit.live.rank_sentry import is_told
 
@@ -83,6 +83,14 @@ def test_a_collective_that_is_another_on_one_rank_is_told_with_both_lines() -> N
     assert "all_reduce (1) on rank 1, begun at train.py:38" in found.text()
     assert "train.py:37" in found.text()
     assert is_told(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "unlike"), [("_all_gather_base", True), ("_reduce_scatter_base", True), ("all_gather", False)]
+)
+def test_collectives_in_which_all_hand_in_as_much_do_not_fit_where_sizes_differ(name: str, unlike: bool) -> None:
+    one, other = (Collective("0", 20, name, elements) for elements in (28, 18))
+    assert (first_mismatch([[one], [other]]) is not None) is unlike
 
 
 def test_ranks_that_stand_elsewhere_without_waiting_are_no_fault() -> None:

@@ -98,12 +98,14 @@ def left_by(rank: int, world: int) -> RankRecord | None:
         rank: that does not answer.
         world: how many there are.
     """
-    words, path = last_words(rank, world), _file(rank)
+    words, path, text = last_words(rank, world), _file(rank), ""
+    with contextlib.suppress(OSError):
+        text = path.read_text(encoding="utf-8")
+        path.unlink()
     if words is None:
         return None
-    with contextlib.suppress(OSError, ValueError):
-        noted = json.loads(path.read_text(encoding="utf-8"))
-        path.unlink()
+    with contextlib.suppress(ValueError):
+        noted = json.loads(text)
         if "state" in noted:  # it was about to say so itself
             return RankRecord.read(json.dumps(noted))
         return RankRecord.read(json.dumps({**json.loads(words.written()), **noted}))

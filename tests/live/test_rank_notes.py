@@ -41,6 +41,8 @@ def test_a_note_without_a_crash_says_nothing(folder: Path) -> None:
     notes = Notes(1, lambda: 0)
     notes.say(RankRecord(1, 2, "raised", error="ValueError: broken"))
     assert left_by(1, 2) is None
+    assert list(folder.iterdir()) == []
+    notes.say(RankRecord(1, 2, "raised", error="ValueError: broken"))
     notes.close()
     assert list(folder.iterdir()) == []
 

@@ -19,7 +19,7 @@ from gradkit.source import frames
 
 MOST = 24
 """Collectives of each process group that are kept: the last ones."""
-_SAME_SIZE = "all_reduce"  # of others, a rank may hand in another size than the next
+_SAME_SIZE = ("all_reduce", "_all_gather_base", "_reduce_scatter_base")  # of others, ranks may hand in unlike sizes
 
 
 @dataclass(frozen=True)
@@ -110,4 +110,4 @@ def first_mismatch(made: Sequence[Iterable[Collective]]) -> list[Collective | No
 def _kinds(mine: Iterable[Collective | None]) -> Iterator[tuple[str, int]]:
     for one in mine:
         if one is not None:
-            yield one.name, one.elements if one.name == _SAME_SIZE else 0
+            yield one.name, one.elements if one.name in _SAME_SIZE else 0

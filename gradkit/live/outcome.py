@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gradkit.core import console, printable, writing
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
-from gradkit.live import rank_page
+from gradkit.live import rank_files, rank_page
 from gradkit.live.launch import Wishes
 from gradkit.live.rank_records import Comparison
 
@@ -76,8 +76,8 @@ class Outcome:
             before = {"findings": [], "steps": max((one["steps"] for one in found["rows"]), default=0), **_read(path)}
             self._try(path, lambda: _save(path, {**before, "healthy": False, "ranks": found}))
         page = self._wishes.report
-        if page and page.endswith(".html"):
-            self._try(page, lambda: rank_page.write(comparison, Path(page)))
+        if page:
+            self._try(page, lambda: rank_files.write(comparison, Path(page)))
 
     def nothing(self, steps: int, error: str, unknown: str = "") -> None:
         """Nothing was found.
@@ -116,9 +116,9 @@ class Outcome:
 
 
 def _save_report(report: Report, path: str) -> None:
-    block = rank_page.kept(Path(path))
+    block = rank_files.kept(Path(path))
     report.save(path)
-    rank_page.put_back(block, Path(path))
+    rank_files.put_back(block, Path(path))
 
 
 def _save(path: str, data: dict[str, Any]) -> None:

@@ -145,6 +145,8 @@ class Program:
         unknown = words("run.not_asked", names=names) if is_unknown else ""
         if self.watch.untold and self._failed is None:
             unknown = unknown or words("run.split", n=self.watch.untold)
+        if self.watch.untold_numbers and self._failed is None:
+            unknown = unknown or words("run.split_numbers")
         self.outcome.nothing(steps, _shown(self._failed), unknown)
         if unknown and not self.wishes.outcome:
             _tell(words("cli.error", message=unknown))

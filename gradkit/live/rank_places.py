@@ -17,6 +17,8 @@ import torch
 from torch import nn
 
 from gradkit.core import introspection
+from gradkit.live import rank_parts
+from gradkit.live.rank_parts import Asked
 from gradkit.live.surroundings import locals_of
 from gradkit.report import layout
 from gradkit.source import frames
@@ -25,7 +27,7 @@ from gradkit.state import registered
 from gradkit.witness.deeds import FROZEN, Deed
 from gradkit.witness.histories import deeds_of
 
-_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
+_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 _STAGES = "torch.distributed.pipelining"
 _WAITS = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/")
 _MOST_TENSORS, _MOST_NAMES, _MOST_FRAMES = 16, 3000, 4
@@ -36,7 +38,7 @@ class Stand:
     """Where a rank stands.
 
     Attributes:
-        place, code, branch, waits, batch, trainable, frozen_at, staged: as in
+        place, code, branch, waits, batch, trainable, frozen_at, staged, sharded, took, asks: as in
             :class:`~gradkit.live.rank_records.RankRecord`.
     """
 
@@ -48,6 +50,9 @@ class Stand:
     trainable: tuple[str, ...] = field(default=(), repr=False)
     frozen_at: tuple[str, ...] = ()
     staged: bool = False
+    sharded: bool = False
+    took: tuple[str, ...] = field(default=(), repr=False)
+    asks: tuple[Asked, ...] = field(default=(), repr=False)
 
 
 def stand_of(frame: FrameType | None, line: int | None = None) -> Stand:
@@ -62,16 +67,20 @@ def stand_of(frame: FrameType | None, line: int | None = None) -> Stand:
     if not mine:
         return Stand(waits=waits)
     (_, file, at), seen = mine[0], [one for one, _, _ in mine[:_MOST_FRAMES]]
-    (place, branch), staged = place_and_branch(file, at), _is_staged(frame, seen)
+    (place, branch), modules = place_and_branch(file, at), _modules(seen)
+    trainable, frozen_at = _parameters(modules)
+    sharded = rank_parts.sharded_of(modules)
+    files = dict.fromkeys(one.f_code.co_filename for one in seen) if sharded else ()
     return Stand(
-        place,
-        linecache.getline(file, at).strip(),
-        branch,
-        waits,
-        tuple(_tensors(seen)),
-        *_parameters(seen),
-        staged,
-    )
+        place, linecache.getline(file, at).strip(), branch, waits, tuple(_tensors(seen)), trainable, frozen_at,
+        _is_staged(frame, seen), bool(sharded), rank_parts.took_part(frame, sharded, plain_name),
+        rank_parts.asked_of(sharded, files, plain_name),
+    )  # fmt: skip
+
+
+def batch_of(frame: FrameType | None) -> tuple[tuple[str, str], ...]:
+    """Names and shapes of what the user's innermost frames hold that is data."""
+    return tuple(_tensors([one for one, _, _ in _users(frame, None)][:_MOST_FRAMES]))
 
 
 def _users(frame: FrameType | None, line: int | None) -> Iterator[tuple[FrameType, str, int]]:
@@ -164,14 +173,16 @@ def _is_data(value: Any) -> bool:
     )
 
 
-def _parameters(seen: list[FrameType]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the parameters that require grad, of the outermost modules that the frames can name; and where the
-    others were frozen."""
-    modules = {
-        id(one): one for frame in seen for one in locals_of(frame).values() if introspection.is_a(one, nn.Module)
-    }
+def _modules(seen: list[FrameType]) -> list[nn.Module]:
+    """The outermost modules that the frames can name."""
+    found = {id(one): one for frame in seen for one in locals_of(frame).values() if introspection.is_a(one, nn.Module)}
+    return registered.outermost(found.values())
+
+
+def _parameters(modules: list[nn.Module]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the parameters of modules that require grad; and where the others were frozen."""
     names, places = set[str](), set[str]()
-    for module in registered.outermost(modules.values()):
+    for module in modules:
         for name, one in registered.parameters(module):
             if one.requires_grad:
                 names.add(plain_name(name))

@@ -14,17 +14,21 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from gradkit.core.i18n import words
-from gradkit.live import loss_heads, rank_heads
+from gradkit.live import loss_heads, rank_heads, rank_partings
 from gradkit.live.flight import Collective, first_mismatch
 from gradkit.live.loss_heads import Head
+from gradkit.live.rank_parts import Asked
 from gradkit.live.rank_scales import Scaled
 
 RAISED, FOUND, STUCK, RUNNING, SCALED = "raised", "found", "stuck", "running", "scaled"
 CRASHED, ENDED, DONE = "crashed", "ended", "done"
 
 # Why ranks are said to differ, the surest first.
-REASONS = ("gone", "error", "done", "finding", "scaled", "parameters", "mismatch", "batch", "collectives", "place")
+REASONS = (
+    "parts", "gone", "error", "done", "finding", "scaled", "parameters", "mismatch", "batch", "collectives", "place",
+)  # fmt: skip
 
+_ABORTED = "Aborted"  # what faulthandler calls it
 _MOST_RANKS = 8  # named in one line
 _MOST_NAMES = 4
 
@@ -50,6 +54,9 @@ class RankRecord:
         trainable: names of the parameters that require grad, without wrappers' prefixes; empty if not known.
         frozen_at: ``"file:line, in code"`` where those that do not were frozen, as far as that was seen.
         staged: it holds one stage of a pipeline, so that its parameters, batch and collectives are others by right.
+        sharded: ``fully_shard`` has split its model, so that a part which one rank leaves out is missed by all.
+        took: names of the sharded parameters that the loss of its backward reaches; empty if it is in none.
+        asks: the parts of a sharded model that are called only where something is given.
         cause: the cause id of what was found; ``""``.
         final: it has nothing more to find out about its error.
         passes: another batch may be without it.
@@ -80,6 +87,9 @@ class RankRecord:
     trainable: tuple[str, ...] = ()
     frozen_at: tuple[str, ...] = ()
     staged: bool = False
+    sharded: bool = False
+    took: tuple[str, ...] = ()
+    asks: tuple[Asked, ...] = ()
     final: bool = True
     cause: str = ""
     passes: bool = False
@@ -98,9 +108,10 @@ class RankRecord:
         given = json.loads(text)
         given["made"] = tuple(Collective(**one) for one in given["made"])
         given["batch"] = tuple((name, shape) for name, shape in given["batch"])
+        given["asks"] = tuple(Asked(**one) for one in given["asks"])
         given["scales"] = tuple(Scaled(**one) for one in given["scales"])
         given["head"] = loss_heads.read(json.dumps(given["head"]))
-        return RankRecord(**{**given, **{key: tuple(given[key]) for key in ("trainable", "frozen_at")}})
+        return RankRecord(**{**given, **{key: tuple(given[key]) for key in ("trainable", "frozen_at", "took")}})
 
     def keys(self) -> frozenset[str]:
         """The names of what its batch holds."""
@@ -132,8 +143,8 @@ class Comparison:
         return max(mine, key=lambda one: (bool(one.cause), bool(one.error) and not one.echo), default=None)
 
     def others(self) -> tuple[RankRecord, ...]:
-        """The records of the ranks that agree."""
-        return tuple(one for one in self.records if one.rank not in self.odd)
+        """The records of the ranks that agree; those that have crashed last."""
+        return tuple(one for one in (*self.records, *self.crashed) if one.rank not in self.odd)
 
     def text(self) -> str:
         """One report for all ranks: which differ, where each stands, and the finding of the rank that has one."""
@@ -144,7 +155,9 @@ class Comparison:
         first = self.first
         if first is not None and first.report:
             lines += ["", words("ranks.of", rank=first.rank), first.report.rstrip("\n")]
-        if first is not None and first.passes and 0 < len(self.odd) < world:
+        if self.reason == "parts":
+            lines.append(words("ranks.cure_sharded"))
+        elif first is not None and first.passes and 0 < len(self.odd) < world:
             lines.append(words("ranks.cure"))
         return "\n".join(lines)
 
@@ -185,6 +198,7 @@ class Comparison:
         if self.reason == "parameters" and set(one.frozen_at) - set(other.frozen_at):
             places = sorted(set(one.frozen_at) - set(other.frozen_at))
             lines.append(words("ranks.frozen", rank=one.rank, places="; ".join(places[:_MOST_NAMES])))
+        lines += rank_partings.between(one, other) if self.reason == "parts" else []
         lines += self._unlike(one, other) if self.reason == "mismatch" else []
         if one.branch and one.branch != other.branch and self.reason in ("gone", "collectives", "place"):
             lines.append(words("ranks.branch", rank=one.rank, place=one.branch))
@@ -207,7 +221,7 @@ class Comparison:
         return lines + ([words("ranks.branch", rank=one.rank, place=here.branch)] if here.branch else [])
 
 
-def compared(records: Sequence[RankRecord], world: int) -> Comparison:
+def compared(records: Sequence[RankRecord], world: int, crashed: Sequence[RankRecord] = ()) -> Comparison:
     """Which ranks differ: the first of ``REASONS`` that divides them.
 
     An error that only says that another rank is gone is no reason. Where half of the ranks stand against the other
@@ -216,6 +230,7 @@ def compared(records: Sequence[RankRecord], world: int) -> Comparison:
     Args:
         records: of the ranks that answered.
         world: how many ranks there are.
+        crashed: what those have left that crashed.
 
     Example:
         >>> here = [RankRecord(rank=n, world=3, state="stuck", place="train.py:9") for n in (0, 2)]
@@ -225,13 +240,32 @@ def compared(records: Sequence[RankRecord], world: int) -> Comparison:
     found = tuple(sorted(records, key=lambda one: one.rank))
     gone = tuple(sorted(set(range(world)) - {one.rank for one in found}))
     ends = any(one.error or one.state in (STUCK, ENDED) for one in found)  # else who is gone may have come to its end
+    left = tuple(one for one in crashed if one.rank in gone)
+    known = all(one.trainable for one in (*found, *left))  # a note has them of the first steps only
+    for reason in ("parts", "parameters")[: 1 + known] if _is_about_parts(found, left, gone) else ():
+        if 0 < len(differ := _ODD[reason]((*found, *left))) < world:
+            return Comparison(found, gone, tuple(sorted(differ)), reason, left)
     asked = any(one.state == SCALED for one in found)  # then ranks train on, and stand anywhere
     alike = not any(one.staged for one in found) and not (asked and not ends)
-    for reason in REASONS if alike else REASONS[: REASONS.index(SCALED) + 1]:
+    for reason in REASONS[1:] if alike else REASONS[1 : REASONS.index(SCALED) + 1]:
         odd = (gone if ends else ()) if reason == "gone" else _ODD[reason](found)
         if odd and (reason in ("gone", "error", "finding") or len(odd) < len(found)):
-            return Comparison(found, gone, tuple(odd), reason)
-    return Comparison(found, gone, (), "")
+            return Comparison(found, gone, tuple(odd), reason, left)
+    return Comparison(found, gone, (), "", left)
+
+
+def _is_about_parts(found: Sequence[RankRecord], left: Sequence[RankRecord], gone: Sequence[int]) -> bool:
+    """Whether ranks of a sharded model have come to a stop in their collectives, and nothing else ended one of them.
+
+    Where these do not fit, gloo ends a process in C++, of whichever rank has the smaller buffer.
+    """
+    every = (*found, *left)
+    if not any(one.sharded for one in every) or len(left) < len(gone) or len({one.steps for one in every}) > 1:
+        return False
+    if any(one.error != _ABORTED for one in left) or any(one.staged or one.cause for one in every):
+        return False
+    stopped = all(one.waits or one.state == ENDED or (one.error and one.echo) for one in found)
+    return bool(stopped or (not left and first_mismatch([one.made for one in found])))
 
 
 def _raised(records: Sequence[RankRecord]) -> list[int]:
@@ -285,6 +319,7 @@ def _under_a_condition(record: RankRecord) -> int:
 
 
 _ODD: dict[str, Callable[[Sequence[RankRecord]], list[int]]] = {
+    "parts": rank_partings.odd,
     "error": _raised,
     "finding": _found,
     "done": _done,

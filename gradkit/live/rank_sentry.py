@@ -10,6 +10,7 @@ that would need the others.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -23,8 +24,10 @@ from torch.optim import Optimizer
 
 from gradkit.core import attempts, causes
 from gradkit.live import flight, loss_heads, rank_store
+from gradkit.live.rank_notes import Notes, left_by
 from gradkit.live.rank_places import Stand, stand_of
 from gradkit.live.rank_records import (
+    CRASHED,
     DONE,
     ENDED,
     FOUND,
@@ -37,7 +40,7 @@ from gradkit.live.rank_records import (
     compared,
 )
 from gradkit.live.rank_scales import Scales, places_of
-from gradkit.live.rank_signals import FirstAWord, last_words
+from gradkit.live.rank_signals import FirstAWord
 from gradkit.live.rank_store import Exchange, StoreGoneError
 from gradkit.live.reducers import Reducers
 from gradkit.source import frames
@@ -56,7 +59,7 @@ _MOST_EXPLAINED = 3
 _FIRST, _LEAST, _TIMES = 20.0, 5.0, 4.0  # stuck: before the first step, at least, times the longest stop so far
 _ECHOES = ("connection closed by peer", "connection reset", "timed out", "timeout", "broken pipe", "connection refused",
            "connection was likely closed", "communicator was aborted", "remote process exited")  # fmt: skip
-_SURE = ("gone", "done", "error", "finding", "scaled", "parameters", "mismatch")
+_SURE = ("parts", "gone", "done", "error", "finding", "scaled", "parameters", "mismatch")
 
 
 class Sentry:
@@ -91,6 +94,7 @@ class Sentry:
         self._stuck_since = 0.0
         self._end = FirstAWord(self._ended)
         self._reducers, self._explained, self.scales = Reducers(), 0, Scales()
+        self._notes = Notes(int(os.environ.get("RANK") or 0), steps)
         self.hint: Explanation | None = None
         self.told = self.spoke = False
 
@@ -124,6 +128,7 @@ class Sentry:
 
             self._explained += 1
             self.hint = explain.of_running(frame, optimizer, missing=missing)
+            self._notes.say(self._record(FOUND, stand_of(frame), self.hint))
 
     def _compare(self, exchange: Exchange, said: str, frame: FrameType) -> None:
         """Lay down how this rank makes its loss, or read what another has laid down."""
@@ -143,6 +148,7 @@ class Sentry:
             with contextlib.suppress(StoreGoneError):
                 exchange.goodbye(self._case, self._steps())
         self._reducers.close()
+        self._notes.close()
         self._end.close()
         if self._ear is not None:  # Python must not end while it is in the store's code
             self._ear.join(PATIENCE)
@@ -160,6 +166,8 @@ class Sentry:
             words = attempts.words(error).partition("\n")[0][:_MOST_LETTERS]
             made = self._record(RAISED, stand, None)
             self._own = replace(made, error=words, echo=_is_echo(words), final=False)
+            if not self._own.echo:
+                self._notes.say(replace(self._own, **_of(self.hint)))
             if not self._idle.is_set():  # others are asking already
                 with contextlib.suppress(StoreGoneError):
                     self._exchange.post(self._case, self._own, again=True)
@@ -187,6 +195,7 @@ class Sentry:
             if self._idle.is_set():
                 self._ring(self._record(ENDED, stand_of(self._frame()), None), wait=True)
             self._idle.wait(3 * PATIENCE)
+        self._notes.take_away()
 
     def _ring(self, record: RankRecord, *, wait: bool) -> bool:
         exchange, case = self._exchange, self._case
@@ -210,7 +219,8 @@ class Sentry:
 
     def _look_on(self) -> None:
         while not ranks.several():
-            if self._over.wait(_TICK):
+            self._notes.open()
+            if self._over.wait(_TICK / 5):
                 return
         self._exchange = Exchange.of_default_group()
         if self._exchange is None:
@@ -220,6 +230,7 @@ class Sentry:
         known, since, longest = None, time.monotonic(), 0.0
         while not self._over.wait(_TICK) and self._exchange is not None:
             now, at = time.monotonic(), self._position()
+            self._notes.open()
             if at != known:
                 longest = max(longest, now - since) if self._steps() else 0.0
                 known, since, self._stuck_since = at, now, 0.0
@@ -274,28 +285,28 @@ class Sentry:
         for rank in compared(records, exchange.world).gone:
             if (steps := exchange.done(rank)) is not None:
                 ended.append(RankRecord(rank, exchange.world, DONE, steps=steps))
-        comparison = compared([*records, *ended], exchange.world)
-        crashed = [last_words(rank, exchange.world) for rank in comparison.gone]
-        comparison = replace(comparison, crashed=tuple(one for one in crashed if one is not None))
+        gone = compared([*records, *ended], exchange.world).gone
+        left = [one for rank in gone if (one := left_by(rank, exchange.world)) is not None]
+        crashed, raised = ([one for one in left if (one.state == CRASHED) is is_so] for is_so in (True, False))
         if not any(one.error or one.state == ENDED for one in records):
-            comparison = self._once_more(exchange, case, comparison)
+            records = self._once_more(exchange, case, records)
         else:
             records = self._settled(exchange, case, records)
-            comparison = replace(compared([*records, *ended], exchange.world), crashed=comparison.crashed)
+        comparison = compared([*records, *ended, *raised], exchange.world, crashed)
         if is_told(comparison):
             self.spoke = True
             self._tell(comparison)
         exchange.say_told(case, is_told(comparison))
         self.told = is_told(comparison) and self._is_last(records)
 
-    def _once_more(self, exchange: Exchange, case: int, before: Comparison) -> Comparison:
-        """The same after a while: other ranks may have found the same, or have moved on."""
+    def _once_more(self, exchange: Exchange, case: int, before: list[RankRecord]) -> list[RankRecord]:
+        """The records after a while: other ranks may have found the same, or have moved on."""
         time.sleep(_GRACE)
-        mine = next(one for one in before.records if one.rank == exchange.rank)
+        mine = next(one for one in before if one.rank == exchange.rank)
         if mine.state in (STUCK, RUNNING):
             state = STUCK if self._stuck_since else RUNNING
             exchange.post(case, self._record(state, stand_of(self._frame()), None), again=True)
-        return compared(exchange.gathered(case, PATIENCE), exchange.world)
+        return exchange.gathered(case, PATIENCE)
 
     @staticmethod
     def _settled(exchange: Exchange, case: int, records: list[RankRecord]) -> list[RankRecord]:

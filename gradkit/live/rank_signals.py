@@ -50,7 +50,7 @@ class FirstAWord:
     def begin(self) -> FirstAWord:
         """Only in the main thread of a process that ``torchrun`` has started, and where nobody else handles SIGTERM."""
         mine = threading.current_thread() is threading.main_thread() and os.name == "posix"
-        if not mine or _LAUNCHED not in os.environ or signal.getsignal(_SIGNAL) is not signal.SIG_DFL:
+        if not mine or not is_launched() or signal.getsignal(_SIGNAL) is not signal.SIG_DFL:
             return self
         self._pipe = os.pipe()
         for end in self._pipe:
@@ -141,6 +141,11 @@ class FirstAWord:
             os.kill(self._home, _SIGNAL)
 
 
+def is_launched() -> bool:
+    """Whether ``torchrun`` has started this process."""
+    return _LAUNCHED in os.environ
+
+
 def last_words_file(rank: int) -> Path:
     """The file in which a rank of this machine leaves where it stood when it crashed."""
     run = re.sub(r"\W", "", "".join(os.environ.get(one, "") for one in (_LAUNCHED, "MASTER_PORT")))
@@ -149,6 +154,8 @@ def last_words_file(rank: int) -> Path:
 
 def last_words(rank: int, world: int) -> RankRecord | None:
     """Where a rank of this machine stood when it crashed; None if it left nothing. What it left is taken away.
+
+    ``place`` is ``""`` if it stood in no line of the user's.
 
     Args:
         rank: that does not answer.
@@ -165,9 +172,12 @@ def last_words(rank: int, world: int) -> RankRecord | None:
         if frames.is_user_file(file):
             place, branch = place_and_branch(file, line)
             code = linecache.getline(file, line).strip()
-            error = text.partition("\n")[0].removeprefix("Fatal Python error: ")
-            return RankRecord(rank, world, CRASHED, place, code, branch, error=error)
-    return None
+            return RankRecord(rank, world, CRASHED, place, code, branch, error=_fatal(text))
+    return RankRecord(rank, world, CRASHED, error=_fatal(text)) if text else None
+
+
+def _fatal(text: str) -> str:
+    return text.partition("\n")[0].removeprefix("Fatal Python error: ")
 
 
 def _main_thread(text: str) -> str:

@@ -25,7 +25,7 @@ from gradkit.core.i18n import words
 from gradkit.core.records import Finding
 from gradkit.live import beside_others
 from gradkit.live.hearing import Hearing, safely
-from gradkit.live.looks import LASTING
+from gradkit.live.looks import LASTING, NOT_FINITE, Looks
 from gradkit.live.suspects import Suspect
 from gradkit.source import frames
 from gradkit.tracing.after_backward import held_by
@@ -108,6 +108,7 @@ class Watch:
         self._found: list[tuple[Explanation, int]] = []  # the steps that were made when an error was raised, else -1
         self._told: set[tuple[object, ...]] = set()
         self._began = self._took = self._untold = 0
+        self._broken = False
         self._caught = ""
 
     @property
@@ -164,7 +165,7 @@ class Watch:
         for suspect in [*_hearing.gone, *_hearing.suspects.values()]:
             if self.takes(suspect.looks.optimizer):
                 safely(partial(_tell_end, suspect, _hearing.moved))
-        self._took, self._untold = _hearing.steps, self.untold
+        self._took, self._untold, self._broken = _hearing.steps, self.untold, self.untold_numbers
         _open.remove(self)
         self._optimizer = None
         if not _open:
@@ -201,8 +202,21 @@ class Watch:
         """
         if self not in _open:
             return self._untold
+        return sum(len(one.still_missing()) for one in self._of_split() if one.steps >= LASTING)
+
+    @property
+    def untold_numbers(self) -> bool:
+        """Whether gradients were nan or infinite in the last looks, of parameters some of which are split over ranks.
+
+        Where that began is not known: no step of such a model is run again.
+        """
+        if self not in _open:
+            return self._broken
+        return any(NOT_FINITE in one.suspicions and one.lasted >= LASTING for one in self._of_split())
+
+    def _of_split(self) -> list[Looks]:
         known = [one.looks for one in _hearing.suspects.values() if self.takes(one.looks.optimizer)]
-        return sum(len(one.still_missing()) for one in known if one.steps >= LASTING and _is_split(one.optimizer))
+        return [one for one in known if _is_split(one.optimizer)]
 
     def keep(self, explanation: Explanation, error: str = "") -> bool:
         """Take note of what was found; whether this watch did not know it.

@@ -107,7 +107,7 @@ def _asked(function: Function, path: list[ast.AST]) -> list[tuple[str, str] | No
         _source(function, asked, test.lineno)
         for outer, inner in itertools.pairwise(path)
         for test, wanted in conditions_around(outer, inner)
-        for asked in _asks(test, wanted)
+        for asked in asks(test, wanted)
     ]
 
 
@@ -134,13 +134,13 @@ def conditions_around(outer: ast.AST, inner: ast.AST) -> Iterator[tuple[ast.expr
             yield from ((s.test, False) for s in leaving)
 
 
-def _asks(test: ast.expr, wanted: bool) -> Iterator[ast.expr | tuple[ast.expr, str] | None]:
+def asks(test: ast.expr, wanted: bool) -> Iterator[ast.expr | tuple[ast.expr, str] | None]:
     """What must be given for a condition to be met: expressions, or mappings and keys; None for anything else."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _asks(test.operand, not wanted)
+        yield from asks(test.operand, not wanted)
     elif isinstance(test, ast.BoolOp):
         parts = test.values if wanted == isinstance(test.op, ast.And) else []
-        yield from (asked for part in parts for asked in _asks(part, wanted))
+        yield from (asked for part in parts for asked in asks(part, wanted))
         yield from ([] if parts else [None])
     elif isinstance(test, ast.Call) and ast.unparse(test.func) in ("zip", "enumerate", "len", "list"):
         yield from (test.args if wanted else [None])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradkit.core.i18n import speaking
-from gradkit.live.flight import Collective
+from gradkit.live.flight import Collective, first_mismatch
 from gradkit.live.rank_records import RankRecord, compared, ranks_in_words
 from gradkit.live.rank_sentry import is_told
 
@@ -85,6 +85,14 @@ def test_a_collective_that_is_another_on_one_rank_is_told_with_both_lines() -> N
     assert is_told(found)
 
 
+@pytest.mark.parametrize(
+    ("name", "unlike"), [("_all_gather_base", True), ("_reduce_scatter_base", True), ("all_gather", False)]
+)
+def test_collectives_in_which_all_hand_in_as_much_do_not_fit_where_sizes_differ(name: str, unlike: bool) -> None:
+    one, other = (Collective("0", 20, name, elements) for elements in (28, 18))
+    assert (first_mismatch([[one], [other]]) is not None) is unlike
+
+
 def test_ranks_that_stand_elsewhere_without_waiting_are_no_fault() -> None:
     saving = replace(WAITS, place="train.py:60", waits=False, state="stuck")
     assert not is_told(compared(_four(saving, at=0), 4))
@@ -150,6 +158,6 @@ def test_stages_of_a_pipeline_hold_other_parameters_by_right() -> None:
 
 def test_the_record_of_two_gpus_has_every_program_with_its_rank_and_line() -> None:
     record = json.loads((REPO / "benchmarks" / "records" / "ranks_cuda.json").read_text(encoding="utf-8"))
-    assert set(record["programs"]) == {"image", "label", "nan", "detach", "frozen", "collective"}
+    assert set(record["programs"]) >= {"image", "label", "nan", "detach", "frozen", "collective"}
     assert all(one["rank"] and one["line"] and one["status"] for one in record["programs"].values())
     assert record["cost"]["watched_over_plain"] < 1.01

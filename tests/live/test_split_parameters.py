@@ -42,6 +42,21 @@ def test_parameters_without_a_gradient_are_counted(detach: bool, untold: int) ->
     assert (watched.untold, watched.reports) == (untold, ())
 
 
+@pytest.mark.usefixtures("_alone")
+@pytest.mark.parametrize(("factor", "broken"), [(float("nan"), True), (1.0, False)])
+def test_gradients_that_are_no_numbers_get_no_clean_bill(factor: float, broken: bool) -> None:
+    plan = {"up": parallel.ColwiseParallel(), "down": parallel.RowwiseParallel()}
+    net = parallel.parallelize_module(Net(detach=False), mesh_of("cpu", (1,)), plan)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with gradkit.watch(tell=lambda _: None) as watched:
+        for number in range(6):
+            optimizer.zero_grad()
+            (net(torch.ones(5, 6)).square().mean() * (factor if number > 1 else 1.0)).backward()
+            optimizer.step()
+        assert watched.untold_numbers is broken
+    assert watched.untold_numbers is broken
+
+
 def test_a_model_that_is_not_split_has_nothing_untold() -> None:
     layers = nn.ModuleList([nn.Linear(2, 1), nn.Linear(2, 1)])
     optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)

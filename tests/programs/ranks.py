@@ -63,6 +63,39 @@ for number in range(6):
 dist.destroy_process_group()
 """
 
+SHARDED = """\
+from torch.distributed.fsdp import fully_shard
+for part in (net.eye, net.ear, net.tell, net):
+    fully_shard(part)
+""" + LOOP.replace("DistributedDataParallel(net)", "net")
+
+SPLIT = """\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+plan = {{"eye": ColwiseParallel(), "tell": RowwiseParallel()}}
+net.ear = nn.Identity()
+net.forward = lambda scene: net.tell(net.eye(scene["image"]).relu())
+model = parallelize_module(net, init_device_mesh("cpu", (2,)), plan)
+""" + LOOP.partition("\n")[2].replace("scene_of(rank, number)", "scene_of(0, number)")
+
+STAGED = """\
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+stage = nn.Linear(6, 8) if rank == 0 else nn.Sequential(nn.ReLU(), nn.Linear(8, 3))
+schedule = ScheduleGPipe(PipelineStage(stage, rank, 2, device), n_microbatches=2, loss_fn=cross_entropy)
+optimizer = torch.optim.SGD(stage.parameters(), lr=0.1)
+for number in range(6):
+    scene = scene_of(0, number)
+    late = rank == 1 and number >= 2
+    {batch}
+    optimizer.zero_grad()
+    if rank == 0:
+        schedule.step(scene["image"])
+    else:
+        schedule.step(target=scene["kind"], losses=[])
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
 
 def run(
     folder: Path, loop: str, *, count: int = 2, options: tuple[str, ...] = (), backend: str = "gloo", **parts: str

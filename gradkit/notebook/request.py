@@ -150,7 +150,7 @@ def fulfil(request: Request) -> Loaded:
     """
     optimizer = None
     if request.kind == BUILTIN:
-        step = examples.from_builtin(request.builtin)
+        step = _example(request.builtin)
     elif request.kind == OBJECTS:
         step, optimizer = _from_notebook(request)
     else:
@@ -161,6 +161,16 @@ def fulfil(request: Request) -> Loaded:
     rows = batches.describe(step.run.batch) if isinstance(step.run, ModelCall) and step.run.batch is not None else None
     files = [*step.files, *(text for name, text in request.named.items() if name != "step")]
     return Loaded(request, step, rows, _stamps(files), optimizer)
+
+
+def _example(name: str) -> Step:
+    """An example's copy in the current folder; where none can be made, the example itself."""
+    try:
+        return examples.from_copy(name, Path.cwd())
+    except GradkitError as error:
+        if error.key != "example_not_copied":
+            raise
+        return examples.from_builtin(name)
 
 
 def suggested_names(request: Request) -> str:
@@ -246,7 +256,7 @@ def _written(path: Path) -> int:
 
 
 DATA = (".pt", ".pth", ".safetensors", ".npz", ".npy", ".json")
-_SKIPPED = frozenset("node_modules site-packages __pycache__ build dist venv env".split())
+_SKIPPED = frozenset([*"node_modules site-packages __pycache__ build dist venv env".split(), examples.FOLDER])
 _MOST_FILES, _MOST_LOOKED_AT, _LARGEST_FILE = 60, 4000, 400_000
 
 

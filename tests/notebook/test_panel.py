@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import linecache
 import math
+import os
 import re
 import runpy
 import threading
@@ -95,6 +96,15 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     variables: dict[str, Any] = {}
     monkeypatch.setattr(notebook_request, "notebook_variables", lambda: variables)
     return variables
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Examples are copied into the current folder: that is not the repository."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("work"))
+    yield
+    os.chdir(before)
 
 
 @pytest.fixture

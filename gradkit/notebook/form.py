@@ -10,7 +10,7 @@ from gradkit.load import build
 from gradkit.notebook import request
 from gradkit.notebook.model_sources import Examples, FileSource, ObjectsSource, Source, WeightsSource, filled
 from gradkit.notebook.parts import Button, Choice, Column, Entry, Label, Pick, Problem, Row, show
-from gradkit.notebook.request import BUILTIN, KINDS, OBJECTS, Request
+from gradkit.notebook.request import BUILTIN, FILE, KINDS, OBJECTS, Request
 
 
 class BatchForm(Column):
@@ -84,7 +84,8 @@ class Form(Column):
     """Everything to fill in. Nothing that was entered is lost by looking at another source.
 
     Args:
-        given: objects handed to the panel, by argument: ``model``, ``batch``, ``loss``, ``step``.
+        given: objects handed to the panel, by argument: ``model``, ``batch``, ``loss``, ``step``. Without any, a script
+            that trains and lies in the current folder comes before the examples.
         changed: called without arguments after every change.
         propose: see :class:`BatchForm`.
     """
@@ -108,6 +109,8 @@ class Form(Column):
         )
         if given:
             self.kind.value = OBJECTS
+        elif any("/" not in script for script in request.suggested_scripts(Path.cwd())):
+            self.kind.value = FILE
         self.look_again()
         self._watch(changed)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import ipywidgets
@@ -23,6 +24,16 @@ from gradkit.notebook.request import OBJECTS, Loaded, Request, form_part_of
 from gradkit.notebook.results import HEIGHT, Results
 from gradkit.report import html
 from gradkit.report.report import Report
+
+
+@dataclass(frozen=True)
+class _Diagnosed:
+    """What was asked for, what was found of it, its picture, and what the panel's cell is to keep."""
+
+    request: Request
+    report: Report
+    view: PictureView
+    kept: dict[str, str]
 
 
 class Panel(Column):
@@ -76,6 +87,7 @@ class Panel(Column):
             self.card, self.actions, self.note, self.problem, self.results,
         )  # fmt: skip
         self.add_class("gkp")
+        self._offer_load()
         self.speak(self.language)
 
     def _build_actions(self) -> None:
@@ -172,7 +184,8 @@ class Panel(Column):
         self._begin(self._diagnosing, self._show)
 
     def _load(self) -> None:
-        self._begin(self._loading, self._show_loaded)
+        if not self.form.request().program:  # there, nothing is loaded in this process
+            self._begin(self._loading, self._show_loaded)
 
     def _propose(self) -> None:
         self._begin(panel_run.propose_batch, self._take)
@@ -202,11 +215,15 @@ class Panel(Column):
         self.loaded = panel_run.load_asked(request, self.loaded, job)
         return self.loaded
 
-    def _diagnosing(self, request: Request, job: Job) -> tuple[Report, PictureView, dict[str, str]]:
-        report = panel_run.diagnose_asked(self._loading(request, job), job)
+    def _diagnosing(self, request: Request, job: Job) -> _Diagnosed:
+        if request.program:
+            self.loaded = None
+            report = panel_run.run_program(request, job, self.language)
+        else:
+            report = panel_run.diagnose_asked(self._loading(request, job), job)
         job.tell("draw")
         view = PictureView(report.picture, language=self.language, autograd=report.autograd, height=HEIGHT)
-        return report, view, self._to_keep(report)
+        return _Diagnosed(request, report, view, self._to_keep(report))
 
     def _to_keep(self, report: Report) -> dict[str, str]:
         """What the panel's cell shows where the panel cannot be: the report as a page; nothing outside of a cell."""
@@ -250,10 +267,12 @@ class Panel(Column):
         self._match()
         self._go("propose")
 
-    def _show(self, found: tuple[Report, PictureView, dict[str, str]]) -> None:
-        assert self.loaded is not None
-        same, self._diagnosed = self._diagnosed == self.loaded.request, self.loaded.request
-        self._take_up(*found, same=same, reloads=self.loaded.request.kind != OBJECTS)
+    def _show(self, found: _Diagnosed) -> None:
+        asked = found.request
+        same, self._diagnosed = self._diagnosed == asked, asked
+        if asked.program:
+            self.short.tell(found.report, f"{asked.program} {asked.named.get('arguments', '')}".strip())
+        self._take_up(found.report, found.view, found.kept, same=same, reloads=asked.kind != OBJECTS)
 
     def _take_up(self, report: Report, view: PictureView, kept: dict[str, str], **how: bool) -> None:
         self.results.show(report, view, **how)
@@ -265,7 +284,7 @@ class Panel(Column):
 
     def _complain(self, error: BaseException) -> None:
         if isinstance(error, Cancelled):
-            self.note.tell("panel.cancelled")
+            self.note.tell("panel.cancelled_program" if self.form.request().program else "panel.cancelled")
             self._match()
             self._go("diagnose")
             return
@@ -278,6 +297,7 @@ class Panel(Column):
     def _busy(self, busy: bool) -> None:
         for button in (self.diagnose, self.load, self.change):
             show(button, not busy)
+        self._offer_load(busy=busy)
         show(self.cancel, busy)
         show(self.actions, busy or shown(self.form))
         if not busy:
@@ -296,7 +316,12 @@ class Panel(Column):
         show(self.summary, False)
         self.form.look_again()
 
+    def _offer_load(self, *, busy: bool = False) -> None:
+        """Of a program nothing is loaded: it only runs."""
+        show(self.load, not busy and self.form.source.brings != "script")
+
     def _changed(self) -> None:
+        self._offer_load()
         self.card.tell(None)
         self.note.tell("")
         self._match()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from gradkit.core import regular_files
 from gradkit.core.errors import GradkitError
+from gradkit.live import aside
 from gradkit.load import batches, build, signatures, synthetic
 from gradkit.load.batches import Row, describe
 from gradkit.load.call import ModelCall
@@ -119,6 +121,17 @@ class Request:
     should_train: tuple[str, ...] = ()
     objects: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
+    @property
+    def program(self) -> str:
+        """A program that is run in a process of its own: a script, or a function that trains; ``""`` for none.
+
+        Example:
+            >>> Request(FILE, named={"script": "train.py"}).program, Request(FILE, named={"step": "a.py:step"}).program
+            ('train.py', '')
+        """
+        step = self.named.get("step", "") if self.kind == FILE and "model" not in self.named else ""
+        return self.named.get("script", "") or (step if training_loops.is_training(step) else "")
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -149,6 +162,8 @@ def fulfil(request: Request) -> Loaded:
         GradkitError: it cannot be loaded; ``form_part_of`` tells which part of the form to look at.
     """
     optimizer = None
+    if request.program:
+        raise GradkitError("panel_program_runs", program=request.program)
     if request.kind == BUILTIN:
         step = _example(request.builtin)
     elif request.kind == OBJECTS:
@@ -210,7 +225,7 @@ def form_part_of(error: BaseException) -> str:
         return "batch"
     if isinstance(error, GradkitError) and error.key in _OF_BATCH:
         return "batch"
-    return "source" if passed & {fulfil.__code__, suggested_names.__code__} else "run"
+    return "source" if passed & {fulfil.__code__, suggested_names.__code__, aside.report_of.__code__} else "run"
 
 
 _OF_BATCH = ("no_batch", "no_loss", "no_such_parameter", "nothing_to_propose")
@@ -257,6 +272,8 @@ def _written(path: Path) -> int:
 
 DATA = (".pt", ".pth", ".safetensors", ".npz", ".npy", ".json")
 _SKIPPED = frozenset([*"node_modules site-packages __pycache__ build dist venv env".split(), examples.FOLDER])
+_NO_SCRIPT = 3
+_TRAINS = re.compile(r"(train|pretrain|finetune|fine_tune|main|run|fit)", re.IGNORECASE)
 _MOST_FILES, _MOST_LOOKED_AT, _LARGEST_FILE = 60, 4000, 400_000
 
 
@@ -271,6 +288,30 @@ def suggested_specs(folder: Path) -> tuple[str, ...]:
         ()
     """
     return tuple(f"{_relative(path, folder)}:{name}" for path in _files(folder, (".py",)) for name in _defined(path))
+
+
+def suggested_scripts(folder: Path) -> tuple[str, ...]:
+    """The Python files in a folder, and up to two below it, that train when they are run, the likeliest first.
+
+    Nothing is imported or run.
+
+    Example:
+        >>> suggested_scripts(Path("no such folder"))
+        ()
+    """
+    ranked = [(_as_script(path), len(path.parts), path) for path in _files(folder, (".py",))]
+    return tuple(_relative(path, folder) for rank, _, path in sorted(ranked) if rank < _NO_SCRIPT)
+
+
+def _as_script(path: Path) -> int:
+    """How likely it is that a file is the program a person trains with: 0 the most, ``_NO_SCRIPT`` not at all."""
+    tree = _parsed(path)
+    if tree is None:
+        return _NO_SCRIPT
+    named = _TRAINS.match(path.stem) is not None
+    if training_loops.trains_as_script(tree):
+        return 0 if named else 1
+    return 2 if named and training_loops.is_started(tree) else _NO_SCRIPT
 
 
 def suggested_data_files(folder: Path) -> tuple[str, ...]:
@@ -303,11 +344,15 @@ def _wanted(path: Path, folder: Path) -> bool:
 
 
 def _defined(path: Path) -> list[str]:
+    tree = _parsed(path)
+    return [] if tree is None else training_loops.proposed(tree)
+
+
+def _parsed(path: Path) -> ast.Module | None:
     try:
-        tree = ast.parse(regular_files.read_regular(path, _LARGEST_FILE))
+        return ast.parse(regular_files.read_regular(path, _LARGEST_FILE))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    return training_loops.proposed(tree)
+        return None
 
 
 def _relative(path: Path, folder: Path) -> str:

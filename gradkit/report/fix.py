@@ -49,9 +49,7 @@ def edit_possible(file: str, changes: Sequence[Change]) -> bool:
         >>> edit_possible("<ipython-input-1>", [Change("-", 1, "x")])
         False
     """
-    return (
-        bool(changes) and os.path.isfile(file) and not writing.is_read_only(Path(file)) and not is_others(Path(file))
-    )
+    return bool(changes) and os.path.isfile(file) and not writing.is_read_only(Path(file)) and not is_others(Path(file))
 
 
 def is_others(path: Path) -> bool:
@@ -77,8 +75,9 @@ def apply_edit(file: str | Path, changes: Sequence[Change], digest: str = "") ->
         GradkitError: the file is not the one that the change was derived from (``edit_changed``, ``edit_outdated``) or
             is saved by somebody else meanwhile (``edit_saved``); the result would be no Python any more
             (``edit_breaks``); the file belongs to an installed package (``edit_installed``), is read-only
-            (``edit_read_only``), goes by several names (``edit_links``) or has an owner or attributes that cannot be kept (``edit_attributes``); it is no text (``edit_encoding``), or
-            cannot be read or written (``edit_refused``). The file is then as it was, or as it was saved.
+            (``edit_read_only``), goes by several names (``edit_links``) or has an owner or attributes that cannot be
+            kept (``edit_attributes``); it is no text (``edit_encoding``), or cannot be read or written
+            (``edit_refused``). The file is then as it was, or as it was saved.
     """
     path = Path(file).resolve()
     with _refusing(path):

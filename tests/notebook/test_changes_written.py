@@ -1,4 +1,4 @@
-"""A change is written where the person works, never into what is installed, and the next diagnosis runs what was written."""
+"""A change is written where the person works, never into what is installed; the next diagnosis runs what is written."""
 
 from __future__ import annotations
 

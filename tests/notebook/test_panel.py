@@ -1032,6 +1032,7 @@ def test_a_report_of_elsewhere_stays_while_the_form_is_filled_in(elsewhere: Repo
 def test_what_the_form_names_is_not_compared_with_a_report_of_elsewhere(elsewhere: Report) -> None:
     panel = opened_on(elsewhere)
     panel.change.click()
+    panel.form.kind.value = "builtin"
     press(panel, panel.diagnose)
     assert panel.report is not elsewhere
     assert not panel.results.compare.there
@@ -1044,6 +1045,7 @@ def test_the_guide_to_a_report_of_elsewhere_ends_with_running_the_program_again(
     guide.go(99)
     assert (shown(guide.again), shown(guide.rerun)) == (False, True)
     panel.change.click()
+    panel.form.kind.value = "builtin"
     press(panel, panel.diagnose)
     guide.go(99)
     assert (shown(guide.again), shown(guide.rerun)) == (True, False)

@@ -111,7 +111,8 @@ def load_module(name: str, folder: Path | None = None) -> ModuleType:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-                raise GradkitError("no_such_module", module=name, folder=seen_from) from error
+                near = reading.near(f"{name.replace('.', '/')}.py", Path(seen_from))
+                raise GradkitError("no_such_module", near=near, module=name, folder=seen_from) from error
             raise
 
 
@@ -239,7 +240,7 @@ def find_spec(spec: str) -> Found:
     source, name = (match["source"], match["name"]) if match else (spec, None)
     as_file = source.endswith(".py") or os.path.isfile(source) or "/" in source or "\\" in source
     if not as_file and not _NAME.fullmatch(source):
-        raise GradkitError("no_such_file", path=source)
+        raise GradkitError("no_such_file", near=reading.near(source), path=source)
     module = load_file(Path(source)) if as_file else load_module(source)
     short = Path(source).name if as_file else source
     if name is None:

@@ -54,7 +54,10 @@ class BatchForm(Column):
         if source.kind == OBJECTS:
             names = {**request.notebook_variables(), **self.objects}
             self.pick_batch.offer(request.notebook_batches(names), names, eager=not self.made.text)
-            self.pick_loss.offer(request.notebook_losses(names), names)
+            likely = request.likely_loss(names, source.named().get("model", ""))
+            losses = request.notebook_losses(names)
+            losses = [likely, *(name for name in losses if name != likely)] if likely else losses
+            self.pick_loss.offer(losses, names, eager=bool(likely) and not self.said.text)
             self.said.propose(build.NAMES)
             return
         code = request.suggested_specs(Path.cwd())
@@ -126,6 +129,7 @@ class Form(Column):
 
         def look(_change: object) -> None:
             self.look_again()
+            self.forgive()
             changed()
 
         for control in (self.kind, *(source.mode for source in self.sources.values() if hasattr(source, "mode"))):

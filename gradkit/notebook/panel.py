@@ -20,7 +20,7 @@ from gradkit.notebook.job import Cancelled, Job
 from gradkit.notebook.kept import Kept
 from gradkit.notebook.panel_run import LoadedCard, Progress
 from gradkit.notebook.parts import Button, Choice, Column, Label, Problem, Row, show, shown
-from gradkit.notebook.request import OBJECTS, Loaded, Request, form_part_of
+from gradkit.notebook.request import OBJECTS, WEIGHTS, Loaded, Request, form_part_of, unticked
 from gradkit.notebook.results import HEIGHT, Results
 from gradkit.report import html
 from gradkit.report.report import Report
@@ -83,8 +83,8 @@ class Panel(Column):
         for unseen in (look, self.manners):
             show(unseen, False)
         super().__init__(
-            look, self.manners, self._header(), self.summary, self.form,
-            self.card, self.actions, self.note, self.problem, self.results,
+            look, self.manners, self._header(), self.summary, self.actions, self.note, self.problem,
+            self.card, self.form, self.box, self.results,
         )  # fmt: skip
         self.add_class("gkp")
         self._offer_load()
@@ -97,6 +97,10 @@ class Panel(Column):
         self.change = Button("panel.change", self._unfold, look="gkp-change")
         self.card, self.short = LoadedCard(), LoadedCard(short=True)
         self.progress, self.note, self.problem = Progress(), Label(look="gkp-note", tag="p"), Problem()
+        self.form.problems["run"] = self.problem
+        tick = Button("panel.box.tick", self._tick, look="gkp-accent gkp-tick")
+        self.box = Row(Label("panel.box.said", look="gkp-box-said"), tick, look="gkp-card gkp-box")
+        show(self.box, False)
         self.actions = Row(self.diagnose, self.load, self.cancel, self.progress, look="gkp-actions")
         self.summary = Row(self.short, self.change, self.diagnose, look="gkp-card gkp-summary")
         show(self.summary, False)
@@ -187,6 +191,11 @@ class Panel(Column):
         if not self.form.request().program:  # there, nothing is loaded in this process
             self._begin(self._loading, self._show_loaded)
 
+    def _tick(self) -> None:
+        """Load the adapter as one to be trained, and diagnose again."""
+        self.form.sources[WEIGHTS].trainable.value = True
+        self._diagnose()
+
     def _propose(self) -> None:
         self._begin(panel_run.propose_batch, self._take)
 
@@ -201,8 +210,8 @@ class Panel(Column):
             if self.job is not None:
                 return
             self.form.forgive()
-            self.problem.tell(None)
             self.note.tell("")
+            show(self.box, False)
             done = functools.partial(self._done, then=then)
             self.job = Job(functools.partial(task, self.form.request()), done, self._heard)
             self.job.language = self.language
@@ -273,6 +282,7 @@ class Panel(Column):
         if asked.program:
             self.short.tell(found.report, f"{asked.program} {asked.named.get('arguments', '')}".strip())
         self._take_up(found.report, found.view, found.kept, same=same, reloads=asked.kind != OBJECTS)
+        show(self.box, unticked(asked, found.report))
 
     def _take_up(self, report: Report, view: PictureView, kept: dict[str, str], **how: bool) -> None:
         self.results.show(report, view, **how)
@@ -289,7 +299,7 @@ class Panel(Column):
             self._go("diagnose")
             return
         self._unfold()
-        self.form.problems.get(form_part_of(error), self.problem).tell(error)
+        self.form.problems[form_part_of(error)].tell(error)
         self._go("problem")
 
     # -- what is to be seen -------------------------------------------------------------------------------------
@@ -328,7 +338,10 @@ class Panel(Column):
 
     def _match(self) -> None:
         """What was found is there to be seen as long as the form says what it was found for, or if it never did."""
-        show(self.results, self.report is not None and self._diagnosed in (None, self.form.request()))
+        there = self.report is not None and self._diagnosed in (None, self.form.request())
+        show(self.results, there)
+        if not there:
+            show(self.box, False)
 
     def _ask_for_more(self, again: bool) -> None:
         self.diagnose.tell("panel.diagnose_again" if again else "panel.diagnose")

@@ -209,6 +209,7 @@ class Pick(Column):
     def __init__(self, name: str, none: str, chosen: str = "") -> None:
         self.name, self.none = name, none
         self._offered = [("", "")]
+        self._preselected = False
         options = [("", ""), (chosen, chosen)] if chosen else [("", "")]
         self.control = ipywidgets.Dropdown(options=options, value=chosen)
         self.control.style.description_width = LABEL_WIDTH
@@ -225,10 +226,12 @@ class Pick(Column):
         Args:
             found: the names, likeliest first.
             values: what they stand for.
-            eager: choose the first if none was chosen.
+            eager: choose the first if none was chosen; once, so that a person can choose none.
         """
         self._offered = [(f"{name}  ·  {type(values[name]).__name__}", name) for name in found]
-        kept = self.text if self.text in found else found[0] if eager and found else ""
+        eager = eager and bool(found) and (bool(self.text) or not self._preselected)
+        kept = self.text if self.text in found else found[0] if eager else ""
+        self._preselected = self._preselected or eager
         self._set(kept)
 
     def _write(self) -> None:

@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.loss import _Loss
 from torch.utils.data import DataLoader
 
 from gradkit.core import regular_files
+from gradkit.core.causes import cause
 from gradkit.core.errors import GradkitError
 from gradkit.live import aside
 from gradkit.load import batches, build, signatures, synthetic
@@ -25,9 +27,11 @@ from gradkit.load.batches import Row, describe
 from gradkit.load.call import ModelCall
 from gradkit.load.signatures import accepts
 from gradkit.load.step import Step, from_objects, from_spec, from_step
+from gradkit.report.report import Report
 from gradkit.source import frames, training_loops
 from gradkit.teaching import examples
 
+_LOSS = re.compile(r"loss|criterion|objective", re.IGNORECASE)
 _OF_THE_SHELL = frozenset("In Out exit quit open get_ipython display".split())
 _LARGEST_BATCH = 256
 _NOT_THEIRS = frozenset("gradkit IPython ipykernel builtins".split())
@@ -57,6 +61,20 @@ def notebook_batches(names: Mapping[str, Any]) -> list[str]:
 def notebook_losses(names: Mapping[str, Any]) -> list[str]:
     """Names of what can be called on an output, and perhaps a batch: functions and modules, latest first."""
     return [name for name, value in _theirs(names) if _is_loss_module(value) or _takes(value, 1, 2)]
+
+
+def likely_loss(names: Mapping[str, Any], model: str = "") -> str:
+    """The name of the loss that a person most likely means: the latest of torch's own criteria, or what is called a
+    loss; ``""`` if there is none, or if the model is one of transformers, which bring their own.
+
+    Example:
+        >>> likely_loss({"criterion": nn.CrossEntropyLoss(), "act": nn.ReLU(), "gelu": nn.GELU()})
+        'criterion'
+    """
+    if hasattr(names.get(model), "main_input_name"):
+        return ""
+    found = (name for name in notebook_losses(names) if _LOSS.search(name) or isinstance(names[name], _Loss))
+    return next(found, "")
 
 
 def notebook_steps(names: Mapping[str, Any]) -> list[str]:
@@ -226,6 +244,12 @@ def form_part_of(error: BaseException) -> str:
     if isinstance(error, GradkitError) and error.key in _OF_BATCH:
         return "batch"
     return "source" if passed & {fulfil.__code__, suggested_names.__code__, aside.report_of.__code__} else "run"
+
+
+def unticked(request: Request, report: Report) -> bool:
+    """Whether what a report finds is that an adapter was loaded without ``is_trainable=True``, as the form asked."""
+    is_asked = request.kind == WEIGHTS and "adapter" in request.named and request.is_trainable is None
+    return is_asked and any(cause(finding.cause).change == "trainable" for finding in report.findings)
 
 
 _OF_BATCH = ("no_batch", "no_loss", "no_such_parameter", "nothing_to_propose")

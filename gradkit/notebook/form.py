@@ -9,7 +9,7 @@ from typing import Any
 from gradkit.load import build
 from gradkit.notebook import request
 from gradkit.notebook.model_sources import Examples, FileSource, ObjectsSource, Source, WeightsSource, filled
-from gradkit.notebook.parts import Button, Choice, Column, Entry, Label, Pick, Problem, Row, show
+from gradkit.notebook.parts import Button, Column, Doors, Entry, Label, Pick, Problem, Row, show
 from gradkit.notebook.request import BUILTIN, FILE, KINDS, OBJECTS, Request
 
 
@@ -101,13 +101,15 @@ class Form(Column):
         }
         made = (Examples(), FileSource(), ObjectsSource(self.objects, chosen), WeightsSource())
         self.sources: dict[str, Source] = {source.kind: source for source in made}
-        self.kind = Choice("panel.source.", KINDS, look="gkp-kinds")
+        self.kind = Doors("panel.source.", KINDS)
         self.batch = BatchForm(self.objects, chosen, propose)
         self.problems = {"source": Problem(), "batch": Problem()}
-        first, second = (Label(f"panel.{name}.heading", look="gkp-heading", tag="h3") for name in ("source", "batch"))
+        first, self.second = (
+            Label(f"panel.{name}.heading", look="gkp-heading", tag="h3") for name in ("source", "batch")
+        )
         super().__init__(
             Column(first, self.kind, *made, self.problems["source"], look="gkp-card"),
-            Column(second, self.batch, self.problems["batch"], look="gkp-card"),
+            Column(self.second, self.batch, self.problems["batch"], look="gkp-card"),
             look="gkp-form",
         )
         if given:
@@ -148,6 +150,7 @@ class Form(Column):
             show(source, source is self.source)
         self.source.arrange()
         self.batch.arrange(self.source)
+        self.second.tell("panel.brings.heading" if self.source.brings else "panel.batch.heading")
 
     def request(self) -> Request:
         """What the form says now."""

@@ -142,7 +142,8 @@ class ObjectsSource(Source):
         self.owner = Pick("owner_object", "panel.by_itself", chosen.get("model", "") if "step" in chosen else "")
         self.optimizer = Pick("optimizer_object", "panel.none", chosen.get("optimizer", ""))
         again = Button("panel.look_again", self.look_again, look="gkp-small")
-        super().__init__(Row(self.mode, again), self.model, self.step, self.owner, self.optimizer)
+        self.empty = Label("panel.objects.none", look="gkp-about", tag="p")
+        super().__init__(Row(self.mode, again), self.empty, self.model, self.step, self.owner, self.optimizer)
         picks = (self.model, self.step, self.owner, self.optimizer)
         self.inputs = (self.mode, *(pick.control for pick in picks))
         if "step" in chosen:
@@ -162,8 +163,10 @@ class ObjectsSource(Source):
     def look_again(self) -> None:
         """See :class:`Source`."""
         names = {**request.notebook_variables(), **self.objects}
-        self.model.offer(request.notebook_models(names), names, eager=True)
-        self.step.offer(request.notebook_steps(names), names, eager=True)
+        models, steps = request.notebook_models(names), request.notebook_steps(names)
+        show(self.empty, not models and not steps)
+        self.model.offer(models, names, eager=True)
+        self.step.offer(steps, names, eager=True)
         self.owner.offer(request.notebook_models(names), names)
         self.optimizer.offer(request.notebook_optimizers(names), names)
 

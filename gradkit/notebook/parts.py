@@ -166,7 +166,22 @@ class Choice(Spoken, ipywidgets.HBox):  # type: ignore[misc]
             (button.add_class if value == self.value else button.remove_class)("gkp-on")
 
 
-LABEL_WIDTH = "150px"
+class Doors(Choice):
+    """One of several, each a card of its own: its name, and below it, under ``<prefix>about.<value>``, what it is."""
+
+    def __init__(self, prefix: str, values: Sequence[str]) -> None:
+        super().__init__(prefix, values, look="gkp-doors")
+        self.abouts = [Label(f"{prefix}about.{value}", tag="p") for value in values]
+        pairs = zip(self.buttons.values(), self.abouts, strict=True)
+        self.children = tuple(Column(button, about, look="gkp-door") for button, about in pairs)
+
+    def _write(self) -> None:
+        super()._write()
+        for about in self.abouts:
+            about.speak(self.language)
+
+
+LABEL_WIDTH = "165px"
 
 
 class Entry(Column):

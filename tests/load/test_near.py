@@ -14,7 +14,13 @@ from gradkit.load.step import from_spec
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("train.py", "data/batch.pt", "src/model.py", "checkpoints/adapter/adapter_config.json", ".git/train2.py"):
+    for name in (
+        "train.py",
+        "data/batch.pt",
+        "src/model.py",
+        "checkpoints/adapter/adapter_config.json",
+        ".git/train2.py",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x = 1\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -46,7 +52,10 @@ def test_what_a_person_may_have_meant_is_found(folder: Path, typed: str, meant: 
         (lambda: from_spec("trian:step"), "Did you mean train.py?"),
         (lambda: load_batch("data/bach.pt"), "Did you mean data/batch.pt?"),
         (lambda: from_spec(model="train.py:x", adapter="checkpoints/adaptor"), "not a torch.nn.Module"),
-        (lambda: from_spec(model="torch.nn:Flatten", adapter="checkpoints/adaptor"), "Did you mean checkpoints/adapter?"),
+        (
+            lambda: from_spec(model="torch.nn:Flatten", adapter="checkpoints/adaptor"),
+            "Did you mean checkpoints/adapter?",
+        ),
     ],
 )
 def test_the_error_says_so_in_both_languages(folder: Path, loaded: object, says: str) -> None:

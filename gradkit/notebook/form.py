@@ -32,11 +32,14 @@ class BatchForm(Column):
         self.made = Entry("made_batch", "x=float32[4, 3]; y=int64[4]<5")
         self.said = Entry("said_loss", "cross_entropy")
         self.propose = Button("panel.propose", propose, look="gkp-small gkp-propose")
+        self.passes = Label(look="gkp-passes")
         self.should_train = Entry("should_train", "proj.*, *.lora_*")
         batch = (self.batch, self.pick_batch, self.made)
         loss = (self.loss, self.pick_loss, self.said)
         parts = (*batch, *loss, self.should_train)
-        super().__init__(self.brings, *batch, Row(self.propose, look="gkp-indent"), *loss, self.should_train)
+        super().__init__(
+            self.brings, *batch, Row(self.propose, self.passes, look="gkp-indent"), *loss, self.should_train
+        )
         self.inputs = tuple(part.control for part in parts)
 
     def named(self, source: Source) -> dict[str, str]:

@@ -11,7 +11,9 @@ from typing import Any
 import ipywidgets
 
 from gradkit.core import i18n
+from gradkit.core.errors import GradkitError
 from gradkit.core.printable import entities as escape
+from gradkit.load.trying import Tried
 from gradkit.notebook import panel_run, turns
 from gradkit.notebook.accessibility import Accessibility, style
 from gradkit.notebook.form import Form
@@ -271,9 +273,12 @@ class Panel(Column):
         self._match()
         self._go("loaded")
 
-    def _take(self, line: str) -> None:
-        self.form.batch.take(line, self.form.source)
+    def _take(self, tried: Tried) -> None:
+        self.form.batch.take(tried.line, self.form.source)
         self._match()
+        if tried.error:
+            self.form.problems["batch"].tell(GradkitError("proposal_fails", error=tried.error))
+        self.form.batch.passes.tell("" if tried.error else "panel.proposed")
         self._go("propose")
 
     def _show(self, found: _Diagnosed) -> None:
@@ -332,6 +337,7 @@ class Panel(Column):
 
     def _changed(self) -> None:
         self._offer_load()
+        self.form.batch.passes.tell("")
         self.card.tell(None)
         self.note.tell("")
         self._match()

@@ -15,9 +15,11 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking
 from gradkit.core.printable import entities as escape
 from gradkit.live import aside
+from gradkit.load import trying
+from gradkit.load.trying import Tried
 from gradkit.notebook.job import Cancelled, Job
 from gradkit.notebook.parts import Column, show
-from gradkit.notebook.request import Loaded, Request, fulfil, suggested_names
+from gradkit.notebook.request import Loaded, Proposal, Request, fulfil, proposed
 from gradkit.report.report import Report
 
 MOST = 12
@@ -154,16 +156,20 @@ def load_asked(request: Request, known: Loaded | None, job: Job) -> Loaded:
     return ready
 
 
-def propose_batch(request: Request, job: Job) -> str:
-    """The line that describes a batch for the model that was asked for.
+def propose_batch(request: Request, job: Job) -> Tried:
+    """The line that describes a batch for the model that was asked for, tried on it and corrected.
 
     Raises:
         GradkitError: there is no such model, or it says too little of what it takes.
-        Cancelled: the job was cancelled meanwhile.
+        Cancelled: the job was cancelled meanwhile; the model is as it was before.
     """
     job.tell("load")
-    line: str = _outlived(job.guard(lambda: suggested_names(request)))
-    return line
+    found: Proposal = _outlived(job.guard(lambda: proposed(request)))
+    job.tell("trace")
+    tried: Tried = _outlived(
+        lambda: trying.corrected(found.model, found.line, found.loss, found.folder, guard=job.guard)
+    )
+    return tried
 
 
 def run_program(request: Request, job: Job, language: str) -> Report:

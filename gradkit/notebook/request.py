@@ -206,28 +206,41 @@ def _example(name: str) -> Step:
         return examples.from_builtin(name)
 
 
-def suggested_names(request: Request) -> str:
+@dataclass(frozen=True)
+class Proposal:
+    """A line that describes a batch, and what it is to be tried on: model, loss, and the folder that they run in."""
+
+    line: str
+    model: nn.Module
+    loss: Any
+    folder: str = ""
+
+
+def proposed(request: Request) -> Proposal:
     """The line that describes a batch for the model that was asked for; nothing of it is run.
 
     Raises:
-        GradkitError: there is no such model (``panel_nothing_chosen``, or whatever loading it raises), or it says too
-            little of what it takes (``nothing_to_propose``).
+        GradkitError: there is no such model (``panel_nothing_chosen``, or whatever loading it raises), no such loss, or
+            the model says too little of what it takes (``nothing_to_propose``).
     """
+    loss, folder = request.named.get("loss"), ""
     if request.kind == OBJECTS:
         names = {**notebook_variables(), **request.objects}
         model = _variable(request.named["model"], names) if "model" in request.named else None
+        criterion = _meant("loss", loss, names) if loss else None
     else:
         wanted = ("model", "adapter", "weights")
         given: dict[str, Any] = {key: text for key, text in request.named.items() if key in wanted}
         training_loops.refuse(given.get("model", ""))
         built = build.build_model(given.pop("model", None), **given, is_trainable=request.is_trainable)
-        model = built.value if built is not None else None
+        model, folder = (built.value, built.folder) if built is not None else (None, "")
+        criterion = build.build_loss(loss)
     if model is None:
         raise GradkitError("panel_nothing_chosen")
     line = synthetic.propose(model)
     if not line:
         raise GradkitError("nothing_to_propose", expects=signatures.expectation(model))
-    return line
+    return Proposal(line, model, criterion, folder)
 
 
 def form_part_of(error: BaseException) -> str:
@@ -243,7 +256,7 @@ def form_part_of(error: BaseException) -> str:
         return "batch"
     if isinstance(error, GradkitError) and error.key in _OF_BATCH:
         return "batch"
-    return "source" if passed & {fulfil.__code__, suggested_names.__code__, aside.report_of.__code__} else "run"
+    return "source" if passed & {fulfil.__code__, proposed.__code__, aside.report_of.__code__} else "run"
 
 
 def unticked(request: Request, report: Report) -> bool:

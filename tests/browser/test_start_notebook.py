@@ -259,7 +259,7 @@ def test_a_batch_that_fits_the_model_is_proposed_and_a_loss_is_said(notebook: No
     click(panel, "My file")
     click(panel, "A model and a batch")
     entry(panel, "Model").fill("mine.py:Reader")
-    click(panel, "Propose a batch that fits the model")
+    click(panel, "Propose a batch and try it")
     expect(entry(panel, "Batch")).to_have_value("float32[4, 16]")
     entry(panel, "Loss").fill("output.square().mean()")
     settle(panel)

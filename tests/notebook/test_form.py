@@ -159,3 +159,39 @@ def test_no_box_is_named_where_it_was_ticked_or_something_else_is_at_fault(adapt
     press(adapter, adapter.diagnose)
     assert not adapter.report.healthy
     assert not shown(adapter.box)
+
+
+class Pictures(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 2, 3), nn.Linear(2 * 26 * 26, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.head(self.conv(x).flatten(1))
+        return found
+
+
+def test_a_proposed_batch_is_tried_and_corrected_with_labels_for_the_loss(notebook: dict[str, Any]) -> None:
+    notebook.update(net=Pictures(), criterion=nn.CrossEntropyLoss())
+    panel = on_objects()
+    press(panel, panel.form.batch.propose)
+    assert panel.form.batch.made.text == "float32[4, 1, 28, 28]; int64[4]<10"
+    assert "it runs" in text_of(panel.form.batch.passes.value)
+    assert problems(panel) == {}
+    press(panel, panel.diagnose)
+    assert panel.report.healthy
+
+
+def test_a_proposal_that_does_not_pass_says_why_in_both_languages(notebook: dict[str, Any]) -> None:
+    class Refuses(Pictures):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise ValueError("ragged lists only")
+
+    notebook.update(net=Refuses())
+    panel = on_objects()
+    press(panel, panel.form.batch.propose)
+    assert panel.form.batch.made.text.startswith("float32[4, 1,")
+    assert "ragged lists only" in panel.form.problems["batch"].value
+    assert not shown(panel.form.batch.passes)
+    panel.languages.value = "zh"
+    assert not_chinese(panel) == []

@@ -131,7 +131,7 @@ def test_a_proposal_is_corrected_until_it_passes(name: str) -> None:
     if loss is not None:
         value = from_objects(model, load_batch(found.line), loss).run()
         assert isinstance(value, torch.Tensor)
-        value.backward()
+        value.backward()  # type: ignore[no-untyped-call]
 
 
 def test_trying_leaves_no_trace() -> None:

@@ -64,8 +64,8 @@ def report_of(
 
     Raises:
         GradkitError: there is no such file; it ended before anything could be said, with what it printed last
-            (``program_failed``); nothing in it goes backward (``program_without_training``); or what was said of it
-            without a report (``program_told``).
+            (``program_failed``); nothing in it goes backward (``program_without_training``); it is sound, but took too
+            few steps for a report (``program_sound``); or what was said of it without a report (``program_told``).
     """
     reading.check(Path(program.rpartition(":")[0] or program))
     words = divided(arguments)
@@ -128,6 +128,8 @@ def _unsaid(program: str, status: int, found: Mapping[str, Any], printed: Path) 
     if status == 0 and not found.get("steps"):
         file = program.rpartition(":")[0] or program
         return GradkitError("program_without_training", file=program, names=training_loops.steps_of(file))
+    if found.get("healthy"):
+        return GradkitError("program_sound", program=program, n=found["steps"])
     if text := told.get("text", "").strip():
         return GradkitError("program_told", program=program, said=_indented(text))
     return GradkitError("program_failed", program=program, status=status, printed=_last(printed))

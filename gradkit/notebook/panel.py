@@ -304,6 +304,10 @@ class Panel(Column):
             self._go("diagnose")
             return
         self._unfold()
+        if isinstance(error, GradkitError) and error.key == "program_sound":
+            self.note.tell("error.program_sound", **error.facts)
+            self._go("note")
+            return
         self.form.problems[form_part_of(error)].tell(error)
         self._go("problem")
 

@@ -106,6 +106,7 @@ def test_a_function_that_trains_is_run_like_a_script(folder: Path) -> None:
         (TRAIN.format(cut=""), "--out '", "arguments_open", "quotation mark"),
         ("print('nothing to see')", "", "program_without_training", "called backward"),
         ("raise ValueError('no data here')", "", "program_failed", "no data here"),
+        (TRAIN.format(cut="").replace("range(100)", "range(1)"), "--epochs 1 --out out", "program_sound", "nothing to"),
     ],
 )
 def test_why_there_is_no_report_is_said(folder: Path, text: str, arguments: str, key: str, says: str) -> None:

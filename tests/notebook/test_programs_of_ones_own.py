@@ -58,6 +58,17 @@ def test_what_a_script_prints_before_it_fails_stands_beside_the_form(folder: Pat
     assert list(problems(panel)) == ["source"]
 
 
+def test_a_sound_script_that_ends_early_is_no_error(folder: Path) -> None:
+    (folder / "train.py").write_text(TRAIN.format(cut="").replace("range(100)", "range(1)"), encoding="utf-8")
+    panel = Panel()
+    panel.form.source.arguments.control.value = "--epochs 1 --out out"
+    press(panel, panel.diagnose)
+    assert problems(panel) == {}
+    assert "train.py ran to its end" in text_of(panel.note.value)
+    panel.languages.value = "zh"
+    assert not_chinese(panel) == []
+
+
 def test_a_name_that_is_a_whole_training_is_run_as_one(folder: Path) -> None:
     assert request.Request("file", named={"step": "train.py:main"}).program == "train.py:main"
     assert request.Request("file", named={"step": "train.py"}).program == "train.py"

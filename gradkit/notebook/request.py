@@ -190,6 +190,7 @@ def fulfil(request: Request) -> Loaded:
         given: dict[str, Any] = dict(request.named)
         for text in given.values():
             training_loops.refuse(text)
+            training_loops.refuse_import(text)
         step = from_spec(**given, is_trainable=request.is_trainable)
     rows = batches.describe(step.run.batch) if isinstance(step.run, ModelCall) and step.run.batch is not None else None
     files = [*step.files, *(text for name, text in request.named.items() if name != "step")]
@@ -232,6 +233,7 @@ def proposed(request: Request) -> Proposal:
         wanted = ("model", "adapter", "weights")
         given: dict[str, Any] = {key: text for key, text in request.named.items() if key in wanted}
         training_loops.refuse(given.get("model", ""))
+        training_loops.refuse_import(given.get("model", ""))
         built = build.build_model(given.pop("model", None), **given, is_trainable=request.is_trainable)
         model, folder = (built.value, built.folder) if built is not None else (None, "")
         criterion = build.build_loss(loss)

@@ -181,6 +181,27 @@ def refuse(spec: str) -> None:
     raise GradkitError("whole_training", name=spec.strip(), line=line, source=Path(source).name, names=steps_of(source))
 
 
+def refuse_import(spec: str) -> None:
+    """Refuse a name such as ``train.py:step``, if importing its file would already train for a whole run.
+
+    Raises:
+        GradkitError: it would (``training_on_import``).
+    """
+    source, _, name = spec.strip().rpartition(":")
+    tree = _tree(source) if source and name else None
+    if tree is not None and (line := _on_import(tree)):
+        raise GradkitError("training_on_import", source=Path(source).name, line=line)
+
+
+def _on_import(tree: ast.Module) -> int:
+    """The line at which a file repeats the training as soon as it is imported; 0 if it does not."""
+    file = _File(tree)
+    outside = [one for one in tree.body if not (isinstance(one, ast.If) and "__name__" in ast.dump(one.test))]
+    file.functions[_SCRIPT] = ast.Module(outside, [])
+    seen = _seen(file, _SCRIPT)
+    return seen.trainer or seen.epochs or (seen.repeated_step if seen.repeated_backward else 0)
+
+
 def _tree(source: str) -> ast.Module | None:
     path = Path(source if source.endswith(".py") else f"{source.replace('.', '/')}.py")
     try:

@@ -118,6 +118,48 @@ def test_the_likeliest_script_comes_first_and_examples_are_left_out(tmp_path: Pa
     assert request.suggested_scripts(tmp_path) == ("train.py", "old/train.py", "probe.py", "main.py")
 
 
+ON_IMPORT = """import torch
+from torch import nn
+
+open("imported", "w").close()
+net = nn.Linear(2, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+
+def step():
+    return net(torch.ones(1, 2)).sum()
+
+
+{training}
+"""
+LOOP = "for _ in range(10**9):\n    step().backward()\n    optimizer.step()"
+INDENTED = LOOP.replace("\n", "\n    ")
+
+
+@pytest.mark.parametrize(
+    ("training", "refused"),
+    [
+        (LOOP, True),
+        (f"def train():\n    {INDENTED}\n\n\ntrain()", True),
+        (f"if __name__ == '__main__':\n    {INDENTED}", False),
+        ("step().backward()\noptimizer.step()", False),
+        ("for part in net.parameters():\n    part.data.zero_()", False),
+    ],
+)
+def test_a_step_in_a_file_that_trains_when_it_is_imported_is_not_imported(
+    training: str, refused: bool, folder: Path
+) -> None:
+    (folder / "mine.py").write_text(ON_IMPORT.format(training=training), encoding="utf-8")
+    panel = Panel()
+    panel.form.source.mode.value = "step"
+    panel.form.source.step.control.value = "mine.py:step"
+    press(panel, panel.diagnose)
+    assert (folder / "imported").exists() is not refused
+    assert ("trains as soon as it is imported" in problems(panel).get("source", "")) is refused
+    panel.languages.value = "zh"
+    assert not_chinese(panel) == []
+
+
 def test_nothing_of_a_folder_is_run_when_the_panel_opens(folder: Path) -> None:
     (folder / "train.py").write_text("open('ran', 'w')\nloss.backward()\n", encoding="utf-8")
     Panel()

@@ -63,7 +63,7 @@ def test_from_the_form_to_the_guide_by_keys_alone(panel: Locator) -> None:
     panel.get_by_role("button", name="An example").focus()
     walk_to(page, EXAMPLE)
     page.keyboard.press("Enter")
-    walk_to(page, "Diagnose")
+    walk_to(page, "Diagnose", back=True)
     page.keyboard.press("Enter")
     expect(panel.locator(".gkp-verdict")).to_be_focused()
     walk_to(page, "Parameters")

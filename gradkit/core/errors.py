@@ -7,7 +7,7 @@ import functools
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
 from gradkit.core import i18n, printable
@@ -27,15 +27,19 @@ class GradkitError(Exception):
 
     Args:
         key: the error's id, for example ``"no_such_file"``.
+        near: what the person may have meant instead.
         **facts: what the sentence names. Every value is shown with ``str``.
 
     Example:
         >>> print(GradkitError("no_such_file", path="train.py"))
         No such file: train.py. Check the path; relative paths start at the current folder.
+        >>> print(GradkitError("no_such_file", path="trian.py", near=["train.py"]))
+        No such file: trian.py. Check the path; relative paths start at the current folder. Did you mean train.py?
     """
 
-    def __init__(self, key: str, **facts: object) -> None:
+    def __init__(self, key: str, *, near: Sequence[str] = (), **facts: object) -> None:
         self.key = key
+        self.near = tuple(near)
         self.facts = {name: str(value) for name, value in facts.items()}
         super().__init__(key)
 
@@ -45,7 +49,11 @@ class GradkitError(Exception):
     def text(self, language: str | None = None) -> str:
         """The sentence in ``language`` (``"en"``, ``"zh"``, or None for the one in use)."""
         facts = {name: printable.shortened(value) for name, value in self.facts.items()}
-        return i18n.words(f"error.{self.key}", language, **facts)
+        said = i18n.words(f"error.{self.key}", language, **facts)
+        if not self.near:
+            return said
+        meant = printable.shortened(", ".join(self.near))
+        return said + i18n.words("error.did_you_mean", language, names=meant)
 
     def _render_traceback_(self) -> list[str]:
         return in_place_of_a_traceback(f"{type(self).__name__}: {self}")

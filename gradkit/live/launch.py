@@ -52,6 +52,7 @@ class Wishes:
         steps: end the program after so many sound optimizer steps; 0 to let it run.
         outcome: the file that tells the process which waits what was found; ``""`` where none waits.
         breakdown: how many steps down the parameters are counted by module for it; 0 for not at all.
+        whole: hand that process the report itself as well, in a file beside ``outcome`` (:func:`report_file`).
     """
 
     json: str = ""
@@ -63,6 +64,7 @@ class Wishes:
     steps: int = 0
     outcome: str = ""
     breakdown: int = 0
+    whole: bool = False
 
     @staticmethod
     def read(told: Mapping[str, Any]) -> Wishes:
@@ -74,6 +76,16 @@ class Wishes:
         """The same with paths that hold wherever the program goes."""
         paths = {name: os.path.abspath(path) for name in ("json", "report", "outcome") if (path := getattr(self, name))}
         return dataclasses.replace(self, **paths)
+
+
+def report_file(outcome: str) -> Path:
+    """Where the report itself lies, beside a file that tells what was found.
+
+    Example:
+        >>> report_file("outcome.json").name
+        'outcome.report'
+    """
+    return Path(outcome).with_suffix(".report")
 
 
 _TAKES_ONE = ("--json", "--report", "--language")

@@ -7,6 +7,7 @@ has nothing to say write over one that found all sound.
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gradkit.core import console, printable, writing
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
-from gradkit.live import rank_files, rank_page
+from gradkit.live import launch, rank_files, rank_page
 from gradkit.live.launch import Wishes
 from gradkit.live.rank_records import Comparison
 
@@ -63,7 +64,7 @@ class Outcome:
             told["breakdown"] = report.breakdown(depth) if depth else ""
             if path:
                 self._try(path, lambda: _save_report(report, path))
-        self._write({**explanation.data(), "steps": steps}, told)
+        self._write({**explanation.data(), "steps": steps}, told, report)
 
     def ranks(self, comparison: Comparison) -> None:
         """Write what differs between ranks, beside what one of them has found or will find.
@@ -95,12 +96,14 @@ class Outcome:
             data["why"] = unknown or (words("run.error", n=steps) if error else words("run.no_step"))
         self._write(data, {"text": said, "breakdown": ""})
 
-    def _write(self, data: dict[str, Any], told: dict[str, str]) -> None:
+    def _write(self, data: dict[str, Any], told: dict[str, str], report: Report | None = None) -> None:
         path, waits = self._wishes.json, self._wishes.outcome
         if path and _weight(data) > _weight(_read(path)):
             told_before = {key: value for key, value in _read(path).items() if key == "ranks"}
             self._try(path, lambda: _save(path, {**data, **told_before}))
         if waits and _weight(data) > _weight(_read(waits)):
+            if self._wishes.whole and report is not None:
+                writing.write(launch.report_file(waits), pickle.dumps(report))
             _save(waits, {**data, "told": {**told, "not_written": self._saved}})
 
     def _try(self, path: str, write: Callable[[], object]) -> None:

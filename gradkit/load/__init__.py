@@ -2,7 +2,7 @@
 
 Takes: objects, texts, paths.
 Gives: ``Step`` (a callable that runs one forward pass and returns the loss, and its model), or a ``GradkitError``.
-Builds models and batches, and never runs the step.
+Builds models and batches, tries a proposed batch on its model, and never runs the step.
 """
 
 from gradkit.load.step import Step as Step

@@ -67,7 +67,7 @@ def load_adapter(base: nn.Module | None, folder: Path, *, is_trainable: bool | N
     """
     path = folder / "adapter_config.json"
     if regular_files.is_missing(path):
-        raise GradkitError("no_adapter", path=reading.short(folder))
+        raise GradkitError("no_adapter", near=reading.near(folder), path=reading.short(folder))
     config = pretrained.read_config(path)
     pretrained.check_sizes(config, path, _largest(_weights(folder)))
     if base is None:
@@ -91,7 +91,7 @@ def load_pretrained(folder: Path) -> nn.Module:
     """
     path = folder / "config.json"
     if regular_files.is_missing(path):
-        raise GradkitError("no_pretrained", path=reading.short(folder))
+        raise GradkitError("no_pretrained", near=reading.near(folder), path=reading.short(folder))
     names = pretrained.read_config(path).get("architectures")
     name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else "-"
     _check_files_of(folder)

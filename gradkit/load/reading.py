@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,8 @@ from gradkit.core.errors import GradkitError
 from gradkit.load.failures import cause_of
 
 _LONGEST = 300
+_MOST_NEAR, _MOST_SEEN = 3, 2000
+_PASSED_OVER = ("node_modules", "site-packages", "__pycache__")
 
 
 @contextlib.contextmanager
@@ -34,7 +38,7 @@ def told(path: str | os.PathLike[str]) -> Iterator[None]:
     except GradkitError:
         raise
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise GradkitError("no_such_file", path=short(path)) from error
+        raise GradkitError("no_such_file", near=near(path), path=short(path)) from error
     except regular_files.NotRegularError as error:
         raise GradkitError("no_regular_file", path=short(path)) from error
     except regular_files.TooLargeError as error:
@@ -66,6 +70,54 @@ def as_json(path: Path) -> Any:
     """What a JSON file holds."""
     with told(path):
         return regular_files.read_json(path)
+
+
+def near(path: str | os.PathLike[str], folder: Path | None = None) -> tuple[str, ...]:
+    """What a person may have meant by a path that leads nowhere: entries with a name like it, and, elsewhere below the
+    current folder, one with the very same name.
+
+    Args:
+        path: as it was given.
+        folder: where relative paths start; None for the current folder.
+
+    Example:
+        >>> near("no such folder/no such file.py")
+        ()
+    """
+    start = folder or Path.cwd()
+    try:
+        like = _alike(Path(path), start)
+        wanted = Path(path).name
+        same = (one for one in _below(start) if one.name == wanted and one != start / path)
+        found = [*like, *itertools.islice(same, _MOST_NEAR)]
+    except (OSError, ValueError):
+        return ()
+    shown = (one.relative_to(start) if one.is_relative_to(start) else one for one in found)
+    return tuple(dict.fromkeys(one.as_posix() for one in shown))[:_MOST_NEAR]
+
+
+def _alike(path: Path, start: Path) -> list[Path]:
+    """The path with each part that is not there replaced by one like it; ``[]`` where there is none."""
+    here = start
+    for part in path.parts:
+        if (here / part).exists():
+            here = here / part
+            continue
+        beside = sorted(one.name for one in itertools.islice(here.iterdir(), _MOST_SEEN))
+        close = difflib.get_close_matches(part, beside, n=_MOST_NEAR)
+        if not close:
+            return []
+        if part == path.parts[-1]:
+            return [here / one for one in close if here / one != start / path]
+        here = here / close[0]
+    return [here] if here != start / path else []
+
+
+def _below(start: Path) -> Iterator[Path]:
+    for depth in ("*", "*/*", "*/*/*"):
+        for one in itertools.islice(start.glob(depth), _MOST_SEEN):
+            if not any(part.startswith(".") or part in _PASSED_OVER for part in one.relative_to(start).parts):
+                yield one
 
 
 def short(path: str | os.PathLike[str]) -> str:

@@ -94,8 +94,8 @@ def _compiled(source: bytes, path: Path) -> CodeType:
         raise GradkitError("unreadable_file", path=reading.short(path), error=cause_of(error)) from error
 
 
-def load_module(name: str) -> ModuleType:
-    """The module of that dotted name, as seen from the current folder.
+def load_module(name: str, folder: Path | None = None) -> ModuleType:
+    """The module of that dotted name, as seen from a folder, by default the current one.
 
     Raises:
         GradkitError: there is none, or its import raised.
@@ -104,14 +104,15 @@ def load_module(name: str) -> ModuleType:
         >>> load_module("os.path").__name__ in ("posixpath", "ntpath")
         True
     """
-    folder = str(Path.cwd())
-    _refresh(folder)
-    with _importing(folder, Path(name)):
+    seen_from = str(Path.cwd() if folder is None else folder)
+    _refresh(seen_from)
+    with _importing(seen_from, Path(name)):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-                raise GradkitError("no_such_module", module=name, folder=folder) from error
+                near = reading.near(f"{name.replace('.', '/')}.py", Path(seen_from))
+                raise GradkitError("no_such_module", near=near, module=name, folder=seen_from) from error
             raise
 
 
@@ -138,11 +139,11 @@ def _importing(folder: str, source: Path) -> Iterator[None]:
 
 
 def _local(folder: str, before: Mapping[str, ModuleType]) -> dict[str, str]:
-    """Modules imported since ``before`` whose file lies in the folder and is the user's own."""
-    found = {}
+    """Modules imported since ``before`` whose file lies in the folder, or in the current one, and is the user's own."""
+    found, roots = {}, (Path(folder).resolve(), Path.cwd())
     for name, module in list(sys.modules.items()):
         file = None if before.get(name) is module else getattr(module, "__file__", None)
-        if file and Path(file).resolve().is_relative_to(Path(folder).resolve()) and is_user_file(file):
+        if file and any(map(Path(file).resolve().is_relative_to, roots)) and is_user_file(file):
             found[name] = str(Path(file).resolve())
     return found
 
@@ -239,7 +240,7 @@ def find_spec(spec: str) -> Found:
     source, name = (match["source"], match["name"]) if match else (spec, None)
     as_file = source.endswith(".py") or os.path.isfile(source) or "/" in source or "\\" in source
     if not as_file and not _NAME.fullmatch(source):
-        raise GradkitError("no_such_file", path=source)
+        raise GradkitError("no_such_file", near=reading.near(source), path=source)
     module = load_file(Path(source)) if as_file else load_module(source)
     short = Path(source).name if as_file else source
     if name is None:

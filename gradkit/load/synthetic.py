@@ -216,12 +216,12 @@ def _labels(config: Any, vocabulary: int, kind: str) -> Entry:
 
 def _of_layers(model: nn.Module) -> Iterator[Entry]:
     """From the first layer whose input has a known form, and the last one's outputs."""
-    layers = [one for one in model.modules() if _form(one) is not None]
+    layers = [one for one in model.modules() if form(one) is not None]
     forward = accepts(model)
     names = forward.required or forward.positional[:1]
     if not layers or not names:
         return
-    first = _form(layers[0])
+    first = form(layers[0])
     assert first is not None
     classes = next((m.out_features for m in reversed(layers) if isinstance(m, nn.Linear)), 2)
     for name in names:
@@ -234,8 +234,13 @@ def _of_layers(model: nn.Module) -> Iterator[Entry]:
             yield Entry(shown, first.dtype, first.shape, first.below)
 
 
-def _form(layer: nn.Module) -> Entry | None:
-    """What a layer takes, if it tells."""
+def form(layer: nn.Module) -> Entry | None:
+    """What a layer takes, if it tells.
+
+    Example:
+        >>> print(form(nn.Embedding(100, 8)), form(nn.ReLU()))
+        int64[4, 8]<100 None
+    """
     rows = 4
     if isinstance(layer, nn.Linear):
         return Entry("", "float32", (rows, layer.in_features))

@@ -9,8 +9,8 @@ from typing import Any
 from gradkit.load import build
 from gradkit.notebook import request
 from gradkit.notebook.model_sources import Examples, FileSource, ObjectsSource, Source, WeightsSource, filled
-from gradkit.notebook.parts import Button, Choice, Column, Entry, Label, Pick, Problem, Row, show
-from gradkit.notebook.request import BUILTIN, KINDS, OBJECTS, Request
+from gradkit.notebook.parts import Button, Column, Doors, Entry, Label, Pick, Problem, Row, show
+from gradkit.notebook.request import BUILTIN, FILE, KINDS, OBJECTS, Request
 
 
 class BatchForm(Column):
@@ -32,11 +32,14 @@ class BatchForm(Column):
         self.made = Entry("made_batch", "x=float32[4, 3]; y=int64[4]<5")
         self.said = Entry("said_loss", "cross_entropy")
         self.propose = Button("panel.propose", propose, look="gkp-small gkp-propose")
+        self.passes = Label(look="gkp-passes")
         self.should_train = Entry("should_train", "proj.*, *.lora_*")
         batch = (self.batch, self.pick_batch, self.made)
         loss = (self.loss, self.pick_loss, self.said)
         parts = (*batch, *loss, self.should_train)
-        super().__init__(self.brings, *batch, Row(self.propose, look="gkp-indent"), *loss, self.should_train)
+        super().__init__(
+            self.brings, *batch, Row(self.propose, self.passes, look="gkp-indent"), *loss, self.should_train
+        )
         self.inputs = tuple(part.control for part in parts)
 
     def named(self, source: Source) -> dict[str, str]:
@@ -54,7 +57,10 @@ class BatchForm(Column):
         if source.kind == OBJECTS:
             names = {**request.notebook_variables(), **self.objects}
             self.pick_batch.offer(request.notebook_batches(names), names, eager=not self.made.text)
-            self.pick_loss.offer(request.notebook_losses(names), names)
+            likely = request.likely_loss(names, source.named().get("model", ""))
+            losses = request.notebook_losses(names)
+            losses = [likely, *(name for name in losses if name != likely)] if likely else losses
+            self.pick_loss.offer(losses, names, eager=bool(likely) and not self.said.text)
             self.said.propose(build.NAMES)
             return
         code = request.suggested_specs(Path.cwd())
@@ -84,7 +90,8 @@ class Form(Column):
     """Everything to fill in. Nothing that was entered is lost by looking at another source.
 
     Args:
-        given: objects handed to the panel, by argument: ``model``, ``batch``, ``loss``, ``step``.
+        given: objects handed to the panel, by argument: ``model``, ``batch``, ``loss``, ``step``. Without any, a script
+            that trains and lies in the current folder comes before the examples.
         changed: called without arguments after every change.
         propose: see :class:`BatchForm`.
     """
@@ -97,17 +104,21 @@ class Form(Column):
         }
         made = (Examples(), FileSource(), ObjectsSource(self.objects, chosen), WeightsSource())
         self.sources: dict[str, Source] = {source.kind: source for source in made}
-        self.kind = Choice("panel.source.", KINDS, look="gkp-kinds")
+        self.kind = Doors("panel.source.", KINDS)
         self.batch = BatchForm(self.objects, chosen, propose)
         self.problems = {"source": Problem(), "batch": Problem()}
-        first, second = (Label(f"panel.{name}.heading", look="gkp-heading", tag="h3") for name in ("source", "batch"))
+        first, self.second = (
+            Label(f"panel.{name}.heading", look="gkp-heading", tag="h3") for name in ("source", "batch")
+        )
         super().__init__(
             Column(first, self.kind, *made, self.problems["source"], look="gkp-card"),
-            Column(second, self.batch, self.problems["batch"], look="gkp-card"),
+            Column(self.second, self.batch, self.problems["batch"], look="gkp-card"),
             look="gkp-form",
         )
         if given:
             self.kind.value = OBJECTS
+        elif any("/" not in script for script in request.suggested_scripts(Path.cwd())):
+            self.kind.value = FILE
         self.look_again()
         self._watch(changed)
 
@@ -123,6 +134,7 @@ class Form(Column):
 
         def look(_change: object) -> None:
             self.look_again()
+            self.forgive()
             changed()
 
         for control in (self.kind, *(source.mode for source in self.sources.values() if hasattr(source, "mode"))):
@@ -141,6 +153,7 @@ class Form(Column):
             show(source, source is self.source)
         self.source.arrange()
         self.batch.arrange(self.source)
+        self.second.tell("panel.brings.heading" if self.source.brings else "panel.batch.heading")
 
     def request(self) -> Request:
         """What the form says now."""

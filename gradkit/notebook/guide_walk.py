@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import ipywidgets
 
@@ -134,15 +135,20 @@ class FileChange(Column):
         spot = stop.finding.location
         file = spot.file if spot is not None else ""
         self.write.tell("panel.change_file.write", file=os.path.basename(file))
-        show(self.write, not written and fix.edit_possible(file, changes))
+        possible = fix.edit_possible(file, changes)
+        show(self.write, not written and possible)
         show(self.undo, written)
         show(self.again, written and self.reloads)
         if written:
             assert stop.edit is not None
             key = "written" if self.reloads else "written_restart"
             self.note.tell(f"panel.change_file.{key}", copy=stop.edit.copy.name, file=stop.edit.path.name)
+        elif possible:
+            self.note.tell("")
         else:
-            self.note.tell("" if fix.edit_possible(file, changes) else "panel.change_file.by_hand")
+            others = os.path.isfile(file) and fix.is_others(Path(file))
+            key = "installed" if others else "by_hand"
+            self.note.tell(f"panel.change_file.{key}", file=os.path.basename(file))
 
     def _edit(self) -> None:
         stop = self._stop

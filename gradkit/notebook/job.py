@@ -102,6 +102,15 @@ class Job:
             self.stage = stage
             self._hear()
 
+    def beat(self) -> None:
+        """Called again and again by work that only waits.
+
+        Raises:
+            Cancelled: the job was cancelled meanwhile.
+        """
+        if self.cancelled:
+            raise Cancelled
+
     def hold(self, *, cancel: bool = False) -> None:
         """A cell waits for this job; with ``cancel``, the person would rather have the cell."""
         if cancel:

@@ -14,6 +14,8 @@ from gradkit.core.errors import GradkitError
 from gradkit.teaching import book
 
 IN_A_CLONE = {code: Path("notebooks", code, "start.ipynb") for code in i18n.LANGUAGES}
+EXTENSIONS = Path(__file__).parent / "labextensions"
+"""What JupyterLab loads besides its own: the start notebook opens with the panel shown already."""
 OF_OUR_OWN = {"en": Path("gradkit-start.ipynb"), "zh": Path("gradkit-start.zh.ipynb")}
 
 
@@ -106,6 +108,7 @@ def lab_command(
         f"--ServerApp.root_dir={folder}",
         f"--LabApp.default_url=/lab/tree/{quote(notebook.as_posix())}",
     ]
+    command.append(f"--LabApp.extra_labextensions_path={EXTENSIONS}")
     if not browser:
         command.append("--no-browser")
     if port is not None:

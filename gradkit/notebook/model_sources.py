@@ -13,7 +13,7 @@ from gradkit.notebook.parts import Button, Choice, Column, Entry, Label, Pick, R
 from gradkit.notebook.request import BUILTIN, FILE, OBJECTS, WEIGHTS
 from gradkit.teaching import examples
 
-STEP, MODEL = MODES = ("step", "model")
+SCRIPT, STEP, MODEL = MODES = ("script", "step", "model")
 
 
 class Source(Column):
@@ -29,7 +29,7 @@ class Source(Column):
 
     @property
     def brings(self) -> str:
-        """``"example"`` or ``"step"`` if it comes with its own batch and loss, else ``""``."""
+        """``"example"``, ``"script"`` or ``"step"`` if it comes with its own batch and loss, else ``""``."""
         return ""
 
     def named(self) -> dict[str, str]:
@@ -76,41 +76,52 @@ class Examples(Source):
 
 
 class FileSource(Source):
-    """A step, or a function that builds the model, in a Python file or module."""
+    """A script that trains; a step, or a function that builds the model, in a Python file or module."""
 
     kind = FILE
 
     def __init__(self) -> None:
         self.mode = Choice("panel.mode.", MODES, look="gkp-mode")
+        self.script = Entry("script", "train.py")
+        self.arguments = Entry("arguments", "--epochs 3 --lr 1e-3")
         self.step = Entry("step", "train.py:step")
         self.owner = Entry("owner", "train.py:model")
         self.model = Entry("model", "train.py:build_model")
         self.folder = Label("panel.folder", look="gkp-folder", folder=Path.cwd())
-        super().__init__(self.mode, self.step, self.owner, self.model, self.folder)
-        self.inputs = (self.mode, self.step.control, self.owner.control, self.model.control)
+        entries = (self.script, self.arguments, self.step, self.owner, self.model)
+        super().__init__(self.mode, *entries, self.folder)
+        self.inputs = (self.mode, *(entry.control for entry in entries))
         self.arrange()
 
     @property
     def brings(self) -> str:
         """See :class:`Source`."""
-        return "step" if self.mode.value == STEP else ""
+        return "" if self.mode.value == MODEL else str(self.mode.value)
 
     def named(self) -> dict[str, str]:
         """See :class:`Source`."""
+        if self.brings == SCRIPT:
+            return filled(script=self.script, arguments=self.arguments) if self.script.text else {}
         return filled(step=self.step, model=self.owner) if self.brings else filled(model=self.model)
 
     def look_again(self) -> None:
-        """See :class:`Source`."""
+        """See :class:`Source`. The likeliest script stands there already."""
         self.folder.tell("panel.folder", folder=Path.cwd())
+        scripts = request.suggested_scripts(Path.cwd())
+        self.script.propose(scripts)
+        if scripts and not self.script.text:
+            self.script.control.value = scripts[0]
         found = request.suggested_specs(Path.cwd())
         for entry in (self.step, self.owner, self.model):
             entry.propose(found)
 
     def arrange(self) -> None:
         """See :class:`Source`."""
-        show(self.step, bool(self.brings))
-        show(self.owner, bool(self.brings))
-        show(self.model, not self.brings)
+        for entry, mode in zip((self.script, self.arguments, self.step, self.owner, self.model), _SHOWN, strict=True):
+            show(entry, mode == self.mode.value)
+
+
+_SHOWN = (SCRIPT, SCRIPT, STEP, STEP, MODEL)
 
 
 class ObjectsSource(Source):
@@ -131,7 +142,8 @@ class ObjectsSource(Source):
         self.owner = Pick("owner_object", "panel.by_itself", chosen.get("model", "") if "step" in chosen else "")
         self.optimizer = Pick("optimizer_object", "panel.none", chosen.get("optimizer", ""))
         again = Button("panel.look_again", self.look_again, look="gkp-small")
-        super().__init__(Row(self.mode, again), self.model, self.step, self.owner, self.optimizer)
+        self.empty = Label("panel.objects.none", look="gkp-about", tag="p")
+        super().__init__(Row(self.mode, again), self.empty, self.model, self.step, self.owner, self.optimizer)
         picks = (self.model, self.step, self.owner, self.optimizer)
         self.inputs = (self.mode, *(pick.control for pick in picks))
         if "step" in chosen:
@@ -151,8 +163,10 @@ class ObjectsSource(Source):
     def look_again(self) -> None:
         """See :class:`Source`."""
         names = {**request.notebook_variables(), **self.objects}
-        self.model.offer(request.notebook_models(names), names, eager=True)
-        self.step.offer(request.notebook_steps(names), names, eager=True)
+        models, steps = request.notebook_models(names), request.notebook_steps(names)
+        show(self.empty, not models and not steps)
+        self.model.offer(models, names, eager=True)
+        self.step.offer(steps, names, eager=True)
         self.owner.offer(request.notebook_models(names), names)
         self.optimizer.offer(request.notebook_optimizers(names), names)
 

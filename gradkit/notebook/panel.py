@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import ipywidgets
 
 from gradkit.core import i18n
+from gradkit.core.errors import GradkitError
 from gradkit.core.printable import entities as escape
+from gradkit.load.trying import Tried
 from gradkit.notebook import panel_run, turns
 from gradkit.notebook.accessibility import Accessibility, style
 from gradkit.notebook.form import Form
@@ -19,10 +22,20 @@ from gradkit.notebook.job import Cancelled, Job
 from gradkit.notebook.kept import Kept
 from gradkit.notebook.panel_run import LoadedCard, Progress
 from gradkit.notebook.parts import Button, Choice, Column, Label, Problem, Row, show, shown
-from gradkit.notebook.request import OBJECTS, Loaded, Request, form_part_of
+from gradkit.notebook.request import OBJECTS, WEIGHTS, Loaded, Request, form_part_of, unticked
 from gradkit.notebook.results import HEIGHT, Results
 from gradkit.report import html
 from gradkit.report.report import Report
+
+
+@dataclass(frozen=True)
+class _Diagnosed:
+    """What was asked for, what was found of it, its picture, and what the panel's cell is to keep."""
+
+    request: Request
+    report: Report
+    view: PictureView
+    kept: dict[str, str]
 
 
 class Panel(Column):
@@ -72,10 +85,11 @@ class Panel(Column):
         for unseen in (look, self.manners):
             show(unseen, False)
         super().__init__(
-            look, self.manners, self._header(), self.summary, self.form,
-            self.card, self.actions, self.note, self.problem, self.results,
+            look, self.manners, self._header(), self.summary, self.actions, self.note, self.problem,
+            self.card, self.form, self.box, self.results,
         )  # fmt: skip
         self.add_class("gkp")
+        self._offer_load()
         self.speak(self.language)
 
     def _build_actions(self) -> None:
@@ -85,6 +99,10 @@ class Panel(Column):
         self.change = Button("panel.change", self._unfold, look="gkp-change")
         self.card, self.short = LoadedCard(), LoadedCard(short=True)
         self.progress, self.note, self.problem = Progress(), Label(look="gkp-note", tag="p"), Problem()
+        self.form.problems["run"] = self.problem
+        tick = Button("panel.box.tick", self._tick, look="gkp-accent gkp-tick")
+        self.box = Row(Label("panel.box.said", look="gkp-box-said"), tick, look="gkp-card gkp-box")
+        show(self.box, False)
         self.actions = Row(self.diagnose, self.load, self.cancel, self.progress, look="gkp-actions")
         self.summary = Row(self.short, self.change, self.diagnose, look="gkp-card gkp-summary")
         show(self.summary, False)
@@ -172,7 +190,13 @@ class Panel(Column):
         self._begin(self._diagnosing, self._show)
 
     def _load(self) -> None:
-        self._begin(self._loading, self._show_loaded)
+        if not self.form.request().program:  # there, nothing is loaded in this process
+            self._begin(self._loading, self._show_loaded)
+
+    def _tick(self) -> None:
+        """Load the adapter as one to be trained, and diagnose again."""
+        self.form.sources[WEIGHTS].trainable.value = True
+        self._diagnose()
 
     def _propose(self) -> None:
         self._begin(panel_run.propose_batch, self._take)
@@ -188,8 +212,8 @@ class Panel(Column):
             if self.job is not None:
                 return
             self.form.forgive()
-            self.problem.tell(None)
             self.note.tell("")
+            show(self.box, False)
             done = functools.partial(self._done, then=then)
             self.job = Job(functools.partial(task, self.form.request()), done, self._heard)
             self.job.language = self.language
@@ -202,11 +226,15 @@ class Panel(Column):
         self.loaded = panel_run.load_asked(request, self.loaded, job)
         return self.loaded
 
-    def _diagnosing(self, request: Request, job: Job) -> tuple[Report, PictureView, dict[str, str]]:
-        report = panel_run.diagnose_asked(self._loading(request, job), job)
+    def _diagnosing(self, request: Request, job: Job) -> _Diagnosed:
+        if request.program:
+            self.loaded = None
+            report = panel_run.run_program(request, job, self.language)
+        else:
+            report = panel_run.diagnose_asked(self._loading(request, job), job)
         job.tell("draw")
         view = PictureView(report.picture, language=self.language, autograd=report.autograd, height=HEIGHT)
-        return report, view, self._to_keep(report)
+        return _Diagnosed(request, report, view, self._to_keep(report))
 
     def _to_keep(self, report: Report) -> dict[str, str]:
         """What the panel's cell shows where the panel cannot be: the report as a page; nothing outside of a cell."""
@@ -245,15 +273,21 @@ class Panel(Column):
         self._match()
         self._go("loaded")
 
-    def _take(self, line: str) -> None:
-        self.form.batch.take(line, self.form.source)
+    def _take(self, tried: Tried) -> None:
+        self.form.batch.take(tried.line, self.form.source)
         self._match()
+        if tried.error:
+            self.form.problems["batch"].tell(GradkitError("proposal_fails", error=tried.error))
+        self.form.batch.passes.tell("" if tried.error else "panel.proposed")
         self._go("propose")
 
-    def _show(self, found: tuple[Report, PictureView, dict[str, str]]) -> None:
-        assert self.loaded is not None
-        same, self._diagnosed = self._diagnosed == self.loaded.request, self.loaded.request
-        self._take_up(*found, same=same, reloads=self.loaded.request.kind != OBJECTS)
+    def _show(self, found: _Diagnosed) -> None:
+        asked = found.request
+        same, self._diagnosed = self._diagnosed == asked, asked
+        if asked.program:
+            self.short.tell(found.report, f"{asked.program} {asked.named.get('arguments', '')}".strip())
+        self._take_up(found.report, found.view, found.kept, same=same, reloads=asked.kind != OBJECTS)
+        show(self.box, unticked(asked, found.report))
 
     def _take_up(self, report: Report, view: PictureView, kept: dict[str, str], **how: bool) -> None:
         self.results.show(report, view, **how)
@@ -265,12 +299,16 @@ class Panel(Column):
 
     def _complain(self, error: BaseException) -> None:
         if isinstance(error, Cancelled):
-            self.note.tell("panel.cancelled")
+            self.note.tell("panel.cancelled_program" if self.form.request().program else "panel.cancelled")
             self._match()
             self._go("diagnose")
             return
         self._unfold()
-        self.form.problems.get(form_part_of(error), self.problem).tell(error)
+        if isinstance(error, GradkitError) and error.key == "program_sound":
+            self.note.tell("error.program_sound", **error.facts)
+            self._go("note")
+            return
+        self.form.problems[form_part_of(error)].tell(error)
         self._go("problem")
 
     # -- what is to be seen -------------------------------------------------------------------------------------
@@ -278,6 +316,7 @@ class Panel(Column):
     def _busy(self, busy: bool) -> None:
         for button in (self.diagnose, self.load, self.change):
             show(button, not busy)
+        self._offer_load(busy=busy)
         show(self.cancel, busy)
         show(self.actions, busy or shown(self.form))
         if not busy:
@@ -296,14 +335,23 @@ class Panel(Column):
         show(self.summary, False)
         self.form.look_again()
 
+    def _offer_load(self, *, busy: bool = False) -> None:
+        """Of a program nothing is loaded: it only runs."""
+        show(self.load, not busy and self.form.source.brings != "script")
+
     def _changed(self) -> None:
+        self._offer_load()
+        self.form.batch.passes.tell("")
         self.card.tell(None)
         self.note.tell("")
         self._match()
 
     def _match(self) -> None:
         """What was found is there to be seen as long as the form says what it was found for, or if it never did."""
-        show(self.results, self.report is not None and self._diagnosed in (None, self.form.request()))
+        there = self.report is not None and self._diagnosed in (None, self.form.request())
+        show(self.results, there)
+        if not there:
+            show(self.box, False)
 
     def _ask_for_more(self, again: bool) -> None:
         self.diagnose.tell("panel.diagnose_again" if again else "panel.diagnose")

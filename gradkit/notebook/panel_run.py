@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,10 +12,14 @@ import ipywidgets
 
 from gradkit.api.diagnose import diagnose
 from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import speaking
 from gradkit.core.printable import entities as escape
+from gradkit.live import aside
+from gradkit.load import trying
+from gradkit.load.trying import Tried
 from gradkit.notebook.job import Cancelled, Job
 from gradkit.notebook.parts import Column, show
-from gradkit.notebook.request import Loaded, Request, fulfil, suggested_names
+from gradkit.notebook.request import Loaded, Proposal, Request, fulfil, proposed
 from gradkit.report.report import Report
 
 MOST = 12
@@ -33,15 +38,16 @@ class LoadedCard(Column):
         super().__init__(self.text)
         self.tell(None)
 
-    def tell(self, loaded: Loaded | Report | None) -> None:
-        """Show something else, or nothing."""
-        self._loaded = loaded
+    def tell(self, loaded: Loaded | Report | None, name: str = "") -> None:
+        """Show something else, or nothing; of a report, ``name`` is what it is of."""
+        self._loaded, self._name = loaded, name
         show(self, loaded is not None)
         self._write()
 
     def _write(self) -> None:
         if isinstance(self._loaded, Report):
-            said = "".join(f"<p>{escape(one)}</p>" for one in self._loaded.origins(self.language))
+            head = f"<p><strong>{escape(self._name)}</strong></p>" if self._name else ""
+            said = head + "".join(f"<p>{escape(one)}</p>" for one in self._loaded.origins(self.language))
             self.text.value = f'<div class="gkp-short gkp-quiet">{said}</div>'
         elif self._loaded is not None:
             batch = "" if self._short else self._batch(self._loaded)
@@ -77,6 +83,8 @@ class LoadedCard(Column):
 
 
 STAGES = ("load", "trace", "reach", "cuts", "replay", "causes", "changes", "draw")
+OF_A_PROGRAM = ("program", "draw")
+"""The stages where a program is run in a process of its own, and diagnosed there."""
 WAITS = ("waiting", "cells")
 """Told before and between the stages: another diagnosis is running, a cell is."""
 
@@ -93,6 +101,7 @@ class Progress(Column):
 
     def __init__(self) -> None:
         self._stage, self._seconds, self._key = "", 0.0, "elapsed"
+        self._stages: tuple[str, ...] = STAGES
         self.line, self.clock = ipywidgets.HTML(), ipywidgets.HTML()
         super().__init__(self.line, self.clock, look="gkp-progress")
         self.stop()
@@ -103,13 +112,14 @@ class Progress(Column):
         self._key, self._seconds = "cancelling" if cancelling else waits, seconds
         if stage not in (self._stage, *WAITS):
             self._stage = stage
+            self._stages = OF_A_PROGRAM if stage == "program" else self._stages
             self._write_line()
         self._write_clock()
         show(self, True)
 
     def stop(self) -> None:
         """Nothing runs any more."""
-        self._stage = ""
+        self._stage, self._stages = "", STAGES
         self._write_line()
         show(self, False)
 
@@ -118,11 +128,12 @@ class Progress(Column):
         self._write_clock()
 
     def _write_line(self) -> None:
-        now = STAGES.index(self._stage) if self._stage in STAGES else -1
-        looks = ["gkp-past" if at < now else "gkp-current" if at == now else "" for at in range(len(STAGES))]
+        stages = self._stages
+        now = stages.index(self._stage) if self._stage in stages else -1
+        looks = ["gkp-past" if at < now else "gkp-current" if at == now else "" for at in range(len(stages))]
         items = "".join(
             f'<li class="{look}">{self.spoken_html(f"panel.stage.{stage}")}</li>'
-            for stage, look in zip(STAGES, looks, strict=True)
+            for stage, look in zip(stages, looks, strict=True)
         )
         self.line.value = f'<ol class="gkp-stages">{items}</ol>'
 
@@ -145,16 +156,35 @@ def load_asked(request: Request, known: Loaded | None, job: Job) -> Loaded:
     return ready
 
 
-def propose_batch(request: Request, job: Job) -> str:
-    """The line that describes a batch for the model that was asked for.
+def propose_batch(request: Request, job: Job) -> Tried:
+    """The line that describes a batch for the model that was asked for, tried on it and corrected.
 
     Raises:
         GradkitError: there is no such model, or it says too little of what it takes.
-        Cancelled: the job was cancelled meanwhile.
+        Cancelled: the job was cancelled meanwhile; the model is as it was before.
     """
     job.tell("load")
-    line: str = _outlived(job.guard(lambda: suggested_names(request)))
-    return line
+    found: Proposal = _outlived(job.guard(lambda: proposed(request)))
+    job.tell("trace")
+    tried: Tried = _outlived(
+        lambda: trying.corrected(found.model, found.line, found.loss, found.folder, guard=job.guard)
+    )
+    return tried
+
+
+def run_program(request: Request, job: Job, language: str) -> Report:
+    """The report on a program, run in a process of its own up to its first finding, or a few sound steps.
+
+    Raises:
+        GradkitError: there is no such program, or nothing can be said of it.
+        Cancelled: the job was cancelled meanwhile; the program was ended.
+    """
+    job.tell("program")
+    arguments, wanted = request.named.get("arguments", ""), request.should_train
+    with speaking(language):
+        run = functools.partial(aside.report_of, request.program, arguments, should_train=wanted, beat=job.beat)
+        report: Report = run()
+    return report
 
 
 def diagnose_asked(ready: Loaded, job: Job) -> Report:

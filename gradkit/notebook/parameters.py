@@ -178,13 +178,13 @@ def _norm(row: Parameter) -> float:
 
 _KEYS: dict[str, Callable[[Parameter], Any]] = {
     "name": _natural,
-    "shape": lambda row: row.numel,
-    "trainable": lambda row: not row.requires_grad,
-    "mode": lambda row: not row.training,
     "gradient": lambda row: {"starved": 0, "unused": 0, "reached": 1, "frozen": 2}[training_state(row)],
     "norm": _norm,
+    "trainable": lambda row: not row.requires_grad,
+    "mode": lambda row: not row.training,
+    "shape": lambda row: row.numel,
 }
-COLUMNS = tuple(_KEYS)
+COLUMNS = tuple(_KEYS)  # what decides comes first: on a narrow page the last are out of sight
 
 PAGE = 15
 _STATES = ("", MISSING, *STATES)
@@ -323,11 +323,11 @@ class Table(Column):
         same = f'<div class="gkp-quiet">{say("panel.table.same", name=row.same_as)}</div>' if row.same_as else ""
         cells = (
             ("gkp-name", f'<span title="{escape(row.module)}, {escape(row.dtype)}">{name}</span>{same}'),
-            ("gkp-shape", escape(" × ".join(str(size) for size in row.shape)) or say("panel.table.scalar")),
-            ("", say("panel.table.yes" if row.requires_grad else "panel.table.frozen")),
-            ("", say("panel.table.train" if row.training else "panel.table.eval")),
             (f"gkp-state gkp-is-{found}", say(f"panel.table.state.{found}")),
             ("gkp-norm", norm or "–"),
+            ("", say("panel.table.yes" if row.requires_grad else "panel.table.frozen")),
+            ("", say("panel.table.train" if row.training else "panel.table.eval")),
+            ("gkp-shape", escape(" × ".join(str(size) for size in row.shape)) or say("panel.table.scalar")),
         )
         return "<tr>" + "".join(f'<td class="{look}">{text}</td>' for look, text in cells) + "</tr>"
 

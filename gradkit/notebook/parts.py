@@ -166,7 +166,22 @@ class Choice(Spoken, ipywidgets.HBox):  # type: ignore[misc]
             (button.add_class if value == self.value else button.remove_class)("gkp-on")
 
 
-LABEL_WIDTH = "150px"
+class Doors(Choice):
+    """One of several, each a card of its own: its name, and below it, under ``<prefix>about.<value>``, what it is."""
+
+    def __init__(self, prefix: str, values: Sequence[str]) -> None:
+        super().__init__(prefix, values, look="gkp-doors")
+        self.abouts = [Label(f"{prefix}about.{value}", tag="p") for value in values]
+        pairs = zip(self.buttons.values(), self.abouts, strict=True)
+        self.children = tuple(Column(button, about, look="gkp-door") for button, about in pairs)
+
+    def _write(self) -> None:
+        super()._write()
+        for about in self.abouts:
+            about.speak(self.language)
+
+
+LABEL_WIDTH = "165px"
 
 
 class Entry(Column):
@@ -209,6 +224,7 @@ class Pick(Column):
     def __init__(self, name: str, none: str, chosen: str = "") -> None:
         self.name, self.none = name, none
         self._offered = [("", "")]
+        self._preselected = False
         options = [("", ""), (chosen, chosen)] if chosen else [("", "")]
         self.control = ipywidgets.Dropdown(options=options, value=chosen)
         self.control.style.description_width = LABEL_WIDTH
@@ -225,10 +241,12 @@ class Pick(Column):
         Args:
             found: the names, likeliest first.
             values: what they stand for.
-            eager: choose the first if none was chosen.
+            eager: choose the first if none was chosen; once, so that a person can choose none.
         """
         self._offered = [(f"{name}  ·  {type(values[name]).__name__}", name) for name in found]
-        kept = self.text if self.text in found else found[0] if eager and found else ""
+        eager = eager and bool(found) and (bool(self.text) or not self._preselected)
+        kept = self.text if self.text in found else found[0] if eager else ""
+        self._preselected = self._preselected or eager
         self._set(kept)
 
     def _write(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -14,18 +15,23 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.loss import _Loss
 from torch.utils.data import DataLoader
 
 from gradkit.core import regular_files
+from gradkit.core.causes import cause
 from gradkit.core.errors import GradkitError
+from gradkit.live import aside
 from gradkit.load import batches, build, signatures, synthetic
 from gradkit.load.batches import Row, describe
 from gradkit.load.call import ModelCall
 from gradkit.load.signatures import accepts
 from gradkit.load.step import Step, from_objects, from_spec, from_step
+from gradkit.report.report import Report
 from gradkit.source import frames, training_loops
 from gradkit.teaching import examples
 
+_LOSS = re.compile(r"loss|criterion|objective", re.IGNORECASE)
 _OF_THE_SHELL = frozenset("In Out exit quit open get_ipython display".split())
 _LARGEST_BATCH = 256
 _NOT_THEIRS = frozenset("gradkit IPython ipykernel builtins".split())
@@ -55,6 +61,20 @@ def notebook_batches(names: Mapping[str, Any]) -> list[str]:
 def notebook_losses(names: Mapping[str, Any]) -> list[str]:
     """Names of what can be called on an output, and perhaps a batch: functions and modules, latest first."""
     return [name for name, value in _theirs(names) if _is_loss_module(value) or _takes(value, 1, 2)]
+
+
+def likely_loss(names: Mapping[str, Any], model: str = "") -> str:
+    """The name of the loss that a person most likely means: the latest of torch's own criteria, or what is called a
+    loss; ``""`` if there is none, or if the model is one of transformers, which bring their own.
+
+    Example:
+        >>> likely_loss({"criterion": nn.CrossEntropyLoss(), "act": nn.ReLU(), "gelu": nn.GELU()})
+        'criterion'
+    """
+    if hasattr(names.get(model), "main_input_name"):
+        return ""
+    found = (name for name in notebook_losses(names) if _LOSS.search(name) or isinstance(names[name], _Loss))
+    return next(found, "")
 
 
 def notebook_steps(names: Mapping[str, Any]) -> list[str]:
@@ -119,6 +139,17 @@ class Request:
     should_train: tuple[str, ...] = ()
     objects: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
+    @property
+    def program(self) -> str:
+        """A program that is run in a process of its own: a script, or a function that trains; ``""`` for none.
+
+        Example:
+            >>> Request(FILE, named={"script": "train.py"}).program, Request(FILE, named={"step": "a.py:step"}).program
+            ('train.py', '')
+        """
+        step = self.named.get("step", "") if self.kind == FILE and "model" not in self.named else ""
+        return self.named.get("script", "") or (step if training_loops.is_training(step) else "")
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -149,42 +180,69 @@ def fulfil(request: Request) -> Loaded:
         GradkitError: it cannot be loaded; ``form_part_of`` tells which part of the form to look at.
     """
     optimizer = None
+    if request.program:
+        raise GradkitError("panel_program_runs", program=request.program)
     if request.kind == BUILTIN:
-        step = examples.from_builtin(request.builtin)
+        step = _example(request.builtin)
     elif request.kind == OBJECTS:
         step, optimizer = _from_notebook(request)
     else:
         given: dict[str, Any] = dict(request.named)
         for text in given.values():
             training_loops.refuse(text)
+            training_loops.refuse_import(text)
         step = from_spec(**given, is_trainable=request.is_trainable)
     rows = batches.describe(step.run.batch) if isinstance(step.run, ModelCall) and step.run.batch is not None else None
     files = [*step.files, *(text for name, text in request.named.items() if name != "step")]
     return Loaded(request, step, rows, _stamps(files), optimizer)
 
 
-def suggested_names(request: Request) -> str:
+def _example(name: str) -> Step:
+    """An example's copy in the current folder; where none can be made, the example itself."""
+    try:
+        return examples.from_copy(name, Path.cwd())
+    except GradkitError as error:
+        if error.key != "example_not_copied":
+            raise
+        return examples.from_builtin(name)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A line that describes a batch, and what it is to be tried on: model, loss, and the folder that they run in."""
+
+    line: str
+    model: nn.Module
+    loss: Any
+    folder: str = ""
+
+
+def proposed(request: Request) -> Proposal:
     """The line that describes a batch for the model that was asked for; nothing of it is run.
 
     Raises:
-        GradkitError: there is no such model (``panel_nothing_chosen``, or whatever loading it raises), or it says too
-            little of what it takes (``nothing_to_propose``).
+        GradkitError: there is no such model (``panel_nothing_chosen``, or whatever loading it raises), no such loss, or
+            the model says too little of what it takes (``nothing_to_propose``).
     """
+    loss, folder = request.named.get("loss"), ""
     if request.kind == OBJECTS:
         names = {**notebook_variables(), **request.objects}
         model = _variable(request.named["model"], names) if "model" in request.named else None
+        criterion = _meant("loss", loss, names) if loss else None
     else:
         wanted = ("model", "adapter", "weights")
         given: dict[str, Any] = {key: text for key, text in request.named.items() if key in wanted}
         training_loops.refuse(given.get("model", ""))
+        training_loops.refuse_import(given.get("model", ""))
         built = build.build_model(given.pop("model", None), **given, is_trainable=request.is_trainable)
-        model = built.value if built is not None else None
+        model, folder = (built.value, built.folder) if built is not None else (None, "")
+        criterion = build.build_loss(loss)
     if model is None:
         raise GradkitError("panel_nothing_chosen")
     line = synthetic.propose(model)
     if not line:
         raise GradkitError("nothing_to_propose", expects=signatures.expectation(model))
-    return line
+    return Proposal(line, model, criterion, folder)
 
 
 def form_part_of(error: BaseException) -> str:
@@ -200,7 +258,13 @@ def form_part_of(error: BaseException) -> str:
         return "batch"
     if isinstance(error, GradkitError) and error.key in _OF_BATCH:
         return "batch"
-    return "source" if passed & {fulfil.__code__, suggested_names.__code__} else "run"
+    return "source" if passed & {fulfil.__code__, proposed.__code__, aside.report_of.__code__} else "run"
+
+
+def unticked(request: Request, report: Report) -> bool:
+    """Whether what a report finds is that an adapter was loaded without ``is_trainable=True``, as the form asked."""
+    is_asked = request.kind == WEIGHTS and "adapter" in request.named and request.is_trainable is None
+    return is_asked and any(cause(finding.cause).change == "trainable" for finding in report.findings)
 
 
 _OF_BATCH = ("no_batch", "no_loss", "no_such_parameter", "nothing_to_propose")
@@ -246,7 +310,9 @@ def _written(path: Path) -> int:
 
 
 DATA = (".pt", ".pth", ".safetensors", ".npz", ".npy", ".json")
-_SKIPPED = frozenset("node_modules site-packages __pycache__ build dist venv env".split())
+_SKIPPED = frozenset([*"node_modules site-packages __pycache__ build dist venv env".split(), examples.FOLDER])
+_NO_SCRIPT = 3
+_TRAINS = re.compile(r"(train|pretrain|finetune|fine_tune|main|run|fit)", re.IGNORECASE)
 _MOST_FILES, _MOST_LOOKED_AT, _LARGEST_FILE = 60, 4000, 400_000
 
 
@@ -261,6 +327,30 @@ def suggested_specs(folder: Path) -> tuple[str, ...]:
         ()
     """
     return tuple(f"{_relative(path, folder)}:{name}" for path in _files(folder, (".py",)) for name in _defined(path))
+
+
+def suggested_scripts(folder: Path) -> tuple[str, ...]:
+    """The Python files in a folder, and up to two below it, that train when they are run, the likeliest first.
+
+    Nothing is imported or run.
+
+    Example:
+        >>> suggested_scripts(Path("no such folder"))
+        ()
+    """
+    ranked = [(_as_script(path), len(path.parts), path) for path in _files(folder, (".py",))]
+    return tuple(_relative(path, folder) for rank, _, path in sorted(ranked) if rank < _NO_SCRIPT)
+
+
+def _as_script(path: Path) -> int:
+    """How likely it is that a file is the program a person trains with: 0 the most, ``_NO_SCRIPT`` not at all."""
+    tree = _parsed(path)
+    if tree is None:
+        return _NO_SCRIPT
+    named = _TRAINS.match(path.stem) is not None
+    if training_loops.trains_as_script(tree):
+        return 0 if named else 1
+    return 2 if named and training_loops.is_started(tree) else _NO_SCRIPT
 
 
 def suggested_data_files(folder: Path) -> tuple[str, ...]:
@@ -293,11 +383,15 @@ def _wanted(path: Path, folder: Path) -> bool:
 
 
 def _defined(path: Path) -> list[str]:
+    tree = _parsed(path)
+    return [] if tree is None else training_loops.proposed(tree)
+
+
+def _parsed(path: Path) -> ast.Module | None:
     try:
-        tree = ast.parse(regular_files.read_regular(path, _LARGEST_FILE))
+        return ast.parse(regular_files.read_regular(path, _LARGEST_FILE))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    return training_loops.proposed(tree)
+        return None
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
-from gradkit.core import writing
+from gradkit.core import package, writing
 from gradkit.core.errors import GradkitError
 from gradkit.core.records import Change
-from gradkit.source import files, imported
+from gradkit.source import files, imported, installed
 from gradkit.source.changes import OutdatedError, applied
 
 
@@ -43,13 +43,24 @@ class Edit:
 
 
 def edit_possible(file: str, changes: Sequence[Change]) -> bool:
-    """Whether there is a change, and a file that may be written: a notebook's cell is none.
+    """Whether there is a change, and a file that may be written: a notebook's cell is none, an installed one neither.
 
     Example:
         >>> edit_possible("<ipython-input-1>", [Change("-", 1, "x")])
         False
     """
-    return bool(changes) and os.path.isfile(file) and not writing.is_read_only(Path(file))
+    return bool(changes) and os.path.isfile(file) and not writing.is_read_only(Path(file)) and not is_others(Path(file))
+
+
+def is_others(path: Path) -> bool:
+    """Whether a file belongs to an installed package, or to gradkit itself: neither is a person's to change.
+
+    Example:
+        >>> is_others(Path(__file__)), is_others(Path("train.py"))
+        (True, False)
+    """
+    real = path.resolve()
+    return installed.is_installed(str(real)) or package.FOLDER.resolve() in real.parents
 
 
 def apply_edit(file: str | Path, changes: Sequence[Change], digest: str = "") -> Edit:
@@ -63,9 +74,10 @@ def apply_edit(file: str | Path, changes: Sequence[Change], digest: str = "") ->
     Raises:
         GradkitError: the file is not the one that the change was derived from (``edit_changed``, ``edit_outdated``) or
             is saved by somebody else meanwhile (``edit_saved``); the result would be no Python any more
-            (``edit_breaks``); the file is read-only (``edit_read_only``), goes by several names (``edit_links``) or
-            has an owner or attributes that cannot be kept (``edit_attributes``); it is no text (``edit_encoding``), or
-            cannot be read or written (``edit_refused``). The file is then as it was, or as it was saved.
+            (``edit_breaks``); the file belongs to an installed package (``edit_installed``), is read-only
+            (``edit_read_only``), goes by several names (``edit_links``) or has an owner or attributes that cannot be
+            kept (``edit_attributes``); it is no text (``edit_encoding``), or cannot be read or written
+            (``edit_refused``). The file is then as it was, or as it was saved.
     """
     path = Path(file).resolve()
     with _refusing(path):
@@ -118,6 +130,8 @@ def _check(path: Path) -> None:
     """Refuse to write a file that is not to be written, or that a new one cannot take the place of."""
     if path.exists() and not path.is_file():
         raise GradkitError("edit_no_file", path=path)
+    if is_others(path):
+        raise GradkitError("edit_installed", path=path)
     if writing.is_read_only(path):
         raise GradkitError("edit_read_only", path=path)
     if (names := path.stat().st_nlink) > 1:

@@ -22,6 +22,7 @@ _NO_OPTIMIZER = re.compile(r"sched|env|prof|bar$|swa|ema|warmup|logger|tracker",
 _ENTRY = re.compile(r"(main|run|fit|(run_)?train(ing)?(_.*)?)_?")
 _A_STEP = re.compile(r"step|loss|closure|forward|batch", re.IGNORECASE)
 _LARGEST = 2_000_000
+_SCRIPT = "<script>"
 
 
 @dataclass
@@ -38,7 +39,7 @@ class _Seen:
 @dataclass
 class _File:
     tree: ast.Module
-    functions: dict[str, Function] = field(default_factory=dict)
+    functions: dict[str, Function | ast.Module] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -132,6 +133,30 @@ def is_training(spec: str) -> bool:
     return tree is not None and bool(training(tree, name))
 
 
+def trains_as_script(tree: ast.Module) -> bool:
+    """Whether a file goes backward, or hands over to a trainer, when it is run as a script.
+
+    Example:
+        >>> guarded = "def main(): loss().backward()\\nif __name__ == '__main__': main()"
+        >>> trains_as_script(ast.parse(guarded)), trains_as_script(ast.parse("def step(): loss().backward()"))
+        (True, False)
+    """
+    file = _File(tree)
+    file.functions[_SCRIPT] = tree
+    seen = _seen(file, _SCRIPT)
+    return bool(seen.backward or seen.trainer)
+
+
+def is_started(tree: ast.Module) -> bool:
+    """Whether a file has a block of its own for when it is run as a script, which calls something.
+
+    Example:
+        >>> is_started(ast.parse("if __name__ == '__main__': main()"))
+        True
+    """
+    return bool(_started(tree))
+
+
 def steps_of(file: str) -> str:
     """The names in a file that may be one step, or build one, for a sentence; ``"-"`` if there are none.
 
@@ -154,6 +179,27 @@ def refuse(spec: str) -> None:
     if tree is None or not (line := training(tree, name)):
         return
     raise GradkitError("whole_training", name=spec.strip(), line=line, source=Path(source).name, names=steps_of(source))
+
+
+def refuse_import(spec: str) -> None:
+    """Refuse a name such as ``train.py:step``, if importing its file would already train for a whole run.
+
+    Raises:
+        GradkitError: it would (``training_on_import``).
+    """
+    source, _, name = spec.strip().rpartition(":")
+    tree = _tree(source) if source and name else None
+    if tree is not None and (line := _on_import(tree)):
+        raise GradkitError("training_on_import", source=Path(source).name, line=line)
+
+
+def _on_import(tree: ast.Module) -> int:
+    """The line at which a file repeats the training as soon as it is imported; 0 if it does not."""
+    file = _File(tree)
+    outside = [one for one in tree.body if not (isinstance(one, ast.If) and "__name__" in ast.dump(one.test))]
+    file.functions[_SCRIPT] = ast.Module(outside, [])
+    seen = _seen(file, _SCRIPT)
+    return seen.trainer or seen.epochs or (seen.repeated_step if seen.repeated_backward else 0)
 
 
 def _tree(source: str) -> ast.Module | None:
@@ -186,7 +232,7 @@ def _started(tree: ast.Module) -> set[str]:
     return {_last(one.func) for block in blocks for one in ast.walk(block) if isinstance(one, ast.Call)}
 
 
-def _within(function: Function) -> Iterator[tuple[ast.AST, bool]]:
+def _within(function: Function | ast.Module) -> Iterator[tuple[ast.AST, bool]]:
     """What runs when a function does, and whether it stands in a loop; what it only defines is left out."""
     waiting: list[tuple[ast.AST, bool]] = [(one, False) for one in function.body]
     while waiting:

@@ -32,7 +32,7 @@ def test_axe_finds_no_serious_fault_in_any_state_of_the_panel(notebook: Notebook
         settle(panel)
         found[state] = faults(page, ".gkp")
 
-    for source in ("Python file", "Objects in this notebook", "Adapter or weights", "Built-in example"):
+    for source in ("My file", "My notebook", "Adapter or weights", "An example"):
         click(panel, source)
         look(f"form: {source}")
     click(panel, EXAMPLE)
@@ -51,7 +51,7 @@ def test_axe_finds_no_serious_fault_in_any_state_of_the_panel(notebook: Notebook
     click(panel, "Guide")
     look("guide")
     click(panel, "Change model or batch")
-    click(panel, "Python file")
+    click(panel, "My file")
     click(panel, "Diagnose again")
     expect(panel.get_by_role("alert")).to_be_visible()
     look("error")
@@ -60,10 +60,10 @@ def test_axe_finds_no_serious_fault_in_any_state_of_the_panel(notebook: Notebook
 
 def test_from_the_form_to_the_guide_by_keys_alone(panel: Locator) -> None:
     page = panel.page
-    panel.get_by_role("button", name="Built-in example").focus()
+    panel.get_by_role("button", name="An example").focus()
     walk_to(page, EXAMPLE)
     page.keyboard.press("Enter")
-    walk_to(page, "Diagnose")
+    walk_to(page, "Diagnose", back=True)
     page.keyboard.press("Enter")
     expect(panel.locator(".gkp-verdict")).to_be_focused()
     walk_to(page, "Parameters")

@@ -166,7 +166,8 @@ def test_a_file_of_ones_own_is_diagnosed_mended_and_diagnosed_again(notebook: No
     )
     (folder / "train.py").write_text(program, encoding="utf-8")
     panel = run_panel(notebook.page)
-    click(panel, "Python file")
+    click(panel, "My file")
+    click(panel, "One step function")
     entry(panel, "Step").fill("train.py:stop")
     click(panel, "Diagnose")
     expect(panel.get_by_role("alert")).to_contain_text("train.py has no stop. It holds: step")
@@ -215,7 +216,8 @@ def test_the_fix_is_written_into_ones_own_file_and_compared_with_before(notebook
     file = max(notebook.lab.folder.iterdir(), key=lambda path: path.stat().st_mtime) / "mine.py"
     file.write_text(TRAIN, encoding="utf-8")
     panel = run_panel(notebook.page)
-    click(panel, "Python file")
+    click(panel, "My file")
+    click(panel, "One step function")
     entry(panel, "Step").fill("mine.py:step")
     click(panel, "Diagnose")
     expect(panel.locator(".gkp-verdict")).to_contain_text("no_grad_block")
@@ -256,10 +258,10 @@ def test_a_batch_that_fits_the_model_is_proposed_and_a_loss_is_said(notebook: No
     folder = max(notebook.lab.folder.iterdir(), key=lambda path: path.stat().st_mtime)
     (folder / "mine.py").write_text(TRAIN, encoding="utf-8")
     panel = run_panel(notebook.page)
-    click(panel, "Python file")
+    click(panel, "My file")
     click(panel, "A model and a batch")
     entry(panel, "Model").fill("mine.py:Reader")
-    click(panel, "Propose a batch that fits the model")
+    click(panel, "Propose a batch and try it")
     expect(entry(panel, "Batch")).to_have_value("float32[4, 16]")
     entry(panel, "Loss").fill("output.square().mean()")
     settle(panel)
@@ -277,7 +279,8 @@ def test_cancel_is_heard_while_the_model_runs(notebook: Notebook) -> None:
     )
     (folder / "slow.py").write_text(program, encoding="utf-8")
     panel = run_panel(notebook.page)
-    click(panel, "Python file")
+    click(panel, "My file")
+    click(panel, "One step function")
     entry(panel, "Step").fill("slow.py:step")
     click(panel, "Diagnose")
     expect(panel.locator(".gkp-stages .gkp-current")).to_have_text("Run the step")
@@ -293,7 +296,7 @@ def test_cancel_is_heard_while_the_model_runs(notebook: Notebook) -> None:
 
 def test_keys_are_enough_and_go_to_the_panel_not_to_the_notebook(panel: Locator) -> None:
     page = panel.page
-    panel.get_by_role("button", name="Built-in example").focus()
+    panel.get_by_role("button", name="An example").focus()
     for _ in range(30):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.innerText") == "Vision memory: as it should be":

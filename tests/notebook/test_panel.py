@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import linecache
 import math
+import os
 import re
 import runpy
 import threading
@@ -95,6 +96,15 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     variables: dict[str, Any] = {}
     monkeypatch.setattr(notebook_request, "notebook_variables", lambda: variables)
     return variables
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Examples are copied into the current folder: that is not the repository."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("work"))
+    yield
+    os.chdir(before)
 
 
 @pytest.fixture
@@ -1022,6 +1032,7 @@ def test_a_report_of_elsewhere_stays_while_the_form_is_filled_in(elsewhere: Repo
 def test_what_the_form_names_is_not_compared_with_a_report_of_elsewhere(elsewhere: Report) -> None:
     panel = opened_on(elsewhere)
     panel.change.click()
+    panel.form.kind.value = "builtin"
     press(panel, panel.diagnose)
     assert panel.report is not elsewhere
     assert not panel.results.compare.there
@@ -1034,6 +1045,7 @@ def test_the_guide_to_a_report_of_elsewhere_ends_with_running_the_program_again(
     guide.go(99)
     assert (shown(guide.again), shown(guide.rerun)) == (False, True)
     panel.change.click()
+    panel.form.kind.value = "builtin"
     press(panel, panel.diagnose)
     guide.go(99)
     assert (shown(guide.again), shown(guide.rerun)) == (True, False)

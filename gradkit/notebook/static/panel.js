@@ -10,7 +10,7 @@ function whenInPlace(el, act) {
 }
 
 function describe(root) {
-  for (const button of root.querySelectorAll(".gkp-seg > button, .gkp-cause")) {
+  for (const button of root.querySelectorAll(".gkp-seg > button, .gkp-door > button, .gkp-cause")) {
     button.setAttribute("aria-pressed", button.classList.contains("gkp-on"));
   }
   for (const button of root.querySelectorAll(".gkp-step")) {

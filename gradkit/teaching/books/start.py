@@ -1,12 +1,12 @@
 # %% [markdown] lang="en"
 # # Which line of my code lost the gradient?
 #
-# `RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn`: you know this one, or there is a part of your model that never learns. Run the next cell (Shift + Enter), choose a model and a batch, press **Diagnose**: you get the line to change, the proof, a picture of where the gradient stops, and a guide to the fix. Your model is left as it was.
+# `RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn`: you know this one, or there is a part of your model that never learns. The panel below stands open after `gradkit lab`; elsewhere, run its cell (Shift + Enter). Choose an example, a file of yours or what a notebook has made, and press **Diagnose**: you get the line to change, the proof, a picture of where the gradient stops, and a guide to the fix. Your model is left as it was.
 
-# %% [markdown] lang="zh" of="50dfb778"
+# %% [markdown] lang="zh" of="6c2451e2"
 # # 梯度丢在了我的哪一行代码？
 #
-# 遇到过 `RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn`，或者模型有一部分总也学不到东西？运行下一个单元格（Shift + Enter），选好模型和批次，点 **开始诊断**：要改哪一行、凭什么这么说、梯度断在图上的哪里、怎样一步步改好，都会告诉你。模型会保持原样。
+# 遇到过 `RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn`，或者模型有一部分总也学不到东西？用 `gradkit lab` 打开时，下面的面板已经显示；其他情况请运行它的单元格（Shift + Enter）。选一个示例、你的文件，或 notebook 里创建的对象，点 **开始诊断**：要改哪一行、凭什么这么说、梯度断在图上的哪里、怎样一步步改好，都会告诉你。模型会保持原样。
 
 # %%
 import gradkit

@@ -457,7 +457,7 @@ function fillCard(card, info, labels, { close, unfold, fold, undo, path, found }
     parts.push(list);
   }
   if (info.open) parts.push(make("button", { type: "button", class: "gk-unfold", onclick: unfold }, `+ ${labels.open}`));
-  if (fold) parts.push(make("button", { type: "button", class: "gk-unfold gk-fold", onclick: fold.act }, `− ${fold.name}`));
+  if (fold) parts.push(make("button", { type: "button", class: "gk-fold", onclick: fold.act }, `− ${fold.name}`));
   if (info.note) parts.push(make("p", { class: "gk-aside" }, info.note));
   card.replaceChildren(...parts);
   card.scrollTop = 0;

@@ -100,14 +100,15 @@ class Sheet {
       const [left, top] = [this.x + frame.x * this.zoom, this.y + frame.y * this.zoom];
       const [right, bottom] = [left + frame.w * this.zoom, top + frame.h * this.zoom];
       if ((left >= 0 && top >= 0) || right < 60 || left > w - 60 || bottom < 48 || top > h - 20) continue;
-      const said = [frame.name, this.svg?.classList.contains("gk-what-if") ? "" : frame.shaded].filter(Boolean);
+      const names = [frame.name].filter(Boolean);
+      const shaded = this.svg?.classList.contains("gk-what-if") ? "" : frame.shaded;
       const around = signs.find(({ inner }) => contains(inner, frame));
-      if (around) Object.assign(around, { inner: frame, said: [...around.said, ...said] });
-      else signs.push({ inner: frame, said, x: Math.max(4, left + 4), y: Math.max(4, top + 4) });
+      if (around) Object.assign(around, { inner: frame, names: [...around.names, ...names], shaded: around.shaded || shaded });
+      else signs.push({ inner: frame, names, shaded, x: Math.max(4, left + 4), y: Math.max(4, top + 4) });
     }
-    const shown = signs.filter(({ said }) => said.length);
-    this.said.replaceChildren(...shown.map(({ said, x, y }) => {
-      const sign = make("span", {}, said.join(" › "));
+    const shown = signs.filter(({ names, shaded }) => names.length || shaded);
+    this.said.replaceChildren(...shown.map(({ names, shaded, x, y }) => {
+      const sign = make("span", {}, [names.join(" › "), shaded].filter(Boolean).join(" · "));
       sign.style.transform = `translate(${x}px, ${y}px)`;
       return sign;
     }));

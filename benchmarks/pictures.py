@@ -31,6 +31,7 @@ def seconds(report: Report, rounds: int) -> float:
     took = []
     for _ in range(rounds + 1):
         render._svg.cache_clear()
+        render._svgs.cache_clear()
         begin = time.perf_counter()
         PictureView(report.picture, language="en", view="map")
         took.append(time.perf_counter() - begin)

@@ -18,7 +18,8 @@ class Sketch:
 
     def node(self, label, kind, status, *feeds, module="", shape=None, at=None, finding=None):
         number = len(self.nodes) + 1
-        self.nodes.append(Node(number, label, kind, status, module, shape, at, finding))
+        revived = kind == "autograd" and status == "dead"
+        self.nodes.append(Node(number, label, kind, status, module, shape, at, finding, revived=revived))
         for feed in feeds:
             source = self.nodes[feed - 1]
             cut = "cut" in (kind, source.kind)

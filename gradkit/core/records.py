@@ -363,6 +363,7 @@ class Node:
         location: the line that made it.
         finding: for a cut, the index of its finding.
         order: the index of the call in which it ran, and autograd's sequence number, which differs from run to run.
+        revived: it gets no gradient, and got one in the rerun in which the cuts were undone.
     """
 
     number: int
@@ -374,6 +375,7 @@ class Node:
     location: Location | None = None
     finding: int | None = None
     order: tuple[int, int] = field(default=(-1, -1), compare=False, repr=False)
+    revived: bool = field(default=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ class GraphView(anywidget.AnyWidget):
         language: ``"en"`` or ``"zh"``: the words of the toolbar. Drawing and cards are the caller's.
         arrows: ends and status of every arrow, for the ways through the drawing.
         dot: the drawing's source, to be saved.
+        sideways: the same drawing from left to right; ``""`` for none.
+        frames: of every frame of the drawing its name, the module that folds it, and what it says of the gradient.
         name: what a saved file is called, without its ending.
         limit: what is left out of the drawing, in words.
         selected: number of the picked node, or None; can be set from Python, too.
@@ -49,6 +51,8 @@ class GraphView(anywidget.AnyWidget):
     node_info: traitlets.Dict[int, Any] = traitlets.Dict()
     arrows: traitlets.List[Any] = traitlets.List()
     dot = traitlets.Unicode("")
+    sideways = traitlets.Unicode("")
+    frames: traitlets.List[Any] = traitlets.List()
     name = traitlets.Unicode("gradkit").tag(sync=True)
     limit = traitlets.Unicode("").tag(sync=True)
     png = traitlets.Bytes(b"")
@@ -70,9 +74,11 @@ class GraphView(anywidget.AnyWidget):
         with i18n.speaking(self.language):
             self.labels = viewer.labels()
 
-    @traitlets.observe("svg", "node_info", "arrows", "dot")
+    @traitlets.observe("svg", "node_info", "arrows", "dot", "sideways", "frames")
     def _pack(self, _change: object = None) -> None:
-        self.packed = viewer.Shown(self.svg, self.node_info, self.arrows, self.dot).packed()
+        self.packed = viewer.Shown(
+            self.svg, self.node_info, self.arrows, self.dot, sideways=self.sideways, frames=self.frames
+        ).packed()
 
     def still(self) -> bytes:
         """The bitmap for pages without a kernel; ``b""`` if there is none."""
@@ -123,7 +129,10 @@ class PictureView(GraphView):
     def _draw(self, _change: object = None) -> None:
         if not self._ready:
             return
-        drawn: dict[str, Any] = {"svg": "", "node_info": {}, "arrows": [], "dot": "", "limit": "", "message": ""}
+        drawn: dict[str, Any] = {
+            "svg": "", "node_info": {}, "arrows": [], "dot": "", "limit": "", "message": "", "sideways": "",
+            "frames": [],
+        }  # fmt: skip
         if self.picture is not None:
             with i18n.speaking(self.language):
                 try:

@@ -490,7 +490,7 @@ def test_every_control_has_a_name_and_the_order_of_focus_is_the_order_of_sight(s
     shown = show(pictures.gpt(), view="map")
     names = []
     shown.page.locator("body").click(position={"x": 2, "y": 2})
-    for _ in range(14):
+    for _ in range(16):
         shown.page.keyboard.press("Tab")
         names.append(
             shown.page.evaluate(

@@ -16,6 +16,28 @@ TITLES = {
     "zh": ("谁没在学习", "学完以后你能做到", "每个运算都留下一条记录"),
 }
 
+MOST = 30
+SEEN = """() => {
+  const rect = (one) => one.getBoundingClientRect();
+  const shown = (one) => one.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+  const inSight = (one) => shown(one) && rect(one).height > 0 && rect(one).top < innerHeight && rect(one).bottom > 0;
+  const whole = (one) => rect(one).top >= 0 && rect(one).bottom <= innerHeight && rect(one).height > 150;
+  const all = (which) => [...document.querySelectorAll(which)].filter(inSight);
+  const end = (one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one);
+    return rect(range).bottom;
+  };
+  const [slide, text] = ["section.present:not(.stack)", ".jp-RenderedHTMLCommon"];
+  const headlines = all(`${slide} ${text} h1, ${slide} ${text} h2`).filter((one) => one.nextElementSibling);
+  return {
+    asked: all(".jp-Notebook-footer").map((one) => one.textContent),
+    covered: headlines.filter((one) => end(one) > rect(one.nextElementSibling).top + 2).map((one) => one.textContent),
+    pictures: all(`${slide} .jp-RenderedSVG svg, ${slide} .jp-RenderedSVG img`).some(whole) ? 1 : 0,
+    last: all(".controls .navigate-right, .controls .navigate-down").every((one) => !one.classList.contains("enabled")),
+  };
+}"""
+
 
 @pytest.fixture
 def watched(chromium: Browser, lab: Lab) -> Iterator[tuple[Notebook, Complaints]]:
@@ -48,4 +70,16 @@ def test_the_slides_are_shown_one_by_one_and_nothing_is_asked_of_the_network(
         assert float(size.evaluate("shown => parseFloat(getComputedStyle(shown).fontSize)")) >= 24
         notebook.shot(f"slides-{language}-{TITLES[language].index(title)}")
         slides.locator("body").press("Space")
+    pictures = 0
+    for _ in range(MOST):
+        page.wait_for_timeout(700)
+        found = slides.locator("body").evaluate(SEEN)
+        assert found["asked"] == [], "what asks to edit the notebook is on a slide"
+        assert found["covered"] == [], "a headline lies over what follows"
+        pictures += found["pictures"]
+        if found["last"]:
+            break
+        slides.locator("body").press("Space")
+    assert found["last"]
+    assert pictures == 1, "the picture is to be seen whole, without scrolling"
     assert not complaints.outside, f"requests that leave this machine: {complaints.outside}"

@@ -28,7 +28,8 @@ def parcel(view):
 
 def test_drawing_and_cards_travel_gzipped_together():
     view = GraphView(svg="<svg/>", node_info={3: {"title": "fc.weight"}})
-    assert parcel(view) == {"svg": "<svg/>", "info": {"3": {"title": "fc.weight"}}, "arrows": [], "dot": ""}
+    nothing_more = {"arrows": [], "dot": "", "sideways": "", "frames": []}
+    assert parcel(view) == {"svg": "<svg/>", "info": {"3": {"title": "fc.weight"}}, **nothing_more}
 
 
 def test_the_parcel_of_a_large_drawing_is_small():
@@ -84,7 +85,7 @@ def test_where_no_layout_is_to_be_had_the_view_says_so_in_its_language(monkeypat
     def refuse(*args, **kwargs):
         raise GradkitError("no_layout")
 
-    monkeypatch.setattr(render, "svg", refuse)
+    monkeypatch.setattr(render, "svgs", refuse)
     view = PictureView(pictures.mlp(), language="zh")
     assert view.message == i18n.words("error.no_layout", "zh")
     assert view.packed == b""

@@ -720,6 +720,12 @@ def test_the_change_is_written_on_request_and_the_next_diagnosis_is_healthy(fold
     assert "4 of the 4" in panel.results.compare.after.value
     assert "2 more parameters" in panel.results.compare.words.value
     assert "no longer found: detach" in panel.results.compare.words.value
+    before, after = (
+        re.sub("<[^>]*>", "", side.value) for side in (panel.results.compare.before, panel.results.compare.after)
+    )
+    changed = next(line.strip() for line in TRAIN.splitlines() if ".detach()" in line)
+    assert re.search(rf"\d+ - +{re.escape(changed)}", before)
+    assert re.search(rf"\d+ \+ +{re.escape(changed.replace('.detach()', ''))}", after)
 
 
 def test_a_written_change_is_taken_back_also_after_the_next_diagnosis(folder: Path) -> None:

@@ -36,6 +36,7 @@ class Draft:
         touching: the ends of all links that begin or end at a key, in the order in which they were made.
         from_before: the loss was computed before the step.
         leads_nowhere: there is no loss that anything of the model flows into: all that it computed is drawn.
+        revived: calls that left a node in the rerun in which the cuts were undone, by their indices.
     """
 
     trace: Trace
@@ -47,6 +48,7 @@ class Draft:
     touching: dict[object, dict[tuple[object, object], None]] = field(default_factory=dict)
     from_before: bool = False
     leads_nowhere: bool = False
+    revived: frozenset[int] = frozenset()
 
     def node(self, key: object, order: tuple[int, int], **facts: object) -> None:
         """Enter a node, unless it is there."""
@@ -246,6 +248,7 @@ def make_picture(  # noqa: PLR0913  it joins what all stages found
     if rerun.trace is not None:
         live = frozenset(canvas.of_call)
         _autograd(canvas, rerun.trace, rerun.graph, starved, "dead", live)
+        canvas.revived = _with_a_node(rerun.trace, rerun.graph)
     _parameters(canvas, starved, "starved")
     if left_out:
         _parameters(canvas, {row.name for row in rows if row.should_train and row.reached}, "live")
@@ -288,6 +291,13 @@ def _autograd(
         canvas.node(keys[index], (number, node.sequence), label=node.label, kind="autograd", status=status, **facts)
         canvas.of_call.setdefault(number, []).append(keys[index])
     _autograd_edges(canvas, graph, keys, status)
+
+
+def _with_a_node(trace: Trace, graph: AutogradGraph) -> frozenset[int]:
+    """The calls that left a node in a graph, by their indices."""
+    begins = [call.sequence for call in trace.calls]
+    numbers = (node.sequence for node in graph.nodes if not node.leaf and node.sequence >= 0)
+    return frozenset(bisect.bisect_right(begins, number) - 1 for number in numbers)
 
 
 def _before_the_step(canvas: Draft, index: int, node: AutogradNode) -> object:
@@ -451,6 +461,10 @@ def _loss(canvas: Draft, backward: bool) -> None:
 def _numbered(canvas: Draft) -> tuple[tuple[Node, ...], tuple[Edge, ...]]:
     ordered = sorted(canvas.nodes, key=lambda k: canvas.nodes[k][0])
     numbers = {key: i + 1 for i, key in enumerate(ordered)}
-    entered = ((numbers[key], *canvas.nodes[key]) for key in ordered)
-    nodes = tuple(Node(number, order=order, **facts) for number, order, facts in entered)  # type: ignore[arg-type]
+    again = {key for index in canvas.revived for key in canvas.of_call.get(index, ()) if not canvas.is_live(key)}
+    entered = ((numbers[key], *canvas.nodes[key], key in again) for key in ordered)
+    nodes = tuple(
+        Node(number, order=order, revived=back, **facts)  # type: ignore[arg-type]
+        for number, order, facts, back in entered
+    )
     return nodes, tuple(Edge(numbers[a], numbers[b], status) for (a, b), status in canvas.edges.items())

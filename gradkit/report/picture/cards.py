@@ -7,6 +7,7 @@ from typing import Any
 
 from gradkit.core import printable
 from gradkit.core.records import Finding, Location, Node, Picture
+from gradkit.report.picture import what_if
 from gradkit.report.picture.chart import Box, Chart
 from gradkit.report.picture.fold import chart_of
 from gradkit.report.picture.nearby import MARK
@@ -29,9 +30,9 @@ def cards(
     A card has ``title``, ``kind`` (``"cut"``, ``"plate"``, ``"module"`` ...), ``status``, ``state`` (the status in
     words), ``rows`` (pairs of label and value), ``place`` (``file.py:41``), ``path`` (of the file), ``code`` (lines as
     ``{"line", "text", "here", "from", "to"}``, columns from 0), ``why`` (sentences), ``open`` (what unfolds the box:
-    the path of a module, a part beyond, or ``""``), ``finding`` (the index of the one on a plate, else None), and to be
-    searched ``names`` (of all modules, parameters and operations in it) and ``places`` (of all lines in it). All of it
-    is plain JSON.
+    the path of a module, a part beyond, or ``""``), ``finding`` (the index of the one on a plate, else None), ``undo``
+    (what would flow without it, as ``what_if.shown`` has it, or None), and to be searched ``names`` (of all modules,
+    parameters and operations in it) and ``places`` (of all lines in it). All of it is plain JSON.
 
     Raises:
         GradkitError: an unknown view.
@@ -50,7 +51,12 @@ def cards(
         for name in finding.parameters:
             guilty.setdefault(name, []).append(index)
     made = (_Card(picture, words, shapes, box, box.number in shown.shaded, guilty) for box in shown.boxes)
-    return {card.box.number: card.as_dict() for card in made}
+    plates = {
+        box.number: box.finding for box in shown.boxes if box.finding is not None and box.kind in ("cut", "plate")
+    }
+    drawn = plates if shown.view in ("map", "graph") else {}
+    undo = {number: what_if.shown(picture, shown, words, finding) for number, finding in drawn.items()}
+    return {card.box.number: {**card.as_dict(), "undo": undo.get(card.box.number)} for card in made}
 
 
 class _Card:

@@ -13,6 +13,7 @@ from gradkit.core.i18n import columns
 from gradkit.core.records import Finding, Location, Picture
 from gradkit.report.picture.chart import Box, Chart
 from gradkit.report.picture.fold import chart_of
+from gradkit.report.picture.nested import Frame, nested, prefixes
 from gradkit.report.picture.style import (
     AMBER,
     ARROWS,
@@ -20,11 +21,13 @@ from gradkit.report.picture.style import (
     DARK_RED,
     GREY,
     INK,
+    LINE,
     PALE,
     RED,
     SANS,
     SOFT,
     TEXT,
+    broken,
     cleaned,
     framed,
     html_text,
@@ -40,7 +43,7 @@ _NEAR = 3
 
 _ROW, _ACROSS = 4, 300
 
-_LABEL_ACROSS, _LEAST = 66, 40
+_LABEL_ACROSS, _LEAST, _LINES = 66, 40, 4
 
 
 def cut_label(finding: Finding, head: str, words: Phrases, *, in_flow: bool, again: bool = False) -> str:
@@ -84,12 +87,14 @@ def _evidence(finding: Finding, words: Phrases, color: str) -> str:
 
 def _source(place: Location, main: bool) -> str:
     start = f"{place_name(place)}  "
-    code, marks = framed(place, max(_LEAST, _LABEL_ACROSS - columns(start)))
-    row = text_line(start + code, 10, color=INK if main else GREY, code=True)
-    if not (main and marks):
-        return row
-    pad = "".join("\N{IDEOGRAPHIC SPACE}" if is_wide(char) else " " for char in start)
-    return row + text_line(pad + marks, 10, color=RED, code=True)
+    most = max(_LEAST, _LABEL_ACROSS - columns(start))
+    code, marks = framed(place, most, _LINES if main else 1)
+    rows = ""
+    for line, under in broken(code, marks, most):
+        rows += text_line(start + line, 10, color=INK if main else GREY, code=True)
+        start = "".join("\N{IDEOGRAPHIC SPACE}" if is_wide(char) else " " for char in start)
+        rows += text_line(start + under, 10, color=RED, code=True) if main and under else ""
+    return rows
 
 
 def _lines(finding: Finding) -> list[Location]:
@@ -152,7 +157,15 @@ class Drawing:
         self.words = words
         self.graph = graphviz.Digraph("gradkit")
         self.told: set[int | None] = set()
-        self.region: dict[int, str] = {}
+        self.boxes = {box.number: box for box in shown.boxes}
+        self.frames = nested(shown)
+        self.prefix = prefixes(self.frames)
+        below = self.frames.below()
+        self.index = {frame: index for index, (frame, _) in enumerate(below)}
+        self.around = [around for _, around in below]
+        self.region = {
+            number: f"cluster_{self.index[frame]}" for frame, _ in below if frame.shaded for number in frame.all_boxes
+        }
 
     def digraph(self) -> graphviz.Digraph:
         """The whole drawing."""
@@ -171,16 +184,11 @@ class Drawing:
         self.graph.attr("edge", fontname=SANS, fontsize="10", arrowsize="0.7")
         if len(self.shown.arrows) > _MOST_WITH_CARE:
             self.graph.attr("graph", nslimit="0.1", nslimit1="0.1", mclimit="0.01", maxiter="50", splines="line")
-        regions = self.shown.regions()
-        self.region = {box.number: f"cluster_{index}" for index, group in enumerate(regions) for box in group}
-        for index, group in enumerate(regions):
-            self._region(f"cluster_{index}", group)
-        for box in self.shown.boxes:
-            if box.number not in self.region:
-                self._box(self.graph, box)
+        self._frame(self.graph, self.frames)
         self._arrows()
         self._beside()
         self._loose()
+        self._end()
         self._limit()
         return self.graph
 
@@ -193,20 +201,34 @@ class Drawing:
         self._beside()
         self._limit()
 
-    def _region(self, name: str, boxes: list[Box]) -> None:
-        """A dashed frame around what lies before a cut."""
-        said = self.words.say("shaded")
-        with self.graph.subgraph(name=name) as region:
-            region.attr(
-                label=f'<<font color="{GREY}" point-size="10">{html_text(said)}</font>>',
-                style="rounded,dashed",
-                color=PALE,
-                labeljust="l",
-                margin="14",
-                tooltip=graphviz.escape(said),
-            )
-            for box in boxes:
-                self._box(region, box)
+    def _frame(self, graph: graphviz.Digraph, frame: Frame) -> None:
+        """What lies in a frame, in the order of the run: its boxes, and the frames in it."""
+        inside: list[tuple[int, Frame | None]] = [(number, None) for number in frame.boxes]
+        inside += [(min(inner.all_boxes), inner) for inner in frame.frames]
+        for number, inner in sorted(inside, key=lambda one: one[0]):
+            if inner is None:
+                self._box(graph, self.boxes[number])
+                continue
+            index = self.index[inner]
+            with graph.subgraph(name=f"cluster_{index}") as region:
+                self._look_of(region, inner, index)
+                self._frame(region, inner)
+
+    def _look_of(self, region: graphviz.Digraph, frame: Frame, index: int) -> None:
+        """Solid around what is named alike, dashed around what no gradient reaches."""
+        named, shaded = self.words.frame(frame.path, self.around[index]), self.words.say("shaded")
+        said = [f'<font color="{SOFT}" point-size="11"><b>{html_text(named)}</b></font>'] if named else []
+        said += [f'<font color="{GREY}" point-size="10">{html_text(shaded)}</font>'] if frame.shaded else []
+        begins = self.words.say("frame", path=cleaned(frame.path)) if frame.path else ""
+        region.attr(
+            label=f"<{html_text('   ').join(said)}>",
+            style="rounded,dashed" if frame.shaded else "rounded",
+            color=PALE if frame.shaded else LINE,
+            labeljust="l",
+            margin="12",
+            id=f"f{index}",
+            tooltip=graphviz.escape(" · ".join(filter(None, (begins, shaded if frame.shaded else "")))),
+        )
 
     def _box(self, graph: graphviz.Digraph, box: Box) -> None:
         if box.kind in ("cut", "plate"):
@@ -249,7 +271,8 @@ class Drawing:
 
     def _module_rows(self, box: Box) -> str:
         ink, accent = TEXT.get(box.status, (GREY, GREY))
-        title, state, holds = self.words.title(box), self.words.state(box), self.words.holds(box)
+        title = self.words.title(box, self.prefix.get(box.number, ""))
+        state, holds = self.words.state(box), self.words.holds(box)
         bold = box.status in ("starved", "partly")
         second = text_line(holds, 10, color=SOFT if ink == INK else GREY) if holds else ""
         if state and points(title, 12, bold=True) + points(state, 10, bold=bold) <= _ACROSS:
@@ -303,7 +326,7 @@ class Drawing:
                 if kinds[arrow.head] == "loss" and not labelled:
                     look["label"], labelled = graphviz.escape(self.words.say("gradient")), True
             elif "input" in ends:
-                look = {"color": PALE}
+                look = {"color": PALE, "arrowhead": "vee"}
             region = self.region.get(arrow.head)
             if region and region != self.region.get(arrow.tail):
                 look["lhead"] = region
@@ -318,6 +341,15 @@ class Drawing:
         width = _THIN + (_THICK - _THIN) * (reached / most) ** 0.5 if most else _THIN
         tip = graphviz.escape(self.words.say("reaches", n=reached, size=quantity_words(reached)))
         return {"penwidth": f"{width:.1f}", "arrowsize": f"{0.85 - 0.05 * width:.2f}", "tooltip": tip}
+
+    def _end(self) -> None:
+        """The loss stands at the end, wherever else the flow turns back."""
+        losses = [box.number for box in self.shown.boxes if box.kind == "loss"]
+        if losses:
+            with self.graph.subgraph() as last:
+                last.attr(rank="sink")
+                for number in losses:
+                    last.node(f"n{number}")
 
     def _limit(self) -> None:
         """Say below the drawing what is left out of it."""

@@ -20,6 +20,8 @@ from gradkit.report.picture import render, viewer
 from gradkit.report.picture.cards import unfolds
 from gradkit.report.picture.chart import Box, Chart
 from gradkit.report.picture.nearby import MARK
+from gradkit.report.picture.nested import nested
+from gradkit.report.picture.outline import FOLDED
 from gradkit.report.picture.torchviz_kept import Kept
 from gradkit.report.picture.viewer import Shown
 
@@ -42,6 +44,8 @@ class Room:
 FILE = Room(unfolded=12, size=400_000, torchviz=1_000)
 CELL = Room(unfolded=4, size=100_000, torchviz=40)
 """A notebook has many cells, and each of them is saved with what it shows."""
+
+_MOST_BOXES = 150
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,8 @@ def held(picture: Picture, autograd: Kept, room: Room) -> tuple[Held, ...]:
     drafts = _Drafts(picture, autograd, room)
     kept = _laid_out([one for view in viewer.VIEWS for one in drafts.in_each_language(view, ())])
     can = {one.view for one in kept if one.shown is not None}
-    more = [draft for one in drafts.unfoldings() if one[0] in can for draft in drafts.in_each_language(*one)]
+    asked = [*drafts.foldings(), *drafts.unfoldings()] if viewer.MAP in can else []
+    more = [draft for one in asked if one[0] in can for draft in drafts.in_each_language(*one)]
     size = sum(one.size for one in kept)
     for one in _laid_out(more):
         size += one.size
@@ -104,11 +109,11 @@ def _laid_out(drafts: list[Held]) -> list[Held]:
     """The same with their drawings, all in one go; where that fails, one by one, and what fails says why."""
     ready = [one for one in drafts if one.shown is not None]
     try:
-        made = iter(render.svgs([one.shown.dot for one in ready if one.shown is not None]))
+        made = iter(render.svgs([dot for one in ready if one.shown is not None for dot in one.shown.sources]))
     except GradkitError:
         failed: dict[tuple[str, tuple[str, ...]], GradkitError] = {}
         return [_alone(one, failed) for one in drafts]
-    return [replace(one, shown=replace(one.shown, svg=next(made))) if one.shown else one for one in drafts]
+    return [replace(one, shown=one.shown.laid_out(made)) if one.shown else one for one in drafts]
 
 
 def _alone(one: Held, failed: dict[tuple[str, tuple[str, ...]], GradkitError]) -> Held:
@@ -118,7 +123,7 @@ def _alone(one: Held, failed: dict[tuple[str, tuple[str, ...]], GradkitError]) -
         return one
     try:
         if key not in failed:
-            return replace(one, shown=replace(one.shown, svg=render.svg(one.shown.dot)))
+            return replace(one, shown=one.shown.laid_out(iter(render.svgs(one.shown.sources))))
     except GradkitError as error:
         failed[key] = error
     return replace(one, shown=None, message=failed[key].text(one.language))
@@ -151,15 +156,23 @@ class _Drafts:
         except GradkitError as error:
             return replace(one, message=error.text())
 
+    def foldings(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The frames of the first map that can be folded, outer ones first."""
+        frames = [frame for frame, _ in nested(self._chart(viewer.MAP, ())).below() if frame.folds]
+        for frame in frames[: self._room.unfolded // 2]:
+            yield viewer.MAP, (f"{FOLDED}{frame.folds}",)
+
     def unfoldings(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """What can be unfolded, what lies near a cut first, and a part before what lies in it; of the graph, a quarter
-        as many as of the map."""
+        as many as of the map. What unfolds into very many boxes is not for a page."""
         most = self._room.unfolded
         for view, most_of_it in ((viewer.MAP, most), (viewer.GRAPH, most // 4)):
             left = most_of_it
             todo: list[tuple[int, tuple[str, ...]]] = [(0, ())]
             while todo and left > 0:
                 cost, opened = heapq.heappop(todo)
+                if len(self._chart(view, opened).boxes) > _MOST_BOXES:
+                    continue
                 if opened:
                     left -= 1
                     yield view, opened
@@ -187,8 +200,6 @@ def _closed(one: Held, can: set[str]) -> Held:
         return one
     with speaking(one.language):
         left = {"open": "", "note": words("page.not_unfolded")}
-    info = {
-        number: card if not card["open"] or card["open"] in can else {**card, **left}
-        for number, card in one.shown.info.items()
-    }
+    known = {"", *can, *(path.removeprefix(FOLDED) for path in one.opened)}
+    info = {number: card if card["open"] in known else {**card, **left} for number, card in one.shown.info.items()}
     return replace(one, shown=replace(one.shown, info=info))

@@ -15,6 +15,9 @@ MOST = 60
 MOST_PLATES = 24
 """How many findings have a plate in a map, or beside the flow of any drawing: the first ones, the most blocking."""
 
+FOLDED = "-"
+"""Begins the path of a module that a person folded, among the things that they opened."""
+
 _ENOUGH, _ENOUGH_FROZEN, _AROUND_A_CUT, _PARTS, _SHORT = 10, 5, 30, 44, 4
 _LAST = 1 << 60
 
@@ -47,6 +50,7 @@ class Outline:
         self.cuts: list[str] = []
         self._first_cuts: dict[int | None, str] = {}
         self._branches: dict[str, _Branch] = {}
+        self._folded: set[str] = set()
         for node in picture.nodes:
             if node.kind == "cut":
                 self.cuts.append(node.module)
@@ -61,8 +65,14 @@ class Outline:
             branch.children.sort(key=lambda path: (self._branches[path].first, self._branches[path].first_parameter))
 
     def parts(self, opened: Iterable[str] = ()) -> tuple[Part, ...]:
-        """The boxes of the map, in no particular order; what lies in ``opened`` is unfolded in any case."""
-        by_hand = {path for path in opened if path in self._branches}
+        """The boxes of the map, in no particular order; what lies in ``opened`` is unfolded in any case.
+
+        Args:
+            opened: paths of modules to unfold; behind ``FOLDED``, of those to fold.
+        """
+        asked = set(opened)
+        self._folded = {path[1:] for path in asked if path[:1] == FOLDED and path[1:] in self._branches}
+        by_hand = {path for path in asked if path in self._branches and not self._folded.intersection(lineage(path))}
         unfolded = {"", *(above for path in by_hand for above in lineage(path))}
         found = self._frontier(unfolded, by_hand)
         for path in self._worth_a_look(by_hand):
@@ -91,11 +101,11 @@ class Outline:
         self, path: str, shown: tuple[Part, ...], unfolded: set[str], by_hand: set[str], most: int
     ) -> tuple[Part, ...]:
         """Unfold a module if it has a box to itself and several inside, and the map stays small; the boxes then."""
-        if len(shown) >= most or not any(part.paths == (path,) for part in shown):
+        if path in self._folded or len(shown) >= most or not any(part.paths == (path,) for part in shown):
             return shown
         chain = {path}
         inside = self._runs(path, unfolded, by_hand)
-        while len(inside) == 1 and len(inside[0].paths) == 1:
+        while len(inside) == 1 and len(inside[0].paths) == 1 and inside[0].paths[0] not in self._folded:
             chain.add(inside[0].paths[0])
             inside = self._runs(inside[0].paths[0], unfolded, by_hand)
         if len(inside) < 2 or len(shown) - 1 + len(inside) > most:

@@ -40,6 +40,8 @@ class HasSource(Protocol):
 
 Dot = str | HasSource
 
+_FEW = 2  # so many drawings in one go are kept, as a view asks for them again
+
 
 def svg(dot: Dot, *, timeout: float = 30.0) -> str:
     """Lay a graph out as SVG.
@@ -75,15 +77,21 @@ def svgs(dots: Sequence[Dot], *, timeout: float = 30.0) -> list[str]:
         >>> [drawn[:4] for drawn in svgs(['digraph { a }', 'digraph { b }'])]
         ['<svg', '<svg']
     """
-    if not dots:
-        return []
+    texts = tuple(map(_text, dots))
+    return list((_svgs if len(texts) <= _FEW else _laid_out)(texts, timeout)) if texts else []
+
+
+def _laid_out(dots: tuple[str, ...], timeout: float) -> tuple[str, ...]:
     command = _command("svg", 72)
     between = "\n" if command[0] != sys.executable else "\0"
-    raw = _run(command, between.join(map(_text, dots)), timeout)
-    made = [_tidied(b"<?xml" + one) for one in raw.split(b"<?xml")[1:]]
+    raw = _run(command, between.join(dots), timeout)
+    made = tuple(_tidied(b"<?xml" + one) for one in raw.split(b"<?xml")[1:])
     if len(made) != len(dots):
         raise GradkitError("layout_failed", reason=f"{len(made)} of {len(dots)} drawings")
     return made
+
+
+_svgs = functools.lru_cache(maxsize=16)(_laid_out)
 
 
 def png(dot: Dot, *, timeout: float = 30.0, dpi: int = _DPI) -> bytes:

@@ -24,6 +24,7 @@ CODE_COLUMNS = 64
 
 _THIN, _ROOMY = set(" ijlI.,:;'`|!/()[]{}ftr-"), set("mwMWGOQ@%")
 _CODE, _LEAD = 0.61, 12
+_LOST = 24  # columns that a row may lose to a break between words
 _NBSP, _WIDE_SPACE = "\N{NO-BREAK SPACE}", "\N{IDEOGRAPHIC SPACE}"
 
 
@@ -117,10 +118,11 @@ def text_line(
     return f'<tr><td{align} width="{width}">{body}</td></tr>'
 
 
-def framed(place: Location, most: int = CODE_COLUMNS) -> tuple[str, str]:
+def framed(place: Location, most: int = CODE_COLUMNS, rows: int = 1) -> tuple[str, str]:
     """The source line of a place and the carets under the very expression, cut to ``most`` columns around it.
 
-    The second string is ``""`` if no expression is known. Both start at the same column.
+    The second string is ``""`` if no expression is known. Both start at the same column. A line that takes several
+    ``rows`` of so many columns is cut to those; ``broken`` breaks it.
 
     Example:
         >>> for row in framed(Location("a.py", 7, column=9, end_column=19, text="    y = x.detach()")):
@@ -138,7 +140,7 @@ def framed(place: Location, most: int = CODE_COLUMNS) -> tuple[str, str]:
     first, last = max(first, 0), min(last, len(code))
     comment = code.find("  #", last) if columns(code) > most else -1
     code = code[:comment].rstrip() if comment >= 0 else code
-    start, stop = _window(code, first, last, most)
+    start, stop = _window(code, first, last, most * rows - _LOST * (rows - 1))
     shown = ("…" if start else "") + code[start:stop] + ("…" if stop < len(code) else "")
     if last <= first:
         return shown, ""
@@ -146,6 +148,25 @@ def framed(place: Location, most: int = CODE_COLUMNS) -> tuple[str, str]:
     called = code[max(first, start) : min(last, stop)]
     marks = "".join("\N{FULLWIDTH CIRCUMFLEX ACCENT}" if is_wide(char) else "^" for char in called)
     return shown, pad + marks
+
+
+def broken(code: str, marks: str, most: int) -> list[tuple[str, str]]:
+    """A line of code and the marks below it in rows of at most ``most`` columns, broken where one would break it.
+
+    Example:
+        >>> broken("loss = first(x, y) + second(z)", "       " + "^" * 11, 20)
+        [('loss = first(x, y) ', '       ^^^^^^^^^^^'), ('+ second(z)', '')]
+    """
+    rows = []
+    while columns(code) > most:
+        end = len(code)
+        while columns(code[:end]) > most:
+            end -= 1
+        least = max(1, end - _LOST)
+        end = next((at for at in range(end, least, -1) if code[at - 1] in " ,(["), end)
+        rows.append((code[:end], marks[:end].rstrip(f" {_WIDE_SPACE}")))
+        code, marks = code[end:], marks[end:]
+    return [*rows, (code, marks)]
 
 
 def _window(code: str, first: int, last: int, most: int) -> tuple[int, int]:
@@ -196,7 +217,7 @@ def quantity_words(count: int) -> str:
 
 
 RED, DARK_RED, AMBER, GREEN = "#D92D20", "#B42318", "#93370D", "#12A150"
-INK, SOFT, GREY, PALE = "#101828", "#475467", "#667085", "#98A2B3"
+INK, SOFT, GREY, PALE, LINE = "#101828", "#475467", "#667085", "#98A2B3", "#D0D5DD"
 
 BOXES = {
     "live": {"style": "rounded,filled", "fillcolor": "#ECFDF3", "color": GREEN, "penwidth": "1.4"},
@@ -208,6 +229,6 @@ BOXES = {
 TEXT = {"live": (INK, "#067647"), "starved": (INK, DARK_RED), "partly": (INK, DARK_RED)}
 ARROWS = {
     "live": {"dir": "back", "color": GREEN},
-    "dead": {"dir": "none", "color": PALE, "style": "dashed"},
-    "cut": {"dir": "none", "color": RED, "style": "dashed", "penwidth": "2.4"},
+    "dead": {"color": PALE, "style": "dashed", "arrowhead": "vee"},
+    "cut": {"color": RED, "style": "dashed", "penwidth": "2.4", "arrowhead": "vee"},
 }

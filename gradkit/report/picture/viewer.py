@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import gzip
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,10 +17,15 @@ from gradkit.core import i18n, package
 from gradkit.core.records import Picture
 from gradkit.report.picture import cards, dot, fold, nearby, render, torchviz_boxes, torchviz_view, words
 from gradkit.report.picture.chart import Chart
+from gradkit.report.picture.nested import name_in, nested
 from gradkit.report.picture.torchviz_kept import Kept
 
 SCRIPT = package.FOLDER / "report" / "static" / "graph_view.js"
 STYLE = package.FOLDER / "report" / "static" / "graph_view.css"
+LARGEST_SIDEWAYS = 30
+"""Of drawings with more boxes there is none from left to right."""
+
+DOWN, ACROSS = "rankdir=TB", "rankdir=LR"
 VIEWS = MAP, GRAPH, TORCHVIZ = "map", "graph", "torchviz"
 LABELS = (
     *("label", "help", "zoom_in", "zoom_out", "fit", "actual", "cut", "search", "hits", "no_hits"),
@@ -29,6 +34,7 @@ LABELS = (
     *("path", "path_clear", "path_cut", "path_live", "path_both", "path_dead", "path_none"),
     *("save", "save_svg", "save_png", "save_dot", "saved", "save_failed"),
     *("full", "legend_live", "legend_cut", "legend_dead", "keys"),
+    *("unfold_one", "fold_one", "fold_frame", "sideways", "undo", "undo_off"),
 )
 
 
@@ -55,6 +61,8 @@ class Shown:
         dot: the drawing's source.
         limit: what is left out of the drawing, in words.
         name: what a saved file is called, without its ending.
+        sideways: the same drawing from left to right; ``""`` for a large one, which is drawn from top to bottom only.
+        frames: of every frame of the drawing its name, the module that folds it, and what it says of the gradient.
 
     Example:
         >>> unpacked = json.loads(gzip.decompress(Shown("<svg/>").packed()))
@@ -68,10 +76,32 @@ class Shown:
     dot: str = ""
     limit: str = ""
     name: str = "gradkit"
+    sideways: str = ""
+    frames: list[list[str]] = field(default_factory=list)
+
+    @property
+    def sources(self) -> list[str]:
+        """The DOT of all that is to be laid out for it.
+
+        Example:
+            >>> Shown("", dot="digraph { graph [rankdir=TB] }").sources[1]
+            'digraph { graph [rankdir=LR] }'
+        """
+        if len(self.info) > LARGEST_SIDEWAYS or DOWN not in self.dot:
+            return [self.dot]
+        return [self.dot, self.dot.replace(DOWN, ACROSS, 1)]
+
+    def laid_out(self, drawings: Iterator[str]) -> Shown:
+        """The same with its drawings, the next ones of those that its ``sources`` gave."""
+        svg = next(drawings)
+        return replace(self, svg=svg, sideways=next(drawings) if len(self.sources) > 1 else "")
 
     def packed(self) -> bytes:
         """As one gzipped parcel, which the viewer unpacks; ``b""`` without a drawing."""
-        parcel = {"svg": self.svg, "info": self.info, "arrows": self.arrows, "dot": self.dot}
+        parcel = {
+            "svg": self.svg, "sideways": self.sideways, "info": self.info, "arrows": self.arrows,
+            "frames": self.frames, "dot": self.dot,
+        }  # fmt: skip
         return gzip.compress(json.dumps(parcel, ensure_ascii=False).encode(), mtime=0) if self.svg else b""
 
 
@@ -101,7 +131,7 @@ def drawn(picture: Picture, autograd: Kept, view: str, chart: Chart) -> Shown:
         GradkitError: it cannot be drawn, or not be laid out.
     """
     draft = drafted(picture, autograd, view, chart)
-    return replace(draft, svg=render.svg(draft.dot))
+    return draft.laid_out(iter(render.svgs(draft.sources)))
 
 
 def drafted(picture: Picture, autograd: Kept, view: str, chart: Chart) -> Shown:
@@ -128,7 +158,16 @@ def drafted(picture: Picture, autograd: Kept, view: str, chart: Chart) -> Shown:
         source,
         words.picture_limits(picture, chart),
         f"gradkit-{words.caption_name(picture)}-{view}",
+        frames=_framed(picture, chart),
     )
+
+
+def _framed(picture: Picture, chart: Chart) -> list[list[str]]:
+    said = words.Phrases(picture)
+    return [
+        [name_in(frame.path, around), frame.folds, said.say("shaded") if frame.shaded else ""]
+        for frame, around in nested(chart).below()
+    ]
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from gradkit.core import i18n
 from gradkit.core.records import PROVEN, Finding, Location, Node, Picture
 from gradkit.report.picture.chart import Box, Chart
+from gradkit.report.picture.nested import name_in
 from gradkit.report.picture.outline import Part
 from gradkit.report.picture.style import cleaned, operation_words, place_name, quantity_words, shorten
 
@@ -42,8 +43,8 @@ class Phrases:
         """The sentence ``picture.<key>``."""
         return i18n.words(f"picture.{key}", **facts)
 
-    def title(self, box: Box) -> str:
-        """What the box is called; never empty."""
+    def title(self, box: Box, around: str = "") -> str:
+        """What the box is called; never empty. Without the path of the frame ``around`` it, which the frame says."""
         if box.kind == "input":
             return self.say("batch")
         if box.kind == "loss":
@@ -53,12 +54,14 @@ class Phrases:
         if box.kind == "more":
             return self.say("beyond", n=len(box.members))
         if box.part is not None:
-            return self._part_title(box.part, box.half)
+            return self._part_title(box.part, box.half, around)
         labels = [cleaned(node.label) or "?" for node in box.members]
         if box.kind == "node":
             return shorten(labels[0], _TITLE)
         if box.kind == "operations":
             labels = [operation_words(label) for label in labels]
+        if box.kind == "parameters":
+            labels = [name_in(label, around) for label in labels]
         return self._listed(dict.fromkeys(labels))
 
     def holds(self, box: Box) -> str:
@@ -152,8 +155,15 @@ class Phrases:
             return self.say("status.live_some", trained=quantity_words(some), size=quantity_words(all_))
         return self.say("status.live")
 
-    def _part_title(self, part: Part, half: str) -> str:
-        title = shorten(cleaned(part.paths[0]), _TITLE)
+    def frame(self, path: str, around: str) -> str:
+        """What a frame is called inside another, with the class of its module; ``""`` for one without a name."""
+        if not path:
+            return ""
+        kind = cleaned(self._info[path].kind) if path in self._info else ""
+        return " · ".join(filter(None, (shorten(cleaned(name_in(path, around)), _TITLE), shorten(kind, _TITLE))))
+
+    def _part_title(self, part: Part, half: str, around: str) -> str:
+        title = shorten(cleaned(name_in(part.paths[0], around)), _TITLE)
         if len(part.paths) > 1:
             last = ".".join(cleaned(part.paths[-1]).split(".")[-2:])
             title = self.say("run", first=title, last=shorten(last, _TITLE // 2))

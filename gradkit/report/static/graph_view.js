@@ -6,6 +6,7 @@ const [SMALLEST, LARGEST, STEP] = [0.05, 4, 1.25];
 const READABLE = 0.65; // a drawing that fits at this zoom or above is shown whole
 const MARGIN = 12;
 const NARROW = 860; // below this width the card lies under the drawing
+const FOLDED = "-"; // begins the path of what was folded, among what was opened
 const SVG = "http://www.w3.org/2000/svg";
 
 function make(tag, attributes = {}, ...children) {
@@ -26,13 +27,18 @@ async function unpack(parcel) {
 
 // ---------------------------------------------------------------- the sheet: where the drawing is, and how large
 
+const contains = (outer, inner) => outer.x <= inner.x && outer.y <= inner.y
+  && outer.x + outer.w >= inner.x + inner.w && outer.y + outer.h >= inner.y + inner.h;
+
 class Sheet {
   constructor(stage, onZoom) {
     this.stage = stage;
     this.onZoom = onZoom;
     this.paper = make("div", { class: "gk-paper" });
-    stage.append(this.paper);
-    Object.assign(this, { x: 0, y: 0, zoom: 1, width: 0, height: 0, nodes: [], byNumber: new Map(), svg: null });
+    this.over = make("div", { class: "gk-over" }); // buttons on boxes and frames: part of no saved file
+    this.said = make("div", { class: "gk-said", "aria-hidden": "true" });
+    stage.append(this.paper, this.said);
+    Object.assign(this, { x: 0, y: 0, zoom: 1, width: 0, height: 0, nodes: [], frames: [], byNumber: new Map(), svg: null });
   }
 
   load(text) {
@@ -43,14 +49,16 @@ class Sheet {
     this.svg.setAttribute("width", this.width);
     this.svg.setAttribute("height", this.height);
     this.svg.setAttribute("role", "img");
-    this.paper.replaceChildren(this.svg);
+    this.paper.replaceChildren(this.svg, this.over);
+    this.over.replaceChildren();
     this.root = this.svg.querySelector("g.graph") ?? this.svg;
     this.measure();
   }
 
   clear() {
     this.paper.replaceChildren();
-    Object.assign(this, { width: 0, height: 0, nodes: [], links: [], byNumber: new Map(), svg: null });
+    this.said.replaceChildren();
+    Object.assign(this, { width: 0, height: 0, nodes: [], frames: [], links: [], byNumber: new Map(), svg: null });
   }
 
   measure() {
@@ -71,6 +79,48 @@ class Sheet {
       group.removeAttribute("id");
       return { group, tail: ends ? Number(ends[1]) : null, head: ends ? Number(ends[2]) : null };
     });
+    this.frames = [...this.svg.querySelectorAll("g.cluster")].map((group) => {
+      const { x, y, width, height } = group.getBBox();
+      const index = Number(group.id.slice(1));
+      group.removeAttribute("id");
+      return { index, x: (x + shift.e) * POINT, y: (y + shift.f) * POINT, w: width * POINT, h: height * POINT };
+    });
+  }
+
+  // What frames say stays in sight as long as they are: names of frames in each other share a sign.
+  name(told) {
+    for (const frame of this.frames) [frame.name, frame.folds, frame.shaded] = told[frame.index] ?? ["", "", ""];
+    this.sign();
+  }
+
+  sign() {
+    const { w, h } = this.room;
+    const signs = [];
+    for (const frame of this.frames) {
+      const [left, top] = [this.x + frame.x * this.zoom, this.y + frame.y * this.zoom];
+      const [right, bottom] = [left + frame.w * this.zoom, top + frame.h * this.zoom];
+      if ((left >= 0 && top >= 0) || right < 60 || left > w - 60 || bottom < 48 || top > h - 20) continue;
+      const names = [frame.name].filter(Boolean);
+      const shaded = this.svg?.classList.contains("gk-what-if") ? "" : frame.shaded;
+      const around = signs.find(({ inner }) => contains(inner, frame));
+      if (around) Object.assign(around, { inner: frame, names: [...around.names, ...names], shaded: around.shaded || shaded });
+      else signs.push({ inner: frame, names, shaded, x: Math.max(4, left + 4), y: Math.max(4, top + 4) });
+    }
+    const shown = signs.filter(({ names, shaded }) => names.length || shaded);
+    this.said.replaceChildren(...shown.map(({ names, shaded, x, y }) => {
+      const sign = make("span", {}, [names.join(" › "), shaded].filter(Boolean).join(" · "));
+      sign.style.transform = `translate(${x}px, ${y}px)`;
+      return sign;
+    }));
+  }
+
+  // A small button at a corner of a box or frame, in the drawing's own measure.
+  attach(at, name, text, act, corner) {
+    const button = make("button", { type: "button", class: `gk-on gk-on-${corner}`, tabindex: "-1", title: name, "aria-label": name, onclick: act }, text);
+    button.style.left = `${at.x}px`;
+    button.style.top = `${at.y}px`;
+    this.over.append(button);
+    return button;
   }
 
   // Only these boxes stay bright, and the arrows between them; null: all do.
@@ -92,6 +142,7 @@ class Sheet {
     clearTimeout(this.rest);
     // Without will-change the browser draws the text anew at the zoom that it now has.
     this.rest = setTimeout(() => this.paper.classList.remove("gk-moving"), 160);
+    this.sign();
     this.onZoom(this.zoom);
   }
 
@@ -100,7 +151,24 @@ class Sheet {
     const keep = 48; // pixels of the drawing that always stay in sight
     this.x = Math.min(w - keep, Math.max(keep - this.width * this.zoom, this.x + dx));
     this.y = Math.min(h - keep, Math.max(keep - this.height * this.zoom, this.y + dy));
+    this.keepInSight();
     this.place();
+  }
+
+  // Between boxes there may be nothing for a whole screen: the nearest box stays at least in part.
+  keepInSight() {
+    const { w, h } = this.room;
+    if (!this.nodes.length || !w || !h) return;
+    const near = this.nodes.map((node) => {
+      const at = this.where(node);
+      const [hw, hh] = [(node.w * this.zoom) / 2, (node.h * this.zoom) / 2];
+      const [inX, inY] = [Math.min(32, 2 * hw), Math.min(32, 2 * hh)];
+      const dx = at.x + hw < inX ? inX - at.x - hw : at.x - hw > w - inX ? w - inX - at.x + hw : 0;
+      const dy = at.y + hh < inY ? inY - at.y - hh : at.y - hh > h - inY ? h - inY - at.y + hh : 0;
+      return { dx, dy, far: Math.hypot(dx, dy) };
+    }).reduce((a, b) => (b.far < a.far ? b : a));
+    this.x += near.dx;
+    this.y += near.dy;
   }
 
   zoomTo(zoom, at = { x: this.room.w / 2, y: this.room.h / 2 }) {
@@ -130,6 +198,15 @@ class Sheet {
     const fitsAcross = this.width * zoom <= w;
     [this.x, this.y] = [w / 2 - (fitsAcross ? this.width / 2 : node.x) * zoom, h / 2 - node.y * zoom];
     this.move(0, 0);
+  }
+
+  // The box whole, and in the middle.
+  bring(node) {
+    const { w, h } = this.room;
+    const most = Math.min((w - 2 * MARGIN) / node.w, (h - 2 * MARGIN) / node.h);
+    this.zoom = Math.max(SMALLEST, Math.min(Math.max(this.zoom, 1), most));
+    [this.x, this.y] = [w / 2 - node.x * this.zoom, h / 2 - node.y * this.zoom];
+    this.place();
   }
 
   where(node) {
@@ -237,6 +314,89 @@ class Ways {
   }
 }
 
+// ---------------------------------------------------------------- what would flow without a cut
+
+const words = (text) => text.replaceAll("\u00a0", " ").replace(/\s+/g, " ").trim();
+
+// No box moves: colours and words change in the drawing as it is, and can be put back.
+class WhatIf {
+  constructor(sheet, { boxes, arrows }) {
+    this.sheet = sheet;
+    [this.changed, this.lines, this.tips] = [[], [], []];
+    sheet.svg.classList.add("gk-what-if");
+    for (const [number, status, texts] of boxes) {
+      const node = sheet.byNumber.get(number);
+      if (!node) continue;
+      node.group.classList.add("gk-would", `gk-would-${status}`);
+      for (const [old, said] of texts) this.say(node, words(old), said);
+    }
+    const flowing = new Set(arrows.map((ends) => ends.join("-")));
+    for (const { group, tail, head } of sheet.links) {
+      const path = group.querySelector("path");
+      if (!path || !flowing.has(`${tail}-${head}`)) continue;
+      group.classList.add("gk-flows");
+      this.turn(group, path);
+      this.reach(path, group.querySelector("polygon"));
+    }
+    for (const text of sheet.svg.querySelectorAll("g.cluster text")) {
+      if (sheet.frames.some(({ shaded }) => shaded && words(shaded) === words(text.textContent))) text.classList.add("gk-untrue");
+    }
+    sheet.sign();
+  }
+
+  // The line goes on to where its arrowhead ended, which points the other way now.
+  reach(path, head) {
+    if (!head?.points?.length) return;
+    const end = path.getPointAtLength(path.getTotalLength());
+    const far = (point) => Math.hypot(point.x - end.x, point.y - end.y);
+    const tip = [...head.points].reduce((a, b) => (far(b) > far(a) ? b : a));
+    this.lines.push([path, path.getAttribute("d")]);
+    path.setAttribute("d", `${path.getAttribute("d")} L${tip.x},${tip.y}`);
+  }
+
+  // An arrowhead where the gradient arrives: at the beginning of the line.
+  turn(group, path) {
+    const [tip, next] = [path.getPointAtLength(0), path.getPointAtLength(10)];
+    const long = Math.hypot(next.x - tip.x, next.y - tip.y) || 1;
+    const [x, y] = [(next.x - tip.x) / long, (next.y - tip.y) / long];
+    const corners = [[tip.x, tip.y], [tip.x + 11 * x - 6 * y, tip.y + 11 * y + 6 * x], [tip.x + 11 * x + 6 * y, tip.y + 11 * y - 6 * x]];
+    const head = document.createElementNS(SVG, "polygon");
+    head.setAttribute("class", "gk-tip");
+    head.setAttribute("points", corners.map((corner) => corner.join(",")).join(" "));
+    group.append(head);
+    this.tips.push(head);
+  }
+
+  say(node, old, said) {
+    const text = [...node.group.querySelectorAll("text")].find((one) => words(one.textContent) === old);
+    if (!text) return;
+    this.changed.push([text, text.textContent]);
+    text.textContent = text.textContent.match(/^[\s\u00a0]*/)[0] + said;
+    text.classList.add("gk-would-say");
+    const room = node.box.x + node.box.width - Number(text.getAttribute("x")) - 6;
+    if (text.getBBox().width > room && text.getAttribute("text-anchor") === "start") {
+      text.setAttribute("textLength", room);
+      text.setAttribute("lengthAdjust", "spacingAndGlyphs");
+    }
+  }
+
+  end() {
+    this.sheet.svg.classList.remove("gk-what-if");
+    for (const { group } of this.sheet.nodes) group.classList.remove("gk-would", ...[...group.classList].filter((one) => one.startsWith("gk-would-")));
+    for (const { group } of this.sheet.links) group.classList.remove("gk-flows");
+    for (const head of this.tips) head.remove();
+    for (const [text, before] of this.changed) {
+      text.textContent = before;
+      text.classList.remove("gk-would-say");
+      text.removeAttribute("textLength");
+      text.removeAttribute("lengthAdjust");
+    }
+    for (const [path, line] of this.lines) path.setAttribute("d", line);
+    for (const text of this.sheet.svg.querySelectorAll(".gk-untrue")) text.classList.remove("gk-untrue");
+    this.sheet.sign();
+  }
+}
+
 // ---------------------------------------------------------------- files
 
 async function bitmap(svg, width, height) {
@@ -278,7 +438,7 @@ function codeBlock(lines) {
   return block;
 }
 
-function fillCard(card, info, labels, { close, unfold, path, found }) {
+function fillCard(card, info, labels, { close, unfold, fold, undo, path, found }) {
   const head = make("div", { class: "gk-card-head" }, make("h3", {}, info.title),
     make("button", { type: "button", class: "gk-close", "aria-label": labels.close, title: labels.close, onclick: close }, "×"));
   const parts = [head];
@@ -287,6 +447,7 @@ function fillCard(card, info, labels, { close, unfold, path, found }) {
   if (info.place) parts.push(make("p", { class: "gk-place" },
     make("span", { title: info.path, "data-file": info.path, "data-line": info.line, "data-cell": info.cell || null }, info.place)));
   if (info.code?.length) parts.push(codeBlock(info.code));
+  if (undo) parts.push(make("button", { type: "button", class: "gk-undo", "aria-pressed": "false", onclick: undo }, labels.undo));
   const rows = [...(found.length ? [[labels.found_here, found.join("\n")]] : []), ...(info.rows ?? [])];
   if (path) {
     parts.push(make("button", { type: "button", class: "gk-path", "aria-pressed": "false", onclick: path }, labels.path));
@@ -296,7 +457,8 @@ function fillCard(card, info, labels, { close, unfold, path, found }) {
     for (const [name, value] of rows) list.append(make("dt", {}, name), make("dd", {}, value));
     parts.push(list);
   }
-  if (info.open) parts.push(make("button", { type: "button", class: "gk-unfold", onclick: unfold }, `▸ ${labels.open}`));
+  if (info.open) parts.push(make("button", { type: "button", class: "gk-unfold", onclick: unfold }, `+ ${labels.open}`));
+  if (fold) parts.push(make("button", { type: "button", class: "gk-fold", onclick: fold.act }, `− ${fold.name}`));
   if (info.note) parts.push(make("p", { class: "gk-aside" }, info.note));
   card.replaceChildren(...parts);
   card.scrollTop = 0;
@@ -333,11 +495,12 @@ class View {
       ...["map", "graph", "torchviz"].map((view) => button(view, "", () => this.put("view", view))));
     this.foldAll = button("fold", "", () => this.put("opened", []));
     this.toCut = button("cut", "", () => this.goTo(this.focusNumber()));
+    this.turning = button("sideways", "⇄", () => this.turnOver());
     this.full = button("full", "□", () => this.fillScreen());
     this.full.hidden = !document.fullscreenEnabled; // a frame may not be allowed to
     this.bar = make("div", { class: "gk-bar", role: "toolbar" }, this.views, this.foldAll, this.search, this.count, this.earlier, this.later,
       make("span", { class: "gk-gap" }), this.toCut, button("zoom_out", "−", () => this.zoom(1 / STEP)), this.percent,
-      button("zoom_in", "+", () => this.zoom(STEP)), button("fit", "⤢", () => this.fit()), this.full, this.saving);
+      button("zoom_in", "+", () => this.zoom(STEP)), button("fit", "⤢", () => this.fit()), this.turning, this.full, this.saving);
     this.stage = make("div", { class: "gk-stage", tabindex: "0", role: "application" });
     this.note = make("div", { class: "gk-note", role: "status" });
     this.stage.append(this.note);
@@ -380,6 +543,11 @@ class View {
     });
     this.stage.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.stage.addEventListener("pointerdown", (event) => this.press(event));
+    this.stage.addEventListener("scroll", () => { // nothing may scroll what is moved by hand
+      const [dx, dy] = [this.stage.scrollLeft, this.stage.scrollTop];
+      this.stage.scrollTo(0, 0);
+      if (dx || dy) this.sheet.move(-dx, -dy);
+    });
     this.root.addEventListener("fullscreenchange", () => this.resize());
     this.body.addEventListener("dblclick", () => this.unfold(this.pressed.number));
     this.search.addEventListener("input", () => {
@@ -431,6 +599,7 @@ class View {
     this.stage.title = "";
     const chosen = this.model.get("selected");
     if (!this.card.hidden && this.info?.[chosen]) this.fill(chosen, this.info[chosen]);
+    if (this.loaded) this.buttons();
     this.tell();
     this.refreshCount();
   }
@@ -459,9 +628,10 @@ class View {
     this.legend.hidden = !this.loaded || this.model.get("view") === "torchviz"; // torchviz has colours of its own
     this.saving.hidden = !text ? false : !this.model.get("message");
     this.enable();
-    this.foot.textContent = this.way ? this.sentence() : this.model.get("limit") ?? "";
+    const undone = this.whatIf ? this.info[this.undoing]?.undo?.said : "";
+    this.foot.textContent = this.way ? this.sentence() : undone || (this.model.get("limit") ?? "");
     this.foot.hidden = !this.foot.textContent;
-    this.foot.classList.toggle("gk-way", Boolean(this.way));
+    this.foot.classList.toggle("gk-way", Boolean(this.way || undone));
   }
 
   fillScreen() {
@@ -482,10 +652,37 @@ class View {
   resized() {
     if (!this.root.clientWidth) return; // hidden: the drawing stays where it is
     this.root.classList.toggle("gk-narrow", this.root.clientWidth < NARROW);
+    const before = this.seen;
+    this.seen = this.sheet.room;
     if (this.waiting && this.stage.clientWidth) this.show(this.waiting);
+    else if (this.loaded && this.untouched && this.across(this.parcel) !== this.isAcross) this.show(this.parcel);
     else if (this.loaded && this.untouched) { this.resize(); this.open(); }
     else if (this.loaded && this.fitted) this.fit();
-    else if (this.loaded && !this.card.hidden) this.sheet.reveal(this.sheet.byNumber.get(this.current));
+    else if (this.loaded && this.brought != null) this.sheet.bring(this.brought);
+    else if (this.loaded) {
+      if (before) this.sheet.move((this.seen.w - before.w) / 2, (this.seen.h - before.h) / 2);
+      if (!this.card.hidden) this.sheet.reveal(this.sheet.byNumber.get(this.current));
+    }
+    this.seen = this.sheet.room;
+  }
+
+  // From left to right where the drawing is larger that way, or where a person has turned it.
+  across(parcel) {
+    if (!parcel.sideways) return false;
+    if (this.turned != null) return this.turned;
+    const room = { w: this.root.clientWidth, h: document.fullscreenElement === this.root ? this.body.clientHeight : this.model.get("height") || 560 };
+    const scale = (svg) => {
+      const [, , w, h] = (svg.match(/viewBox="([^"]*)"/)?.[1] ?? "0 0 1 1").split(/[\s,]+/).map(Number);
+      return Math.min(1, (room.w - 2 * MARGIN) / (w * POINT), (room.h - 2 * MARGIN) / (h * POINT));
+    };
+    return scale(parcel.sideways) > 1.1 * scale(parcel.svg);
+  }
+
+  turnOver() {
+    this.turned = !this.isAcross;
+    this.untouched = true;
+    this.show(this.parcel);
+    this.open();
   }
 
   // -------------------------------------------------------------- a new drawing
@@ -501,7 +698,7 @@ class View {
 
   // There is no drawing, or none that can be made: the sentence that says why stands alone.
   clear() {
-    this.waiting = this.way = null;
+    this.waiting = this.way = this.whatIf = this.brought = null;
     this.current = null;
     this.hits = [];
     this.loaded = this.fitted = false;
@@ -520,8 +717,12 @@ class View {
     this.parcel = parcel;
     this.ways = new Ways(parcel.arrows ?? [], this.info);
     const way = this.way?.start;
-    this.way = null;
-    this.sheet.load(parcel.svg);
+    const undone = this.whatIf ? this.undone : null;
+    this.way = this.whatIf = this.brought = null;
+    this.isAcross = this.across(parcel);
+    this.sheet.load(this.isAcross ? parcel.sideways : parcel.svg);
+    this.sheet.name(parcel.frames ?? []);
+    this.turning.hidden = !parcel.sideways;
     this.loaded = true;
     this.resize();
     this.toCut.hidden = !this.sheet.nodes.some(({ number }) => ["cut", "plate"].includes(this.info[number]?.kind));
@@ -536,6 +737,31 @@ class View {
     if (this.search.value) this.find();
     this.select(this.model.get("selected"), { echo: false });
     if (way != null && this.sheet.byNumber.has(way)) this.follow(way);
+    const plate = undone == null ? null : this.sheet.nodes.find(({ number }) => this.info[number]?.finding === undone && this.info[number].undo);
+    if (plate) this.undo(plate.number);
+    this.seen = this.sheet.room;
+  }
+
+  // + on what can be unfolded, − on what can be folded, and what undoes a cut in the drawing.
+  buttons() {
+    if (!this.sheet.svg) return;
+    this.sheet.over.replaceChildren();
+    const does = (act) => (event) => { event.stopPropagation(); act(); this.stage.focus({ preventScroll: true }); };
+    const say = (key, name) => (this.labels[key] ?? "").replace("{name}", name);
+    for (const { number, x, y, w, h } of this.sheet.nodes) {
+      const info = this.info[number];
+      if (info?.open) this.sheet.attach({ x: x + w / 2, y: y - h / 2 }, say("unfold_one", info.title), "+", does(() => this.unfold(number)), "box");
+      if (info?.undo) {
+        const button = this.sheet.attach({ x: x + w / 2, y: y + h / 2 }, this.labels.undo ?? "", this.labels.undo ?? "", does(() => this.undo(number)), "plate");
+        button.dataset.plate = number;
+      }
+    }
+    for (const frame of this.sheet.frames) {
+      const { name, folds } = frame;
+      if (!folds || !this.foldsTo(folds)) continue;
+      this.sheet.attach({ x: frame.x + frame.w, y: frame.y }, say("fold_one", name), "−", does(() => this.fold(folds)), "frame");
+    }
+    this.pressUndo();
   }
 
   // The first view: all of it, or the cut at a size at which it can be read and is in sight from edge to edge.
@@ -566,6 +792,7 @@ class View {
 
   zoom(factor, at) {
     this.fitted = this.untouched = false;
+    this.brought = null;
     const node = !at && this.sheet.byNumber.get(this.current ?? -1);
     this.sheet.zoomTo(this.sheet.zoom * factor, at ?? (node ? this.sheet.where(node) : undefined));
   }
@@ -580,6 +807,7 @@ class View {
     this.card.hidden = !info;
     if (!node) return;
     this.untouched = false;
+    this.brought = null;
     this.at(node);
     this.sheet.ring(node, "gk-chosen");
     if (info) this.fill(number, info);
@@ -596,16 +824,19 @@ class View {
     fillCard(this.card, info, this.labels, {
       close: () => { this.select(null); this.stage.focus(); },
       unfold: () => this.unfold(number),
+      fold: this.foldFor(number),
+      undo: info.undo ? () => this.undo(number) : null,
       path: ["cut", "plate", "input", "loss"].includes(info.kind) ? null
         : () => (this.way?.start === number ? this.leave() : this.follow(number)),
       found: this.matching(number),
     });
     this.pressPath();
+    this.pressUndo();
   }
 
   // The keys go on in the card: Tab walks through it, Escape leads back.
   intoCard() {
-    (this.card.querySelector(".gk-path, .gk-unfold") ?? this.card.querySelector("button"))?.focus();
+    (this.card.querySelector(".gk-undo, .gk-path, .gk-unfold") ?? this.card.querySelector("button"))?.focus();
   }
 
   at(node) {
@@ -654,7 +885,8 @@ class View {
   async save(form) {
     const { width, height } = this.sheet;
     const name = `${this.model.get("name") || "gradkit"}.${form}`;
-    const text = form === "dot" ? this.parcel.dot : this.parcel.svg;
+    const text = form === "dot" ? (this.isAcross ? this.parcel.dot.replace("rankdir=TB", "rankdir=LR") : this.parcel.dot)
+      : this.isAcross ? this.parcel.sideways : this.parcel.svg;
     try {
       const blob = form === "png" ? await bitmap(text, width, height)
         : new Blob([text], { type: form === "svg" ? "image/svg+xml" : "text/vnd.graphviz" });
@@ -670,14 +902,17 @@ class View {
     const node = this.sheet.byNumber.get(number);
     if (!node) return;
     this.fitted = this.untouched = false;
-    this.sheet.centre(node, Math.max(this.sheet.zoom, 1));
-    this.select(number);
+    this.select(number); // its card takes some of the room
+    this.sheet.bring(node);
+    this.brought = node;
+    this.seen = this.sheet.room;
     this.stage.focus({ preventScroll: true });
   }
 
   step(node) {
     if (!node) return;
     this.untouched = false;
+    this.brought = null;
     if (this.card.hidden) this.at(node);
     else this.select(node.number);
     this.sheet.reveal(node);
@@ -686,11 +921,70 @@ class View {
   unfold(number) {
     const path = this.info[number]?.open;
     const opened = this.model.get("opened") ?? [];
-    if (path && !opened.includes(path)) {
-      this.current = number;
-      this.fitted = false;
-      this.put("opened", [...opened, path]);
+    if (!path || opened.includes(path)) return;
+    this.current = number;
+    this.fitted = this.untouched = false;
+    const folded = `${FOLDED}${path}`;
+    this.put("opened", opened.includes(folded) ? opened.filter((one) => one !== folded) : [...opened, path]);
+  }
+
+  // What is unfolded once a module is one box again; null where that cannot be shown.
+  foldsTo(path) {
+    const opened = this.model.get("opened") ?? [];
+    const kept = opened.filter((one) => one !== path && !one.startsWith(`${path}.`) && !one.startsWith(`${FOLDED}${path}.`));
+    const wanted = [...kept, `${FOLDED}${path}`];
+    return this.model.leads ? this.model.leads(wanted) : wanted;
+  }
+
+  fold(path) {
+    const wanted = path && this.foldsTo(path);
+    if (!wanted) return;
+    this.fitted = this.untouched = false;
+    this.put("opened", wanted);
+  }
+
+  // The innermost frame around a box that can be folded.
+  frameOf(number) {
+    const node = this.sheet.byNumber.get(number);
+    const box = node && { x: node.x - node.w / 2, y: node.y - node.h / 2, w: node.w, h: node.h };
+    const around = this.sheet.frames.filter((frame) => box && frame.folds && contains(frame, box));
+    return around.reduce((a, b) => (!a || contains(a, b) ? b : a), null);
+  }
+
+  foldFor(number) {
+    const { name, folds } = this.frameOf(number) ?? {};
+    return folds && this.foldsTo(folds)
+      ? { name: (this.labels.fold_frame ?? "").replace("{name}", name), act: () => { this.fold(folds); this.stage.focus({ preventScroll: true }); } } : null;
+  }
+
+  // -------------------------------------------------------------- what would flow
+
+  undo(number) {
+    const same = this.whatIf && this.undoing === number;
+    this.whatIf?.end();
+    this.whatIf = null;
+    const shown = this.info[number]?.undo;
+    if (!same && shown) {
+      this.leave();
+      [this.undoing, this.undone] = [number, this.info[number].finding];
+      this.whatIf = new WhatIf(this.sheet, shown);
     }
+    this.tell();
+    this.live.textContent = this.whatIf ? shown.said : "";
+    this.pressUndo();
+  }
+
+  pressUndo() {
+    const on = (number) => Boolean(this.whatIf) && this.undoing === number;
+    const press = (button, number) => {
+      button.setAttribute("aria-pressed", on(number));
+      button.textContent = (on(number) ? this.labels.undo_off : this.labels.undo) ?? "";
+      button.setAttribute("aria-label", button.textContent);
+      button.title = "";
+    };
+    for (const button of this.sheet.over.querySelectorAll("[data-plate]")) press(button, Number(button.dataset.plate));
+    const button = this.card.querySelector(".gk-undo");
+    if (button) press(button, this.current);
   }
 
   // -------------------------------------------------------------- search
@@ -794,6 +1088,7 @@ class View {
       if (!dragging && Math.hypot(to.clientX - start.x, to.clientY - start.y) < 4) return;
       if (!dragging) this.stage.setPointerCapture(event.pointerId);
       dragging = true;
+      this.brought = null;
       this.fitted = this.untouched = false;
       this.stage.classList.add("gk-dragging");
       this.sheet.move(to.clientX - last.x, to.clientY - last.y);
@@ -841,6 +1136,8 @@ class View {
     else if (event.key === "-" || event.key === "_") this.zoom(1 / STEP);
     else if (event.key === "0") this.fit();
     else if (event.key === "/") this.search.focus();
+    else if (event.key === "u" && here) this.unfold(here.number);
+    else if (event.key === "f" && here) this.fold(this.frameOf(here.number)?.folds);
     else return;
     event.preventDefault();
     event.stopPropagation();

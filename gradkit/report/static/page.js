@@ -59,7 +59,17 @@
     unfolded(asked) {
       if (!asked.length || this.has(asked)) return asked;
       const last = asked.at(-1);
+      if (last.startsWith("-")) { // what was unfolded by hand is folded by leaving it out
+        const rest = asked.slice(0, -1);
+        return this.has(rest) ? rest : this.state.opened;
+      }
       return held.drawings.find((one) => one.view === this.state.view && one.opened.at(-1) === last)?.opened ?? [];
+    }
+
+    // What folding comes to; null where the page does not hold it.
+    leads(asked) {
+      const found = this.unfolded(asked);
+      return same(found, this.state.opened) ? null : found;
     }
 
     drawing() {

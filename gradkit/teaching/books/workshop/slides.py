@@ -116,7 +116,28 @@ loss.is_leaf, encoder.weight.grad, head.weight.grad
 import gradkit
 
 model = nn.Sequential(encoder, nn.Tanh(), head)
-gradkit.diagnose(lambda: model[2](model[:2](x).detach()).mean(), model=model)
+report = gradkit.diagnose(lambda: model[2](model[:2](x).detach()).mean(), model=model)
+print(report.verdict())
+
+# %% [markdown] lang="en" slideshow={"slide_type": "subslide"}
+# ## Where the gradient stops
+
+# %% [markdown] lang="zh" of="21945793"
+# ## 梯度断在哪里
+
+# %% slideshow={"slide_type": "-"}
+from IPython.display import SVG
+
+SVG(report.svg("map"))
+
+# %% [markdown] lang="en" slideshow={"slide_type": "subslide"}
+# ## The whole report
+
+# %% [markdown] lang="zh" of="78e908ba"
+# ## 完整的报告
+
+# %% slideshow={"slide_type": "-"}
+report
 
 # %% [markdown] lang="en" slideshow={"slide_type": "slide"}
 # ## Three measurements

@@ -1,6 +1,6 @@
 """The cures of guides where a library runs the loop: each a small program, run with the real library, wrong and right.
 
-The libraries are no dependencies of gradkit (``pip install 'gradkit[libraries]'``). Where one is missing, its tests say so.
+The libraries are no dependencies of gradkit: ``pip install 'gradkit[libraries]'``. Tests without one say so.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def merge(paths: Sequence[Path], target: Path) -> tuple[Row, ...]:
     found: dict[str, tuple[Row, ...]] = {}
     for path in _files(paths, target):
         try:
-            text = regular_files.read_regular(path)[: LARGEST + 1].decode()
+            text = regular_files.read_regular(path, LARGEST).decode()
         except (OSError, UnicodeDecodeError) as reason:
             raise GradkitError("no_results", path=path) from reason
         told = from_csv(text, path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import ipywidgets
 
 from gradkit.core import causes
@@ -13,12 +15,16 @@ from gradkit.teaching.guide import markdown as page
 
 LOOK = (
     "<style>.gkp .gkf-cause { background: none; border: 0; color: var(--gkp-accent, #0b69c7); cursor: pointer; "
-    "font: inherit; padding: 1px 0; text-align: left; text-decoration: underline; }</style>"
+    "font: inherit; padding: 1px 0; text-align: left; text-decoration: underline; } "
+    ".gkp .gkp-cause-page { border-top: 2px solid #0b69c7; margin-top: 12px; padding-top: 8px; }</style>"
 )
 
 
 class Families(Column):
-    """The list, folded until it is asked for, and the guide that was chosen.
+    """The list, folded until it is asked for, and below it the guide that was chosen.
+
+    Args:
+        go: called with the name of the guide's place when it was opened, for the focus to go there.
 
     Attributes:
         cause: whose guide is open, ``""`` for none.
@@ -30,8 +36,8 @@ class Families(Column):
         'detach'
     """
 
-    def __init__(self) -> None:
-        self.cause = ""
+    def __init__(self, go: Callable[[str], None] = lambda _: None) -> None:
+        self.cause, self._go = "", go
         self.button = Button("panel.causes.show", self.toggle, look="gkp-small gkf-toggle", n=len(causes.causes()))
         self.list, self.page = Sheet(self._choose), ipywidgets.HTML()
         super().__init__(self.button, self.list, self.page, look="gkp-families")
@@ -51,6 +57,7 @@ class Families(Column):
             self.cause = cause
             show(self.page, True)
             self._write()
+            self._go("cause-page")
 
     def speak(self, language: str) -> None:
         """Show every word in ``language``."""
@@ -64,7 +71,7 @@ class Families(Column):
         self.list.html = f'{LOOK}<div class="gkp-prose">{"".join(map(self._family, causes.FAMILIES))}</div>'
         if self.cause:
             told = markdown(page(guide(self.cause, self.language)))
-            self.page.value = f'<div class="gkp-prose" aria-live="polite">{told}</div>'
+            self.page.value = f'<div class="gkp-prose gkp-cause-page" tabindex="-1">{told}</div>'
 
     def _family(self, family: str) -> str:
         title = self.spoken_html(f"guide.family.{family}")

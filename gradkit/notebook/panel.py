@@ -67,7 +67,7 @@ class Panel(Column):
             {name: value for name, value in given.items() if value is not None}, self._changed, self._propose
         )
         self._build_actions()
-        self.results, self.families = Results(self._diagnose, self._go), Families()
+        self.results, self.families = Results(self._diagnose, self._go), Families(self._go)
         self.manners = Accessibility()
         look = ipywidgets.HTML(style() + f"<style>{html.style()}</style>")
         for unseen in (look, self.manners):

@@ -92,6 +92,7 @@ def add_verify(commands: Commands[argparse.ArgumentParser]) -> None:
     verify = command(commands, "verify", _verify)
     add_loading(verify)
     verify.add_argument("--frozen", nargs="+", action="extend", metavar="GLOB", help=words("cli.verify.frozen"))
+    verify.add_argument("--steps", type=int, default=0, metavar="N", help=words("cli.verify.steps"))
     verify.add_argument("--depth", type=int, default=1, metavar="N", help=words("cli.verify.depth"))
     verify.add_argument("--json", action="store_true", help=words("cli.diagnose.json"))
 
@@ -105,6 +106,7 @@ def _verify(options: argparse.Namespace) -> int:
             should_train=options.should_train,
             frozen=options.frozen or (),
             replay=not options.no_replay,
+            steps=options.steps,
         )
     if options.json:
         say_json(found.data(options.depth))
@@ -264,6 +266,7 @@ def _parse(given: list[str]) -> argparse.Namespace:
     _add_guides(commands)
     _add_claims(commands)
     _add_notebooks(commands)
+    _add_class(commands)
     options, others = parser.parse_known_args(given)
     if others and not hasattr(options, "jupyter"):
         parser.error(words("cli.unknown_option", option=" ".join(others)))
@@ -337,6 +340,29 @@ def _add_notebooks(commands: argparse._SubParsersAction[argparse.ArgumentParser]
 def _add_claims(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     claims = command(commands, "claims", _claims)
     claims.add_argument("claim", nargs="?", metavar="ID", help=words("cli.claims.claim"))
+
+
+def _add_class(commands: Commands[argparse.ArgumentParser]) -> None:
+    lesson = command(commands, "class", _class)
+    lesson.add_argument("what", choices=("merge", "sheet", "poll"), help=words("cli.class.what"))
+    lesson.add_argument("file", metavar="FILE", type=Path, help=words("cli.class.file"))
+    lesson.add_argument("names", nargs="*", metavar="NAME", help=words("cli.class.names"))
+
+
+def _class(options: argparse.Namespace) -> int:
+    from gradkit.teaching import poll, results, sheet
+
+    if options.what == "merge":
+        told = results.merge([Path(name) for name in options.names], options.file)
+        say(results.summary(told), end="")
+    elif options.what == "poll":
+        poll.write_poll(options.file, options.names)
+    elif options.file.suffix:
+        sheet.write_sheet(options.file)
+    else:
+        for path in sheet.handouts(options.file):
+            say(printable.inert(printable.name(str(path), printable.FACT)))
+    return HEALTHY
 
 
 def _lab(options: argparse.Namespace) -> int:

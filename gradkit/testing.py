@@ -30,11 +30,37 @@ from gradkit.diagnosis.facts import inventory
 from gradkit.live.watch import Watch
 from gradkit.report.report import Report
 from gradkit.state.preserve import Preserved, grad_of
-from gradkit.teaching.check import Progress, check, judged, progress
+from gradkit.teaching import predictions
+from gradkit.teaching.check import Hint, Progress, check, hint, judged, progress
 from gradkit.teaching.grading import NotYet, Verdict
+from gradkit.teaching.predictions import Prediction, happened
+from gradkit.teaching.results import Results, results
 from gradkit.tracing.run import Session
 
-__all__ = ["NotYet", "Progress", "Verdict", "assert_learns", "check", "judged", "progress"]
+__all__ = [
+    "Hint", "NotYet", "Prediction", "Progress", "Results", "Verdict", "assert_learns", "check", "happened", "hint",
+    "judged", "predict", "progress", "results",
+]  # fmt: skip
+
+
+def predict(name: str, letter: str = "") -> Any:
+    """Predict what a program of the workshop does, before it runs: the question, with its answers to click.
+
+    Args:
+        name: the exercise.
+        letter: the answer; ``""`` to be asked. It is kept, and counts until :func:`happened` was called.
+
+    Returns:
+        With a letter a :class:`Prediction`. Without one a widget, which is the question as text where no widgets run.
+
+    Raises:
+        GradkitError: no such exercise (``no_such_exercise``), or none of the letters (``no_such_letter``).
+    """
+    if letter:
+        return predictions.predict(name, letter)
+    from gradkit.notebook.ask import Ask
+
+    return Ask(name)
 
 
 @letting_go

@@ -157,7 +157,7 @@ def test_what_cannot_run_is_named_without_a_traceback(
     assert "Traceback" not in said
 
 
-COMMANDS = ("", "lab", "run", "diagnose", "verify", "scan", "guide", "guides", "claims", "notebooks")
+COMMANDS = ("", "lab", "run", "diagnose", "verify", "scan", "guide", "guides", "claims", "notebooks", "class")
 ENGLISH_OF_ARGPARSE = ("usage:", "positional arguments", "options:", "show this help message", "error:", "[options]")
 
 

@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from gradkit.api import walk as steps_taken
 from gradkit.api.diagnose import diagnose
 from gradkit.core import printable
 from gradkit.core.causes import failing
 from gradkit.core.errors import letting_go
 from gradkit.core.i18n import columns, speaking, words
 from gradkit.core.records import Parameter
+from gradkit.diagnosis.experiments.train_steps import Walk, walked
 from gradkit.diagnosis.facts import inventory, optimizers
 from gradkit.load.step import Step, step_of
 from gradkit.report import breakdown
@@ -55,6 +57,7 @@ class Verification:
         report: the diagnosis that the checks are read off.
         holding: what the optimizers hold.
         frozen: names of the parameters that must not train.
+        walk: what some steps of training have shown; None if none was asked for.
 
     Example:
         >>> from gradkit.core.records import Picture
@@ -67,14 +70,16 @@ class Verification:
     report: Report
     holding: Holding = Holding()
     frozen: frozenset[str] = frozenset()
+    walk: Walk | None = None
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """Every point, in the order of ``GROUPS``; its sentence is ``check.text(language)``."""
+        """Every point, in the order of ``GROUPS``, and those of the steps; its sentence is ``check.text(language)``."""
         found = {
             check.key: check for check in (*self.report.checklist(), *_further(self.report, self.holding, self.frozen))
         }
-        return tuple(found[key] for keys in GROUPS.values() for key in keys)
+        further = steps_taken.checks(self.walk, self.frozen) if self.walk is not None else ()
+        return (*(found[key] for keys in GROUPS.values() for key in keys), *further)
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -112,7 +117,8 @@ class Verification:
 
     def _groups(self, depth: int) -> Iterator[str]:
         checks = {check.key: check for check in self.checks}
-        for group, keys in GROUPS.items():
+        groups = GROUPS if self.walk is None else {**GROUPS, "steps": steps_taken.KEYS}
+        for group, keys in groups.items():
             yield from ("", words(f"verify.{group}"))
             yield from (f"  {MARKS[checks[key].state]} {checks[key].text()}" for key in keys)
             yield from (f"    {line}" for line in self._below(group, depth))
@@ -127,6 +133,8 @@ class Verification:
         elif group == "diagnosis":
             for section in self.report.sections():
                 yield words("report.told", name=section.place, text=section.title)
+        elif group == "steps" and self.walk is not None:
+            yield from steps_taken.lines(self.walk)
 
     def _modules(self, depth: int) -> Iterator[str]:
         counts = self.counts()
@@ -157,6 +165,7 @@ class Verification:
             "parameters": {**self.counts(), "modules": [asdict(share) for share in found]},
             "optimizers": list(self.holding.kinds),
             "diagnosis": self.report.data(),
+            "steps": None if self.walk is None else asdict(self.walk),
         }
 
     def __str__(self) -> str:
@@ -240,7 +249,7 @@ def _wanted(report: Report) -> list[Parameter]:
 
 
 @letting_go
-def verify(
+def verify(  # noqa: PLR0913  what a person may say of a step
     model_or_step: Any,
     batch: Any = None,
     *,
@@ -250,6 +259,7 @@ def verify(
     should_train: Sequence[str] | None = None,
     frozen: Sequence[str] = (),
     replay: bool = True,
+    steps: int = 0,
 ) -> Verification:
     """Check that a step can train: its loss, backward, every gradient, the optimizer, what is frozen.
 
@@ -260,6 +270,8 @@ def verify(
         optimizer: the one that trains the model; without it, those that the step reaches. It fails if the diagnosis
             finds that what it lacks is to learn, as all is that ``should_train`` names. What else it lacks, as the body
             behind a probe that nobody froze, is noted.
+        steps: how many steps of training to make as well, with this optimizer, or those that the step reaches, or Adam:
+            how the loss goes, what moves, and what stays as it is, bit by bit. All is put back.
 
     Returns:
         A record that is true if nothing failed: ``assert gradkit.verify(step)``.
@@ -279,7 +291,9 @@ def verify(
     step = step_of(model_or_step, batch, model, loss)
     report = diagnose(step, optimizer=optimizer, should_train=should_train, replay=replay)
     still = frozenset(inventory.wanted(step.model, frozen)) if frozen else frozenset()
-    return Verification(report, _holding(step, report, optimizer), still)
+    wanted = [row.name for row in report.parameters if row.should_train and not row.same_as]
+    walk = walked(step, wanted, steps, optimizer) if steps > 0 else None
+    return Verification(report, _holding(step, report, optimizer), still, walk)
 
 
 def _holding(step: Step, report: Report, given: torch.optim.Optimizer | None) -> Holding:

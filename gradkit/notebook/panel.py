@@ -16,6 +16,7 @@ from gradkit.core.printable import entities as escape
 from gradkit.load.trying import Tried
 from gradkit.notebook import panel_run, turns
 from gradkit.notebook.accessibility import Accessibility, style
+from gradkit.notebook.families import Families
 from gradkit.notebook.form import Form
 from gradkit.notebook.graph_view import PictureView
 from gradkit.notebook.job import Cancelled, Job
@@ -79,14 +80,14 @@ class Panel(Column):
             {name: value for name, value in given.items() if value is not None}, self._changed, self._propose
         )
         self._build_actions()
-        self.results = Results(self._diagnose, self._go)
+        self.results, self.families = Results(self._diagnose, self._go), Families(self._go)
         self.manners = Accessibility()
         look = ipywidgets.HTML(style() + f"<style>{html.style()}</style>")
         for unseen in (look, self.manners):
             show(unseen, False)
         super().__init__(
             look, self.manners, self._header(), self.summary, self.actions, self.note, self.problem,
-            self.card, self.form, self.box, self.results,
+            self.card, self.form, self.box, self.results, self.families,
         )  # fmt: skip
         self.add_class("gkp")
         self._offer_load()

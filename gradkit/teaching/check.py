@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
+from gradkit.core import i18n
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
-from gradkit.teaching import exercises, grading
+from gradkit.teaching import credit, exercises, grading
+from gradkit.teaching.book import read_book
 from gradkit.teaching.grading import NotYet, Verdict
 
 
 def check(name: str, **answers: Callable[..., Any]) -> Verdict:
     """Check the answer to an exercise of the workshop by running it, and note the try.
+
+    What it says gives no line away; :func:`hint` does, step by step, for those who ask.
 
     Args:
         name: the exercise, for example ``"forgotten_no_grad"``.
@@ -26,10 +32,79 @@ def check(name: str, **answers: Callable[..., Any]) -> Verdict:
         GradkitError: no such exercise (``no_such_exercise``), or other functions than it asks for (``other_answers``).
     """
     verdict = judged(name, **answers)
-    exercises.note_try(name, solved=verdict.passed)
+    exercises.note_try(name, solved=verdict.passed, credited=len(verdict.credited))
+    _last[name] = verdict
     if not verdict.passed:
-        raise NotYet(verdict)
+        raise NotYet(replace(verdict, places=False))
     return verdict
+
+
+_last: dict[str, Verdict] = {}
+
+
+def hint(name: str) -> Hint:
+    """One more hint to an exercise: first those of its notebook, then the lines that the last check's diagnosis named.
+
+    How often it was asked for is noted, and stands in the results.
+
+    Raises:
+        GradkitError: ``no_such_exercise``.
+
+    Example:
+        >>> shown = hint("two_cuts")
+        >>> shown.number >= 1
+        True
+    """
+    known = hints_of(name)
+    at = exercises.entry(name).hints
+    if not exercises.entry(name).solved:
+        exercises.note(name, hints=at + 1)
+    return Hint(name, at + 1, known, _last.get(name))
+
+
+def hints_of(name: str) -> tuple[dict[str, tuple[str, str]], ...]:
+    """The hints that an exercise's notebook folds away: for each its title and its text, by language.
+
+    Example:
+        >>> len(hints_of("two_cuts"))
+        3
+    """
+    pages = read_book(f"workshop/{exercises.exercise(name).book}")
+    told = {code: [one for page in pages for one in _FOLDED.findall(page.says(code))] for code in i18n.LANGUAGES}
+    return tuple(dict(zip(told, one, strict=True)) for one in zip(*told.values(), strict=True))
+
+
+_FOLDED = re.compile(r"<details><summary>(.*?)</summary>\s*(.*?)\s*</details>", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Hint:
+    """One hint. ``str`` gives its text; a notebook shows it as that.
+
+    Attributes:
+        exercise: its name.
+        number: how many were asked for, this one among them.
+        known: those of the notebook, by language.
+        verdict: of the last check in this kernel; None if there was none.
+    """
+
+    exercise: str
+    number: int
+    known: tuple[dict[str, tuple[str, str]], ...] = ()
+    verdict: Verdict | None = None
+
+    def text(self, language: str | None = None) -> str:
+        """All of it in ``language``; None for the one in use."""
+        with speaking(language):
+            if self.number <= len(self.known):
+                return "\n\n".join(self.known[self.number - 1][i18n.language()])
+            if self.verdict is None:
+                return words("hint.check_first")
+            lines = [line for one in self.verdict.remarks for line in one.lines()[1:]]
+            return "\n".join([words("hint.lines" if lines else "hint.no_lines"), *lines])
+
+    def __repr__(self) -> str:
+        return self.text()
 
 
 def judged(name: str, **answers: Callable[..., Any]) -> Verdict:
@@ -37,7 +112,9 @@ def judged(name: str, **answers: Callable[..., Any]) -> Verdict:
     exercise = exercises.exercise(name)
     if sorted(answers) != sorted(exercise.functions) or not all(map(callable, answers.values())):
         raise GradkitError("other_answers", name=name, functions=", ".join(exercise.functions))
-    return Verdict(name, grading.grade(exercise, answers))
+    remarks = grading.grade(exercise, answers)
+    verdict = Verdict(name, remarks)
+    return verdict if verdict.passed else replace(verdict, credited=credit.credited(exercise, answers))
 
 
 class Progress:

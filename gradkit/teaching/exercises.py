@@ -10,7 +10,7 @@ import contextlib
 import datetime as dt
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class Exercise:
         batches: functions of the solution that make a fresh batch each; the answer is judged on all of them.
         kept: globs of the weights that must have the very values of the solution: a checkpoint's.
         points: what it counts in a course.
+        changes: functions of the program, methods among them as ``"Reader.centre"``, that hold one fault each: where
+            one is mended and another still hides that, this change is credited.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Exercise:
     batches: tuple[str, ...] = ("make_batch",)
     kept: tuple[str, ...] = ()
     points: int = 2
+    changes: tuple[str, ...] = ()
 
     def must_learn(self, model: nn.Module) -> tuple[str, ...]:
         """The parameters of a model that must learn."""
@@ -63,10 +66,16 @@ EXERCISES: Mapping[str, Exercise] = {
         Exercise("sleeping_adapter", "02_sleeping_adapter", trains=("*lora_*",), kept=("*",)),
         Exercise("numpy_roundtrip", "03_numpy_roundtrip"),
         Exercise("zero_loss", "04_zero_loss", batches=("make_batch", "make_unlabelled_batch")),
-        Exercise("two_cuts", "05_two_cuts", points=3),
+        Exercise("two_cuts", "05_two_cuts", points=3, changes=("Reader.centre", "Reader.rescale")),
         Exercise("idle_projector", "06_idle_projector", trains=("projector.*", "decoder.*"), points=3),
-        Exercise("still_weights", "07_still_weights", functions=_STEPS, points=3),
-        Exercise("clinic", "08_clinic", functions=_STEPS, points=6),
+        Exercise("still_weights", "07_still_weights", functions=_STEPS, points=3, changes=("build", "train_step")),
+        Exercise(
+            "clinic",
+            "08_clinic",
+            functions=_STEPS,
+            points=6,
+            changes=("NotesEncoder.pool", "days_loss", "parameter_groups"),
+        ),
     )
 }
 
@@ -111,10 +120,23 @@ _MOST_TRIES = 10**6
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of one exercise: how often it was checked until it was solved, and the day of that (ISO, or "")."""
+    """What is known of one exercise.
+
+    Attributes:
+        tries: how often it was checked until it was solved.
+        solved: the day of that (ISO), or "".
+        hints: how many were asked for before that.
+        credited: of its changes, how many were right at the last check, though another fault still hid them.
+        predicted: the letter that was predicted, or "".
+        happened: the letter of what then happened, or "" while it was not looked at; ``"-"`` for none of the letters.
+    """
 
     tries: int = 0
     solved: str = ""
+    hints: int = 0
+    credited: int = 0
+    predicted: str = ""
+    happened: str = ""
 
 
 def logbook_file() -> Path:
@@ -134,24 +156,42 @@ def logbook_entries() -> dict[str, Entry]:
 
 def _entry(noted: object) -> Entry | None:
     try:
-        tries, solved = noted["tries"], noted["solved"]  # type: ignore[index]
-        if solved != "":
-            dt.date.fromisoformat(solved)
-    except (TypeError, KeyError, ValueError):
+        known = {one.name: noted.get(one.name, one.default) for one in fields(Entry)}  # type: ignore[attr-defined]
+        if not {"tries", "solved"} <= set(noted):  # type: ignore[call-overload]
+            return None
+        if known["solved"] != "":
+            dt.date.fromisoformat(known["solved"])
+    except (AttributeError, TypeError, ValueError):
         return None
-    return Entry(tries, solved) if isinstance(tries, int) and 0 <= tries <= _MOST_TRIES else None
+    numbers = [known[name] for name in ("tries", "hints", "credited")]
+    letters = [known[name] for name in ("predicted", "happened")]
+    sound = all(isinstance(n, int) and 0 <= n <= _MOST_TRIES for n in numbers) and all(
+        isinstance(one, str) and len(one) <= 1 for one in letters
+    )
+    return Entry(**known) if sound else None
 
 
-def note_try(name: str, *, solved: bool) -> Entry:
-    """Note one more check of an exercise. What was solved once stays solved, and its tries are not counted on."""
+def entry(name: str) -> Entry:
+    """What is known of one exercise."""
+    return logbook_entries().get(name, Entry())
+
+
+def note(name: str, **facts: Any) -> Entry:
+    """Note something of an exercise, by the names of :class:`Entry`."""
     known = logbook_entries()
-    before = known.get(name, Entry())
-    if before.solved:
-        return before
-    known[name] = Entry(before.tries + 1, dt.date.today().isoformat() if solved else "")
+    known[name] = replace(known.get(name, Entry()), **facts)
     with contextlib.suppress(OSError, RuntimeError):
         settings.save(logbook_file(), {key: asdict(one) for key, one in known.items()})
     return known[name]
+
+
+def note_try(name: str, *, solved: bool, credited: int = 0) -> Entry:
+    """Note one more check of an exercise. What was solved once stays solved, and its tries are not counted on."""
+    before = entry(name)
+    if before.solved:
+        return before
+    today = dt.date.today().isoformat()
+    return note(name, tries=before.tries + 1, solved=today if solved else "", credited=credited)
 
 
 def forget_progress() -> None:

@@ -88,11 +88,11 @@ class Remark:
     report: Report | None = None
     causes: tuple[str, ...] = ()
 
-    def lines(self) -> list[str]:
-        """The sentence, and below it those of the report."""
+    def lines(self, *, places: bool = True) -> list[str]:
+        """The sentence, and below it, unless ``places`` is False, those of the report, which name lines."""
         facts = {key: _shown(one) for key, one in self.facts.items()}
         said = [f"{MARKS[self.state]} {words(f'remark.{self.key}', **facts)}"]
-        parts = self.report.sections() if self.report is not None else ()
+        parts = self.report.sections() if self.report is not None and places else ()
         for part in (one for one in parts if not self.causes or one.cause in self.causes):
             said += [f"    {part.title}", f"      --> {part.place}"]
         return said
@@ -100,10 +100,19 @@ class Remark:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer to one exercise, judged. ``str`` gives its text; a notebook shows it as that."""
+    """The answer to one exercise, judged. ``str`` gives its text; a notebook shows it as that.
+
+    Attributes:
+        exercise: its name.
+        remarks: the points, in the order in which a run meets them.
+        credited: changes that are right although another fault still hides them; see ``teaching/credit.py``.
+        places: whether the text names the lines that the diagnosis names.
+    """
 
     exercise: str
     remarks: tuple[Remark, ...]
+    credited: tuple[str, ...] = ()
+    places: bool = True
 
     @property
     def passed(self) -> bool:
@@ -120,7 +129,15 @@ class Verdict:
         with speaking(language):
             title = words(f"workshop.{self.exercise}")
             head = words("verdict_of.passed" if self.passed else "verdict_of.open", title=title)
-            return "\n".join([head, *(line for one in self.remarks for line in one.lines())])
+            said = [head, *(line for one in self.remarks for line in one.lines(places=self.places))]
+            return "\n".join([*said, *self._below()])
+
+    def _below(self) -> Iterator[str]:
+        if not self.passed and self.credited:
+            sentence = words("remark.credited", names=", ".join(self.credited), n=len(self.credited))
+            yield f"{MARKS[RIGHT]} {sentence}"
+        if not self.passed and not self.places:
+            yield words("verdict_of.hint", command=f'gradkit.testing.hint("{self.exercise}")')
 
     def __str__(self) -> str:
         return self.text()
@@ -169,6 +186,13 @@ def grade(exercise: Exercise, answers: Answers) -> tuple[Remark, ...]:
     return remarks
 
 
+def is_right(exercise: Exercise, answers: Answers) -> bool:
+    """Whether nothing is wrong with an answer; nothing is said of it, and no diagnosis is made."""
+    with experiment.isolated():
+        seed = random.SystemRandom().randrange(2**31)
+        return all(one.state != WRONG for one in _Round(exercise, answers, seed, told=False).remarks())
+
+
 class _Stop(Exception):  # noqa: N818  no error: the answer cannot be run any further
     def __init__(self, remark: Remark) -> None:
         super().__init__(remark)
@@ -178,8 +202,8 @@ class _Stop(Exception):  # noqa: N818  no error: the answer cannot be run any fu
 class _Round:
     """One fresh model of the learner's beside one of the solution's with the same weights."""
 
-    def __init__(self, exercise: Exercise, answers: Answers, seed: int) -> None:
-        self.exercise, self.answers, self.seed = exercise, answers, seed
+    def __init__(self, exercise: Exercise, answers: Answers, seed: int, *, told: bool = True) -> None:
+        self.exercise, self.answers, self.seed, self.told = exercise, answers, seed, told
         self.right = exercises.solution(exercise.name)
         self.sound, self.dead = True, frozenset[str]()
 
@@ -316,7 +340,9 @@ class _Round:
             yield Remark("no_gradient_due", RIGHT)
 
     def _report(self, batch: Any, optimizer: Any = None) -> Report | None:
-        """A diagnosis of the learner's program on this batch, where there is something to say."""
+        """A diagnosis of the learner's program on this batch, where there is something to say, and somebody listens."""
+        if not self.told:
+            return None
         try:
             found = diagnose(
                 lambda: self.answers["loss_of"](self.model, copy.deepcopy(batch)),

@@ -199,6 +199,8 @@ def _read(cause: str, language: str) -> Guide:
     bare = outline(cause, language)
     with speaking(language):
         *steps, last = (replace(step, markdown=_with_code(cause, step.markdown)) for step in bare.steps)
+        fix = STEPS.index("fix")
+        steps[fix] = replace(steps[fix], markdown=steps[fix].markdown + _variants(cause))
         last = replace(last, markdown=last.markdown + _related(cause))
     return replace(bare, steps=(*steps, last))
 
@@ -230,6 +232,39 @@ def _with_code(cause: str, text: str) -> str:
         return f"{checked}\n\n" + _fence("python proof", definition(cause, name))
 
     return DIRECTIVE.sub(block, text)
+
+
+def variants(cause: str) -> dict[str, str]:
+    """The code of the same cure where a library runs the loop, by the library's name; ``{}`` where it is no other.
+
+    It lies in ``variants.py`` beside the program: of each library a region, and a wrong and a right function that the
+    tests run. Its sentence is ``guide.variant.<cause>.<library>``.
+
+    Raises:
+        GradkitError: ``no_such_guide``.
+
+    Example:
+        >>> list(variants("idle_optimizer")), variants("detach")
+        (['lightning', 'accelerate'], {})
+    """
+    path = guides_folder(cause) / "variants.py"
+    if not path.exists():
+        return {}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    found = {name: span(lines, name) for name in LIBRARIES}
+    return {name: unmarked(lines[first - 1 : last]) for name, (first, last) in found.items() if first <= last}
+
+
+LIBRARIES = ("trainer", "lightning", "accelerate", "ddp")
+
+
+def _variants(cause: str) -> str:
+    """How the cure looks elsewhere, as the end of the step that gives it."""
+    told = [
+        f"{words(f'guide.variant.{cause}.{name}')}\n\n{_fence('python', code)}"
+        for name, code in variants(cause).items()
+    ]
+    return "\n\n".join(["", words("guide.variant.title"), *told]) if told else ""
 
 
 def _related(cause: str) -> str:

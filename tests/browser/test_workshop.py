@@ -30,7 +30,9 @@ def run(notebook: Notebook, one: Locator) -> None:
 def answer(notebook: Notebook, source: str) -> Locator:
     """Type a program over the learner's, run it and the check; the check's output."""
     program, check = cell(notebook, "class LeafNet"), cell(notebook, "gradkit.testing.check")
-    program.locator(".cm-content").click()
+    editor = program.locator(".cm-content")
+    editor.click()
+    expect(editor).to_be_focused()
     notebook.page.keyboard.press("ControlOrMeta+a")
     notebook.page.keyboard.insert_text(source)
     notebook.page.keyboard.press("Control+Enter")

@@ -35,7 +35,7 @@ PARTS = ("title", "label", "help")
 # drawing, a size that is not known.
 ALSO = {"detach", "inference_mode", "integer_cast", "unknown"}
 # An exercise may share its name with the cause that it is about.
-MAY_NAME = {"exercises": {"numpy_roundtrip"}}
+MAY_NAME = {"exercises": {"numpy_roundtrip"}, "predictions": {"numpy_roundtrip"}}
 
 each_cause = pytest.mark.parametrize("name", causes())
 each_language = pytest.mark.parametrize("language", i18n.LANGUAGES)

@@ -289,6 +289,70 @@ def a_layer_that_is_added_with_its_group() -> bool:
     return report.healthy and report.findings == ()
 
 
+def a_copy_without_history_made_otherwise() -> bool:
+    x = torch.ones(3, requires_grad=True)
+    copy = torch.empty_like(x).copy_(x.data).detach()
+    return copy.grad_fn is None and not copy.requires_grad and copy.data_ptr() != x.data_ptr()
+
+
+def an_update_by_hand_without_a_block() -> bool:
+    weight = nn.Parameter(torch.ones(3))
+    weight.data -= 0.5
+    return bool(weight.eq(0.5).all()) and weight.is_leaf
+
+
+def a_prompt_that_is_loaded_trainable() -> bool:
+    import tempfile
+
+    from peft import PeftModel
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    model, _ = built("prompt_tuning")
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        loaded = PeftModel.from_pretrained(LlamaForCausalLM(LlamaConfig(vocab_size=20, **sizes)), folder).train()
+    return any(p.requires_grad for p in loaded.parameters())
+
+
+def another_layer_that_keeps_less_in_eval_mode() -> bool:
+    def kept(layer: nn.Module) -> int:
+        seen: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x.nbytes) or x, lambda x: x):
+            layer(torch.randn(4, 2, 8, requires_grad=True))
+        return sum(seen)
+
+    layer = nn.InstanceNorm1d(2, track_running_stats=True)
+    return kept(layer) > kept(layer.eval())
+
+
+def a_way_past_the_detach() -> bool:
+    before, head, x = nn.Linear(3, 3), nn.Linear(3, 1), torch.ones(2, 3)
+    hidden = before(x)
+    (head(hidden.detach().exp_()) + hidden.mean()).sum().backward()
+    return before.weight.grad is not None
+
+
+def a_leaf_that_is_written_into() -> bool:
+    pad, weight = torch.zeros(3), torch.ones(3, requires_grad=True)
+    pad.add_(1)
+    (pad * weight).sum().backward()
+    return weight.grad is not None
+
+
+def a_mode_that_enable_grad_does_not_end() -> bool:
+    weight = torch.ones(3, requires_grad=True)
+    with torch.inference_mode(), torch.enable_grad():
+        return not (weight * 2).requires_grad
+
+
+def a_tensor_in_the_middle_that_keeps_its_gradient() -> bool:
+    middle = torch.ones(3, requires_grad=True) * 2
+    middle.retain_grad()
+    middle.sum().backward()
+    return middle.grad is not None and not middle.is_leaf
+
+
 def refuting(program: str) -> Callable[[], bool]:
     return functools.partial(learns, program)
 
@@ -406,6 +470,45 @@ WITHDRAWN = [
     Withdrawn("claims is proven by the cell below it", "都由紧跟其后的单元格来证明", a_function_that_is_flat_on_a_side),
     Withdrawn("experiments that hold every claim", "支撑每个结论的实验", a_function_that_is_flat_on_a_side),
     Withdrawn("`argmax` only for metrics", "`argmax` 只用来算指标", an_argmax_on_the_way_to_the_loss),
+    Withdrawn(
+        "Only `clone().detach()` and `detach().clone()` do both",
+        "只有 `clone().detach()` 和 `detach().clone()` 才两样都做",
+        a_copy_without_history_made_otherwise,
+    ),
+    Withdrawn(
+        "Only updates that you write by hand need the block",
+        "只有自己手写更新时，才需要这个块",
+        an_update_by_hand_without_a_block,
+    ),
+    Withdrawn(
+        "answer: Nothing is trainable after that call",
+        "answer: 调用之后仍然没有任何可训练的参数",
+        a_prompt_that_is_loaded_trainable,
+    ),
+    Withdrawn("It freezes the weights unless", "是什么，权重都会被冻结", a_prompt_that_is_loaded_trainable),
+    Withdrawn(
+        "only what dropout and batch norm keep while they train falls away",
+        "少掉的只是 dropout 和 batch norm 训练时才要保存的那一点",
+        another_layer_that_keeps_less_in_eval_mode,
+    ),
+    Withdrawn(
+        "so does the gradient: what comes before learns nothing",
+        "梯度也没了：前面的部分什么都学不到",
+        a_way_past_the_detach,
+    ),
+    Withdrawn(
+        "what backward still needs, or a leaf; otherwise", "或者改写了叶子张量，才会", a_leaf_that_is_written_into
+    ),
+    Withdrawn(
+        "Whatever was set outside is overwritten inside",
+        "不论外层怎么设，到了里层都会改掉",
+        a_mode_that_enable_grad_does_not_end,
+    ),
+    Withdrawn(
+        "Only leaves (parameters, tensors that you made with `requires_grad=True`) keep `.grad`",
+        "只有叶子张量（参数，以及你用 `requires_grad=True` 创建的张量）才保存 `.grad`",
+        a_tensor_in_the_middle_that_keeps_its_gradient,
+    ),
     Withdrawn("never a value on the way to the loss", "通往损失的数值不要转", refuting("a_remainder_after_floor")),
 ]
 

@@ -1,16 +1,16 @@
 # %% [markdown] lang="en"
 # # 1. A forgotten `no_grad`
 #
-# A net tells three kinds of trees apart by eight measurements of a leaf. Last week somebody just wanted to look at its scores; since then, not a single training step gets through.
+# A net tells three kinds of trees apart by eight measurements of a leaf. Last week somebody just wanted to look at its scores. Now it is to be trained further.
 #
 # **Your goal:** `loss_of` returns the same loss as before, and `backward()` reaches every weight, in the encoder and in the head.
 #
 # Run the cells from top to bottom (Shift + Enter). The second code cell is yours: make your change there, and run it again.
 
-# %% [markdown] lang="zh" of="712ea53c"
+# %% [markdown] lang="zh" of="c74f1d4e"
 # # 1. 忘了拿掉的 `no_grad`
 #
-# 一个网络根据叶片的八项测量值区分三种树。上周有人只是想看看它给出的分数，从那以后，训练一步也跑不通了。
+# 一个网络根据叶片的八项测量值区分三种树。上周有人只是想看看它给出的分数，现在要接着训练。
 #
 # **目标**：`loss_of` 返回的损失和原来一样，并且 `backward()` 能到达编码器和分类头的每一个权重。
 #
@@ -58,6 +58,19 @@ def loss_of(model, batch):
     return F.cross_entropy(scores, kind)
 
 # %% [markdown] lang="en"
+# ## Predict
+#
+# Read your program and run its cell, which only defines it. What will happen when it trains? Run the next cell and click on an answer. It is kept, and you will see it beside what happens.
+
+# %% [markdown] lang="zh" of="876f7c61"
+# ## 先预测
+#
+# 读一读你的程序，运行那个单元格（它只做定义）。训练起来会怎样？运行下一个单元格，点击一个答案。答案会记下来，稍后和结果放在一起看。
+
+# %% tags=["prediction"]
+gradkit.testing.predict("forgotten_no_grad")
+
+# %% [markdown] lang="en"
 # ## See it fail
 
 # %% [markdown] lang="zh" of="4a9b3643"
@@ -76,6 +89,15 @@ loss.backward()
 
 # %%
 loss, loss.requires_grad, loss.grad_fn
+
+# %% [markdown] lang="en"
+# Your prediction, and what happened:
+
+# %% [markdown] lang="zh" of="d1518d9a"
+# 你的预测，和实际的结果：
+
+# %% tags=["prediction"]
+gradkit.testing.happened("forgotten_no_grad", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
 # ## Your turn
@@ -124,6 +146,19 @@ loss, loss.requires_grad, loss.grad_fn
 # </details>
 
 # %% [markdown] lang="en"
+# ## Check
+#
+# The check runs your functions on fresh weights and a fresh batch. It looks at what they do, not at how they are written.
+
+# %% [markdown] lang="zh" of="ff453d57"
+# ## 检查
+#
+# 检查会用新的权重和新的批次运行你的函数。它看的是函数做了什么，不看代码怎么写。
+
+# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
+gradkit.testing.check("forgotten_no_grad", build=build, loss_of=loss_of)
+
+# %% [markdown] lang="en"
 # ## Ask gradkit
 #
 # Say first which line you suspect. Then let gradkit look. Where it can prove that a change works, it shows that change, finished; so this comes after the hints:
@@ -136,16 +171,3 @@ loss, loss.requires_grad, loss.grad_fn
 # %%
 model, batch = build(), make_batch()
 gradkit.diagnose(lambda: loss_of(model, batch), model=model)
-
-# %% [markdown] lang="en"
-# ## Check
-#
-# The check runs your functions on fresh weights and a fresh batch. It looks at what they do, not at how they are written.
-
-# %% [markdown] lang="zh" of="ff453d57"
-# ## 检查
-#
-# 检查会用新的权重和新的批次运行你的函数。它看的是函数做了什么，不看代码怎么写。
-
-# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
-gradkit.testing.check("forgotten_no_grad", build=build, loss_of=loss_of)

@@ -1,14 +1,14 @@
 # %% [markdown] lang="en"
 # # 2. An adapter that will not learn
 #
-# A small net sorts messages into four tags. It was adapted with LoRA: the net itself (the base) is frozen, and beside two of its layers an adapter learns, a pair of small matrices `lora_A` and `lora_B`. The first run saved its adapter. Today's run is to go on from there, and its first step fails.
+# A small net sorts messages into four tags. It was adapted with LoRA: the net itself (the base) is frozen, and beside two of its layers an adapter learns, a pair of small matrices `lora_A` and `lora_B`. The first run saved its adapter. Today's run is to go on from there.
 #
 # **Your goal:** the saved adapter goes on learning, with the values that it was saved with. The base stays frozen.
 
-# %% [markdown] lang="zh" of="9ca6a10b"
+# %% [markdown] lang="zh" of="d17f0088"
 # # 2. 不肯学习的适配器
 #
-# 一个小网络把消息归到四个标签。它用 LoRA 做过微调：网络本身（基座）冻结，在其中两层旁边各有一个适配器在学习，也就是一对小矩阵 `lora_A` 和 `lora_B`。第一次训练保存了适配器，今天要接着训练，第一步就失败了。
+# 一个小网络把消息归到四个标签。它用 LoRA 做过微调：网络本身（基座）冻结，在其中两层旁边各有一个适配器在学习，也就是一对小矩阵 `lora_A` 和 `lora_B`。第一次训练保存了适配器，今天要接着训练。
 #
 # **目标**：保存下来的适配器从保存时的数值继续学习，基座保持冻结。
 
@@ -79,6 +79,19 @@ def loss_of(model, batch):
     return F.cross_entropy(model(words), tag)
 
 # %% [markdown] lang="en"
+# ## Predict
+#
+# Read your program and run its cell, which only defines it. What will happen when it trains? Run the next cell and click on an answer. It is kept, and you will see it beside what happens.
+
+# %% [markdown] lang="zh" of="876f7c61"
+# ## 先预测
+#
+# 读一读你的程序，运行那个单元格（它只做定义）。训练起来会怎样？运行下一个单元格，点击一个答案。答案会记下来，稍后和结果放在一起看。
+
+# %% tags=["prediction"]
+gradkit.testing.predict("sleeping_adapter")
+
+# %% [markdown] lang="en"
 # ## See it fail
 
 # %% [markdown] lang="zh" of="4a9b3643"
@@ -99,6 +112,15 @@ loss.backward()
 print(model.training)
 for name, parameter in model.named_parameters():
     print(f"{name:50} {parameter.requires_grad}")
+
+# %% [markdown] lang="en"
+# Your prediction, and what happened:
+
+# %% [markdown] lang="zh" of="d1518d9a"
+# 你的预测，和实际的结果：
+
+# %% tags=["prediction"]
+gradkit.testing.happened("sleeping_adapter", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
 # ## Your turn
@@ -147,6 +169,15 @@ for name, parameter in model.named_parameters():
 # </details>
 
 # %% [markdown] lang="en"
+# ## Check
+
+# %% [markdown] lang="zh" of="dd464e41"
+# ## 检查
+
+# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
+gradkit.testing.check("sleeping_adapter", build=build, loss_of=loss_of)
+
+# %% [markdown] lang="en"
 # ## Ask gradkit
 #
 # Write down what you think `model.train()` does. Then:
@@ -159,12 +190,3 @@ for name, parameter in model.named_parameters():
 # %%
 model, batch = build(), make_batch()
 gradkit.diagnose(lambda: loss_of(model, batch), model=model)
-
-# %% [markdown] lang="en"
-# ## Check
-
-# %% [markdown] lang="zh" of="dd464e41"
-# ## 检查
-
-# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
-gradkit.testing.check("sleeping_adapter", build=build, loss_of=loss_of)

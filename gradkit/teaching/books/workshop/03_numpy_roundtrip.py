@@ -1,14 +1,14 @@
 # %% [markdown] lang="en"
 # # 3. The NumPy round trip
 #
-# A net tells four kinds of birds apart by their song. Twelve filters measure the energy in a recording; the program takes the logarithm of the energies and centres it, and a classifier decides. Training runs without any error, the loss falls, and yet the result is poor. A colleague says: "The filters look as random as on the first day."
+# A net tells four kinds of birds apart by their song. Twelve filters measure the energy in a recording; the program takes the logarithm of the energies and centres it, and a classifier decides.
 #
 # **Your goal:** filters and classifier both learn, and the log energies are exactly the same numbers as before.
 
-# %% [markdown] lang="zh" of="0b31bd2f"
+# %% [markdown] lang="zh" of="84799f09"
 # # 3. 绕道 NumPy
 #
-# 一个网络根据鸣声分辨四种鸟。十二个滤波器测量录音的能量，取对数得到对数能量，再减去均值，最后由分类器判断。训练不报任何错误，损失也在下降，结果却很差。同事说：“这些滤波器看起来还和第一天一样随机。”
+# 一个网络根据鸣声分辨四种鸟。十二个滤波器测量录音的能量，取对数得到对数能量，再减去均值，最后由分类器判断。
 #
 # **目标**：滤波器和分类器都在学习，并且对数能量的数值和原来完全一样。
 
@@ -60,14 +60,27 @@ def loss_of(model, batch):
     return F.cross_entropy(model(song), bird)
 
 # %% [markdown] lang="en"
+# ## Predict
+#
+# Read your program and run its cell, which only defines it. What will happen when it trains? Run the next cell and click on an answer. It is kept, and you will see it beside what happens.
+
+# %% [markdown] lang="zh" of="876f7c61"
+# ## 先预测
+#
+# 读一读你的程序，运行那个单元格（它只做定义）。训练起来会怎样？运行下一个单元格，点击一个答案。答案会记下来，稍后和结果放在一起看。
+
+# %% tags=["prediction"]
+gradkit.testing.predict("numpy_roundtrip")
+
+# %% [markdown] lang="en"
 # ## See it fail
 #
-# Nothing raises here. Train for fifty steps and measure how far each weight has moved:
+# Training runs without any error, the loss falls, and yet the result is poor. A colleague says: "The filters look as random as on the first day." Train for fifty steps and measure how far each weight has moved:
 
-# %% [markdown] lang="zh" of="5ea5dd0b"
+# %% [markdown] lang="zh" of="b3c1909b"
 # ## 看它怎样失败
 #
-# 这里什么错也不报。训练五十步，量一量每个权重移动了多远：
+# 训练不报任何错误，损失也在下降，结果却很差。同事说：“这些滤波器看起来还和第一天一样随机。”训练五十步，量一量每个权重移动了多远：
 
 # %%
 def moved(build, loss_of, steps=50):
@@ -83,6 +96,15 @@ def moved(build, loss_of, steps=50):
 
 
 moved(build, loss_of)
+
+# %% [markdown] lang="en"
+# Your prediction, and what happened:
+
+# %% [markdown] lang="zh" of="d1518d9a"
+# 你的预测，和实际的结果：
+
+# %% tags=["prediction"]
+gradkit.testing.happened("numpy_roundtrip", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
 # ## Your turn
@@ -135,6 +157,15 @@ moved(build, loss_of)
 # </details>
 
 # %% [markdown] lang="en"
+# ## Check
+
+# %% [markdown] lang="zh" of="dd464e41"
+# ## 检查
+
+# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
+gradkit.testing.check("numpy_roundtrip", build=build, loss_of=loss_of)
+
+# %% [markdown] lang="en"
 # ## Ask gradkit
 #
 # The loss has a history: the classifier is in it. So PyTorch has nothing to complain about. Ask gradkit, and look in the picture at where the history ends:
@@ -147,12 +178,3 @@ moved(build, loss_of)
 # %%
 model, batch = build(), make_batch()
 gradkit.diagnose(lambda: loss_of(model, batch), model=model)
-
-# %% [markdown] lang="en"
-# ## Check
-
-# %% [markdown] lang="zh" of="dd464e41"
-# ## 检查
-
-# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
-gradkit.testing.check("numpy_roundtrip", build=build, loss_of=loss_of)

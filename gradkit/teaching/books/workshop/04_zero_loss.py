@@ -1,16 +1,16 @@
 # %% [markdown] lang="en"
 # # 4. A zero loss
 #
-# A net tells three crops apart on photographs of fields. Only some of the fields carry a label; the others have `-100` in its place and do not count. Now and then a whole batch has no label at all. Then there is nothing to learn, the program returns a loss of zero, and `backward()` raises.
+# A net tells three crops apart on photographs of fields. Only some of the fields carry a label; the others have `-100` in its place and do not count. Now and then a whole batch has no label at all. Then there is nothing to learn, and the program returns a loss of zero.
 #
 # The loop around it belongs to a library: it calls `backward()` on every loss, and no batch can be skipped.
 #
 # **Your goal:** on a batch with labels the loss stays as it is. On a batch without any label it is zero, `backward()` runs, and every gradient is zero.
 
-# %% [markdown] lang="zh" of="11977c20"
+# %% [markdown] lang="zh" of="545321e3"
 # # 4. 等于零的损失
 #
-# 一个网络从农田照片识别三种作物。只有部分农田有标签，其余的用 `-100` 占位，不计入损失。偶尔整个批次一个标签也没有：这时没有可学的内容，程序返回零损失，`backward()` 却报错。
+# 一个网络从农田照片识别三种作物。只有部分农田有标签，其余的用 `-100` 占位，不计入损失。偶尔整个批次一个标签也没有：这时没有可学的内容，程序返回零损失。
 #
 # 外面的训练循环属于一个库：它对每个损失都调用 `backward()`，不能跳过任何批次。
 #
@@ -67,6 +67,19 @@ def loss_of(model, batch):
     return F.cross_entropy(scores[known], label[known])
 
 # %% [markdown] lang="en"
+# ## Predict
+#
+# Read your program and run its cell, which only defines it. What will happen when it trains? Run the next cell and click on an answer. It is kept, and you will see it beside what happens.
+
+# %% [markdown] lang="zh" of="876f7c61"
+# ## 先预测
+#
+# 读一读你的程序，运行那个单元格（它只做定义）。训练起来会怎样？运行下一个单元格，点击一个答案。答案会记下来，稍后和结果放在一起看。
+
+# %% tags=["prediction"]
+gradkit.testing.predict("zero_loss")
+
+# %% [markdown] lang="en"
 # ## See it fail
 
 # %% [markdown] lang="zh" of="4a9b3643"
@@ -96,6 +109,15 @@ loss_of(model, make_batch()), loss_of(model, make_unlabelled_batch())
 photo, label = make_unlabelled_batch()
 scores = model(photo)
 F.cross_entropy(scores, label), F.cross_entropy(scores, label, reduction="sum")
+
+# %% [markdown] lang="en"
+# Your prediction, and what happened:
+
+# %% [markdown] lang="zh" of="d1518d9a"
+# 你的预测，和实际的结果：
+
+# %% tags=["prediction"]
+gradkit.testing.happened("zero_loss", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
 # ## Your turn
@@ -144,16 +166,6 @@ F.cross_entropy(scores, label), F.cross_entropy(scores, label, reduction="sum")
 # </details>
 
 # %% [markdown] lang="en"
-# ## Ask gradkit
-
-# %% [markdown] lang="zh" of="461127a8"
-# ## 问问 gradkit
-
-# %%
-model, batch = build(), make_unlabelled_batch()
-gradkit.diagnose(lambda: loss_of(model, batch), model=model)
-
-# %% [markdown] lang="en"
 # ## Check
 #
 # The check runs your functions on both kinds of batches.
@@ -165,3 +177,17 @@ gradkit.diagnose(lambda: loss_of(model, batch), model=model)
 
 # %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
 gradkit.testing.check("zero_loss", build=build, loss_of=loss_of)
+
+# %% [markdown] lang="en"
+# ## Ask gradkit
+#
+# Of the program as it was, the report says: return a loss that is computed from the model's output, or skip the step. To skip is not open here: the loop cannot. A zero that is computed from the scores passes the check, but relies on finite photos: zero times infinity is `nan`, so that one infinite pixel makes gradients `nan`. The same is true of the sum in hint 3. A zero computed from the parameters alone does not look at the photos at all.
+
+# %% [markdown] lang="zh" of="18e5419a"
+# ## 问问 gradkit
+#
+# 对原来的程序，报告会说：返回由模型输出算出的损失，或者跳过这一步。跳过在这里行不通：循环不能跳过。由分数算出的零能通过检查，但要求照片里的数都是有限的：零乘以无穷大是 `nan`，只要有一个像素是无穷大，梯度就会变成 `nan`。提示三里的求和也一样。只由参数算出的零则完全不看照片。
+
+# %%
+model, batch = build(), make_unlabelled_batch()
+gradkit.diagnose(lambda: loss_of(model, batch), model=model)

@@ -1,14 +1,14 @@
 # %% [markdown] lang="en"
 # # 5. Two cuts, one behind the other
 #
-# A reader for handwritten notes: an encoder turns a page into features, a mixer combines them, a head names one of five writers. Training runs, but only the head learns. Someone has already tried three times: each time one line was changed, nothing got better, and the line was put back.
+# A reader for handwritten notes: an encoder turns a page into features, a mixer combines them, a head names one of five writers. Somebody was not content with how it learns and has tried three times: each time one line was changed, nothing got better, and the line was put back.
 #
 # **Your goal:** encoder, mixer and head learn, and the loss is the same as before.
 
-# %% [markdown] lang="zh" of="e257bbd9"
+# %% [markdown] lang="zh" of="9f2cdc5b"
 # # 5. 一前一后两处切断
 #
-# 一个识别手写笔记的程序：编码器把页面变成特征，混合层把特征组合起来，分类头判断出自五位作者中的哪一位。训练能跑，可是只有分类头在学习。有人已经试过三次：每次改一行，没有好转，又改了回去。
+# 一个识别手写笔记的程序：编码器把页面变成特征，混合层把特征组合起来，分类头判断出自五位作者中的哪一位。有人对训练结果不满意，已经试过三次：每次改一行，没有好转，又改了回去。
 #
 # **目标**：编码器、混合层和分类头都在学习，损失和原来一样。
 
@@ -69,6 +69,19 @@ def loss_of(model, batch):
     return F.cross_entropy(model(page), writer)
 
 # %% [markdown] lang="en"
+# ## Predict
+#
+# Read your program and run its cell, which only defines it. What will happen when it trains? Run the next cell and click on an answer. It is kept, and you will see it beside what happens.
+
+# %% [markdown] lang="zh" of="876f7c61"
+# ## 先预测
+#
+# 读一读你的程序，运行那个单元格（它只做定义）。训练起来会怎样？运行下一个单元格，点击一个答案。答案会记下来，稍后和结果放在一起看。
+
+# %% tags=["prediction"]
+gradkit.testing.predict("two_cuts")
+
+# %% [markdown] lang="en"
 # ## See it fail
 #
 # Nothing raises. Whoever got a gradient has a `.grad`:
@@ -82,6 +95,15 @@ def loss_of(model, batch):
 model, batch = build(), make_batch()
 loss_of(model, batch).backward()
 {name: p.grad is not None for name, p in model.named_parameters()}
+
+# %% [markdown] lang="en"
+# Your prediction, and what happened:
+
+# %% [markdown] lang="zh" of="d1518d9a"
+# 你的预测，和实际的结果：
+
+# %% tags=["prediction"]
+gradkit.testing.happened("two_cuts", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
 # ## Your turn
@@ -130,6 +152,15 @@ loss_of(model, batch).backward()
 # </details>
 
 # %% [markdown] lang="en"
+# ## Check
+
+# %% [markdown] lang="zh" of="dd464e41"
+# ## 检查
+
+# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 3, "schema_version": 3, "solution": false, "task": false}
+gradkit.testing.check("two_cuts", build=build, loss_of=loss_of)
+
+# %% [markdown] lang="en"
 # ## Ask gradkit
 
 # %% [markdown] lang="zh" of="461127a8"
@@ -138,12 +169,3 @@ loss_of(model, batch).backward()
 # %%
 model, batch = build(), make_batch()
 gradkit.diagnose(lambda: loss_of(model, batch), model=model)
-
-# %% [markdown] lang="en"
-# ## Check
-
-# %% [markdown] lang="zh" of="dd464e41"
-# ## 检查
-
-# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 3, "schema_version": 3, "solution": false, "task": false}
-gradkit.testing.check("two_cuts", build=build, loss_of=loss_of)

@@ -9,11 +9,11 @@
 # text ----------------------------------+
 # ```
 #
-# The eye is a large trained model and stays frozen. The projector should learn to turn what the eye sees into something that the decoder can use. The loss falls a little, but after a week the projector has the same weights as on the first day.
+# The eye is a large trained model and stays frozen. The projector should learn to turn what the eye sees into something that the decoder can use.
 #
 # **Your goal:** the program computes what the drawing says, projector and decoder learn, and the eye stays frozen.
 
-# %% [markdown] lang="zh" of="d6d20f63"
+# %% [markdown] lang="zh" of="8a09cf96"
 # # 6. 没有人调用的投影层
 #
 # 一个补全图片说明的网络，输入是一张图片和已有文字的几项特征：
@@ -24,7 +24,7 @@
 # text ---------------------------------+
 # ```
 #
-# eye 是训练好的大模型，保持冻结。projector 要学会把 eye 看到的内容变成 decoder 用得上的东西。损失略有下降，可是一个星期过去，projector 的权重和第一天一样。
+# eye 是训练好的大模型，保持冻结。projector 要学会把 eye 看到的内容变成 decoder 用得上的东西。
 #
 # **目标**：程序按这张图来计算，projector 和 decoder 都在学习，eye 保持冻结。
 
@@ -78,15 +78,41 @@ def loss_of(model, batch):
     return F.cross_entropy(model(image, text), word)
 
 # %% [markdown] lang="en"
-# ## See it fail
+# ## Predict
+#
+# Read your program and run its cell, which only defines it. What will happen when it trains? Run the next cell and click on an answer. It is kept, and you will see it beside what happens.
 
-# %% [markdown] lang="zh" of="4a9b3643"
+# %% [markdown] lang="zh" of="876f7c61"
+# ## 先预测
+#
+# 读一读你的程序，运行那个单元格（它只做定义）。训练起来会怎样？运行下一个单元格，点击一个答案。答案会记下来，稍后和结果放在一起看。
+
+# %% tags=["prediction"]
+gradkit.testing.predict("idle_projector")
+
+# %% [markdown] lang="en"
+# ## See it fail
+#
+# The loss falls a little, but after a week the projector has the same weights as on the first day.
+
+# %% [markdown] lang="zh" of="4e7a8f01"
 # ## 看它怎样失败
+#
+# 损失略有下降，可是一个星期过去，projector 的权重和第一天一样。
 
 # %%
 model, batch = build(), make_batch()
 loss_of(model, batch).backward()
 {name: (p.requires_grad, p.grad is not None) for name, p in model.named_parameters()}
+
+# %% [markdown] lang="en"
+# Your prediction, and what happened:
+
+# %% [markdown] lang="zh" of="d1518d9a"
+# 你的预测，和实际的结果：
+
+# %% tags=["prediction"]
+gradkit.testing.happened("idle_projector", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
 # ## Your turn
@@ -135,6 +161,15 @@ loss_of(model, batch).backward()
 # </details>
 
 # %% [markdown] lang="en"
+# ## Check
+
+# %% [markdown] lang="zh" of="dd464e41"
+# ## 检查
+
+# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 3, "schema_version": 3, "solution": false, "task": false}
+gradkit.testing.check("idle_projector", build=build, loss_of=loss_of)
+
+# %% [markdown] lang="en"
 # ## Ask gradkit
 #
 # Say first what you think of the `no_grad` block in `see`. Then ask:
@@ -147,12 +182,3 @@ loss_of(model, batch).backward()
 # %%
 model, batch = build(), make_batch()
 gradkit.diagnose(lambda: loss_of(model, batch), model=model)
-
-# %% [markdown] lang="en"
-# ## Check
-
-# %% [markdown] lang="zh" of="dd464e41"
-# ## 检查
-
-# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 3, "schema_version": 3, "solution": false, "task": false}
-gradkit.testing.check("idle_projector", build=build, loss_of=loss_of)

@@ -64,6 +64,19 @@ def train_step(model, optimizer, batch):
     return loss.item()
 
 # %% [markdown] lang="en"
+# ## Predict
+#
+# Read your program and run its cell, which only defines it. What will happen when it trains? Run the next cell and click on an answer. It is kept, and you will see it beside what happens.
+
+# %% [markdown] lang="zh" of="876f7c61"
+# ## 先预测
+#
+# 读一读你的程序，运行那个单元格（它只做定义）。训练起来会怎样？运行下一个单元格，点击一个答案。答案会记下来，稍后和结果放在一起看。
+
+# %% tags=["prediction"]
+gradkit.testing.predict("still_weights")
+
+# %% [markdown] lang="en"
 # ## See it fail
 
 # %% [markdown] lang="zh" of="4a9b3643"
@@ -79,6 +92,15 @@ def moved(build, train_step, steps):
 
 
 moved(build, train_step, 100)
+
+# %% [markdown] lang="en"
+# Your prediction, and what happened:
+
+# %% [markdown] lang="zh" of="d1518d9a"
+# 你的预测，和实际的结果：
+
+# %% tags=["prediction"]
+gradkit.testing.happened("still_weights", build=build, loss_of=loss_of, train_step=train_step)
 
 # %% [markdown] lang="en"
 # ## Your turn
@@ -127,6 +149,15 @@ moved(build, train_step, 100)
 # </details>
 
 # %% [markdown] lang="en"
+# ## Check
+
+# %% [markdown] lang="zh" of="dd464e41"
+# ## 检查
+
+# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 3, "schema_version": 3, "solution": false, "task": false}
+gradkit.testing.check("still_weights", build=build, loss_of=loss_of, train_step=train_step)
+
+# %% [markdown] lang="en"
 # ## Ask gradkit
 #
 # To have gradkit look at the optimizer as well, hand it over. gradkit looks at one forward and one backward pass; it does not see in which order *your* step then calls the optimizer. For that, go by the table of what has moved.
@@ -140,12 +171,3 @@ moved(build, train_step, 100)
 model, optimizer = build()
 batch = make_batch()
 gradkit.diagnose(lambda: loss_of(model, batch), model=model, optimizer=optimizer)
-
-# %% [markdown] lang="en"
-# ## Check
-
-# %% [markdown] lang="zh" of="dd464e41"
-# ## 检查
-
-# %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 3, "schema_version": 3, "solution": false, "task": false}
-gradkit.testing.check("still_weights", build=build, loss_of=loss_of, train_step=train_step)

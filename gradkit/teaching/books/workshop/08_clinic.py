@@ -184,6 +184,19 @@ def run(steps=160, every=40):
             print(f"step {step}: loss {loss:.3f}, right {right}, days off {off}, case {size:.1f}")
 
 # %% [markdown] lang="en"
+# ## Predict
+#
+# Read your program and run its cell, which only defines it. What will happen when it trains? Run the next cell and click on an answer. It is kept, and you will see it beside what happens.
+
+# %% [markdown] lang="zh" of="876f7c61"
+# ## 先预测
+#
+# 读一读你的程序，运行那个单元格（它只做定义）。训练起来会怎样？运行下一个单元格，点击一个答案。答案会记下来，稍后和结果放在一起看。
+
+# %% tags=["prediction"]
+gradkit.testing.predict("clinic")
+
+# %% [markdown] lang="en"
 # ## Let it run
 
 # %% [markdown] lang="zh" of="534819ef"
@@ -191,6 +204,15 @@ def run(steps=160, every=40):
 
 # %%
 run()
+
+# %% [markdown] lang="en"
+# Your prediction, and what happened:
+
+# %% [markdown] lang="zh" of="d1518d9a"
+# 你的预测，和实际的结果：
+
+# %% tags=["prediction"]
+gradkit.testing.happened("clinic", build=build, loss_of=loss_of, train_step=train_step)
 
 # %% [markdown] lang="en"
 # ## Your examination

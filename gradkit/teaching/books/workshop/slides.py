@@ -45,8 +45,8 @@ x = torch.randn(3, 4)
 loss = head(torch.tanh(encoder(x))).mean()
 loss.grad_fn
 
-# %% [markdown] lang="en" slideshow={"slide_type": "slide"}
-# ## Prediction: who gets a gradient?
+# %% [markdown] lang="en" slideshow={"slide_type": "slide"} tags=["question"]
+# ## Question 1: who gets a gradient?
 #
 # ```python
 # hidden = torch.tanh(encoder(x)).detach()
@@ -54,10 +54,12 @@ loss.grad_fn
 # loss.backward()
 # ```
 #
-# Both · encoder only · head only · it raises
+# 1\. both · 2. only the encoder · 3. only the head · 4. it raises
+#
+# *Minute 3. Answer with one to four fingers, all at the same time.*
 
-# %% [markdown] lang="zh" of="baca4c40"
-# ## 先猜一猜：谁能拿到梯度？
+# %% [markdown] lang="zh" of="f68a7379"
+# ## 问题一：谁能拿到梯度？
 #
 # ```python
 # hidden = torch.tanh(encoder(x)).detach()
@@ -65,7 +67,9 @@ loss.grad_fn
 # loss.backward()
 # ```
 #
-# 两者都能 · 只有 encoder · 只有 head · 会报错
+# 1\. 两者都能 · 2. 只有 encoder · 3. 只有 head · 4. 会报错
+#
+# *第 3 分钟。请同时伸出一到四根手指回答。*
 
 # %% slideshow={"slide_type": "fragment"}
 hidden = torch.tanh(encoder(x)).detach()
@@ -85,18 +89,68 @@ both = nn.ModuleDict({"encoder": encoder, "head": head})
 #
 # 只有损失*完全*没有历史，PyTorch 才会报错。只要有一层参与，它就满意了，其余的层拿不到梯度也不会报错。梯度丢失，大多悄无声息。
 
-# %% [markdown] lang="en" slideshow={"slide_type": "slide"}
-# ## A fix that fixes nothing
+# %% [markdown] lang="en" slideshow={"slide_type": "slide"} tags=["question"]
+# ## Question 2: and with everything in the block?
+#
+# ```python
+# with torch.no_grad():
+#     loss = head(torch.tanh(encoder(x))).mean()
+# loss.backward()
+# ```
+#
+# 1\. both get a gradient · 2. only the head · 3. nothing, and nothing raises · 4. it raises
+#
+# *Minute 8. First by yourself, then tell your neighbour why, then fingers.*
 
-# %% [markdown] lang="zh" of="3a1023c2"
-# ## 什么也没修好的“修复”
+# %% [markdown] lang="zh" of="1eb408c8"
+# ## 问题二：全都放进这个块里呢？
+#
+# ```python
+# with torch.no_grad():
+#     loss = head(torch.tanh(encoder(x))).mean()
+# loss.backward()
+# ```
+#
+# 1\. 两者都拿到梯度 · 2. 只有 head · 3. 谁也拿不到，也不报错 · 4. 会报错
+#
+# *第 8 分钟。先自己想，再把理由讲给同桌听，然后伸手指。*
 
 # %% slideshow={"slide_type": "fragment"}
 with torch.no_grad():
     loss = head(torch.tanh(encoder(x))).mean()
 
-loss.requires_grad_()
+try:
+    loss.backward()
+except RuntimeError as error:
+    print(error)
+
+# %% [markdown] lang="en" slideshow={"slide_type": "slide"} tags=["question"]
+# ## Question 3: somebody adds one line
+#
+# ```python
+# loss.requires_grad_()
+# loss.backward()
+# ```
+#
+# 1\. both get a gradient · 2. only the head · 3. nothing, and nothing raises · 4. it raises
+#
+# *Minute 11. Fingers.*
+
+# %% [markdown] lang="zh" of="60705146"
+# ## 问题三：有人加了一行
+#
+# ```python
+# loss.requires_grad_()
+# loss.backward()
+# ```
+#
+# 1\. 两者都拿到梯度 · 2. 只有 head · 3. 谁也拿不到，也不报错 · 4. 会报错
+#
+# *第 11 分钟。伸手指。*
+
+# %% slideshow={"slide_type": "fragment"}
 encoder.zero_grad(), head.zero_grad()
+loss.requires_grad_()
 loss.backward()
 loss.is_leaf, encoder.weight.grad, head.weight.grad
 
@@ -140,6 +194,20 @@ SVG(report.svg("map"))
 report
 
 # %% [markdown] lang="en" slideshow={"slide_type": "slide"}
+# ## Your turn: exercise 1, until minute 30
+#
+# Open `01_forgotten_no_grad.ipynb`. Work in pairs: one types, one predicts. Click on your prediction *before* you run what comes after it.
+#
+# The check runs *your* functions on fresh weights. It wants the right loss, the right gradients, and everything in place that was there before.
+
+# %% [markdown] lang="zh" of="48fb02c5"
+# ## 轮到你了：练习 1，到第 30 分钟
+#
+# 打开 `01_forgotten_no_grad.ipynb`。两人一组：一人敲代码，一人先预测。*先*点击你的预测，再运行后面的单元格。
+#
+# 检查会用新的权重运行*你的*函数。它要求损失正确、梯度正确，而且原来有的一样也不能少。
+
+# %% [markdown] lang="en" slideshow={"slide_type": "slide"}
 # ## Three measurements
 #
 # 1. `loss.requires_grad`: is there a history at all?
@@ -157,19 +225,55 @@ report
 #
 # 每一次都能发现前面看不到的错误。
 
-# %% [markdown] lang="en" slideshow={"slide_type": "slide"}
-# ## Your turn
+# %% [markdown] lang="en" slideshow={"slide_type": "slide"} tags=["question"]
+# ## Question 4: which measurement is the first to notice?
 #
-# Open `01_forgotten_no_grad.ipynb`. Work in pairs: one types, one predicts.
+# ```python
+# hidden = torch.from_numpy(encoder(x).detach().numpy())
+# loss = head(hidden).mean()
+# ```
 #
-# The check at the end runs *your* functions on fresh weights. It wants the right loss, the right gradients, and everything in place that was there before.
+# 1\. the first · 2. the second · 3. the third · 4. none
+#
+# *Minute 32. Fingers; then exercise 3, until minute 50.*
 
-# %% [markdown] lang="zh" of="0d812aed"
-# ## 轮到你了
+# %% [markdown] lang="zh" of="9738a2a5"
+# ## 问题四：哪一次测量最先发现？
 #
-# 打开 `01_forgotten_no_grad.ipynb`。两人一组：一人敲代码，一人先预测。
+# ```python
+# hidden = torch.from_numpy(encoder(x).detach().numpy())
+# loss = head(hidden).mean()
+# ```
 #
-# 最后的检查会用新的权重运行*你的*函数。它要求损失正确、梯度正确，而且原来有的一样也不能少。
+# 1\. 第一次 · 2. 第二次 · 3. 第三次 · 4. 都发现不了
+#
+# *第 32 分钟。伸手指；然后做练习 3，到第 50 分钟。*
+
+# %% slideshow={"slide_type": "fragment"}
+encoder.zero_grad(), head.zero_grad()
+hidden = torch.from_numpy(encoder(x).detach().numpy())
+loss = head(hidden).mean()
+loss.backward()
+print("1.", loss.requires_grad)
+print("2.", {name: p.grad is not None for name, p in both.named_parameters()})
+
+# %% [markdown] lang="en" slideshow={"slide_type": "slide"} tags=["question"]
+# ## Question 5: is it so?
+#
+# - `eval()` on a frozen module cuts the graph.
+# - `no_grad` round a frozen encoder costs the projection after it its gradient.
+# - `torch.cat` with a constant loses the gradient of the other part.
+#
+# *Minute 51. One finger: true. Two: false. Three: it depends. `gradkit class poll poll.html` shows them one by one.*
+
+# %% [markdown] lang="zh" of="7c3e3a71"
+# ## 问题五：真是这样吗？
+#
+# - 对冻结的模块调用 `eval()`，计算图就断了。
+# - 冻结的编码器外面套上 `no_grad`，后面的投影层就拿不到梯度。
+# - `torch.cat` 拼上一个常量，另一部分的梯度就没了。
+#
+# *第 51 分钟。一根手指：正确；两根：错误；三根：视情况而定。`gradkit class poll poll.html` 会逐条显示。*
 
 # %% [markdown] lang="en" slideshow={"slide_type": "slide"}
 # ## What is not the cause
@@ -195,11 +299,82 @@ loss.backward()
 encoder.weight.grad.norm() > 0
 
 # %% [markdown] lang="en" slideshow={"slide_type": "slide"}
+# ## Your turn: exercise 5, until minute 70
+#
+# Open `05_two_cuts.ipynb`. Write down each change that you make, and what the table said after it.
+
+# %% [markdown] lang="zh" of="7ff10144"
+# ## 轮到你了：练习 5，到第 70 分钟
+#
+# 打开 `05_two_cuts.ipynb`。把每一处改动，以及改动之后的结果，都记下来。
+
+# %% [markdown] lang="en" slideshow={"slide_type": "slide"} tags=["question"]
+# ## Question 6: one of two cuts is fixed
+#
+# ```python
+# words = encoder(x).detach()      # this detach() is taken away
+# mixed = mixer(words).detach()    # this one stays
+# loss = head(mixed).mean()
+# ```
+#
+# What changes? 1. the encoder gets a gradient · 2. encoder and mixer do · 3. nothing · 4. it raises
+#
+# *Minute 71. Fingers; then exercise 7, until minute 86.*
+
+# %% [markdown] lang="zh" of="5418c4f1"
+# ## 问题六：两处切断，修好一处
+#
+# ```python
+# words = encoder(x).detach()      # 去掉这个 detach()
+# mixed = mixer(words).detach()    # 这个留着
+# loss = head(mixed).mean()
+# ```
+#
+# 会有什么变化？1. encoder 拿到梯度 · 2. encoder 和 mixer 都拿到 · 3. 没有变化 · 4. 会报错
+#
+# *第 71 分钟。伸手指；然后做练习 7，到第 86 分钟。*
+
+# %% slideshow={"slide_type": "fragment"}
+mixer, head = nn.Linear(8, 8), nn.Linear(8, 1)
+three = nn.ModuleDict({"encoder": encoder, "mixer": mixer, "head": head})
+
+
+def reached(words):
+    three.zero_grad()
+    head(mixer(words).detach()).mean().backward()
+    return [name for name, p in three.named_parameters() if p.grad is not None]
+
+
+reached(encoder(x).detach()), reached(encoder(x))
+
+# %% [markdown] lang="en" slideshow={"slide_type": "slide"} tags=["question"]
+# ## Question 7: the loss falls. What have you proved?
+#
+# 1\. that the model learns · 2. that every layer learns · 3. that something learns · 4. nothing
+#
+# *Minute 87. Fingers.*
+
+# %% [markdown] lang="zh" of="6abdd9c4"
+# ## 问题七：损失在下降，你证明了什么？
+#
+# 1\. 模型在学习 · 2. 每一层都在学习 · 3. 有东西在学习 · 4. 什么也没证明
+#
+# *第 87 分钟。伸手指。*
+
+# %% [markdown] lang="en" slideshow={"slide_type": "slide"}
 # ## To take home
 #
 # A loss that falls proves that *something* learns. Ask who.
+#
+# - the sheet: three measurements, where to look, what is not the cause
+# - hand in: the last cell of `summary.ipynb` writes your file
+# - at home: exercises 2, 4, 6, and the clinic
 
-# %% [markdown] lang="zh" of="e19be308"
-# ## 记住一句话
+# %% [markdown] lang="zh" of="465401f9"
+# ## 带回去
 #
 # 损失在下降，只能证明*有东西*在学习。要问一句：是谁？
+#
+# - 一页纸：三次测量，往哪里看，哪些不是原因
+# - 提交：`summary.ipynb` 的最后一个单元格会写出你的文件
+# - 回家做：练习 2、4、6，还有综合诊室

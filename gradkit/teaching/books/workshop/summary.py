@@ -44,3 +44,16 @@ gradkit.testing.progress()
 # 解答放在旁边的 [solutions](solutions) 文件夹里，每个练习一份 notebook，并说明为什么别的办法不行。等检查显示“已解决”之后再看。
 #
 # 想重新开始，运行 `gradkit.testing.progress(forget=True)`。
+
+# %% [markdown] lang="en"
+# ## Hand in
+#
+# Write your name, or the number that your teacher gave you, between the quotes, and run the cell. It writes a file beside this notebook: points, checks, hints, your predictions and your guesses in the quiz. Send that file; it is plain text, and you can read it first.
+
+# %% [markdown] lang="zh" of="32a5191f"
+# ## 提交
+#
+# 在引号里写上你的名字，或者老师给你的编号，然后运行。它会在这份 notebook 旁边写出一个文件：得分、检查次数、提示次数、你的预测，以及你在小测验里的回答。把这个文件交上去即可；它是纯文本，可以先打开看看。
+
+# %% tags=["raises-exception"]
+gradkit.testing.results("")

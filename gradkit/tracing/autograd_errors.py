@@ -136,7 +136,7 @@ _KINDS: tuple[tuple[str, str], ...] = (
     (READY_TWICE, r"mark a variable ready only once"),
     (INFERENCE, r"[Ii]nference tensor"),
     (HOOK_RESULT, r"hook '.*' has changed the (size|type)|but hook returned|grad hooks should return None"),
-    (HOOK_RESULT, r"hook returned an invalid number"),
+    (HOOK_RESULT, r"hook returned an invalid number|hook '.*' has returned an incorrect number"),
     (HOOK_RESULT, r"Backward hook for Modules .* return None"),
     (BAD_GRADIENT, r"returned a gradient different than None at position"),
     (BAD_GRADIENT, r"returned an (incorrect number of gradients|invalid gradient)|hook .*(changed|wrong)"),

@@ -15,6 +15,7 @@ from gradkit.diagnosis.experiments.hook_probe import FINE, ZERO, GradientWatch, 
 from gradkit.diagnosis.experiments.without_hooks import Transparent
 from gradkit.diagnosis.facts import hooks
 from gradkit.source.locations import line_of
+from tests.marks import line_ending
 from tests.programs import cut as cut_programs
 from tests.programs.shared import batch, pair
 
@@ -267,3 +268,23 @@ def test_a_hook_that_torch_refuses_is_known_without_a_rerun_though_not_its_line(
     model, step = cut_programs.PROGRAMS["a_hook_that_returns_a_number"].build()
     (finding,) = gradkit.diagnose(step, model=model, replay=False).findings
     assert (finding.cause, finding.location) == ("hook_misuse", None)
+
+
+def test_a_module_hook_that_returns_too_few_gradients_is_named_where_it_returns() -> None:
+    class Scaling(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight
+
+    def hook(module: nn.Module, given: Any, handed: Any) -> Any:
+        return (handed[0],)  # too few
+
+    model = nn.Sequential(nn.Linear(3, 3), Scaling())
+    model[1].register_backward_hook(hook)
+    (found,) = gradkit.diagnose(lambda: model(torch.ones(2, 3)).sum(), model=model).findings
+    assert (found.cause, found.variant) == ("hook_misuse", "refused")
+    assert found.location is not None
+    assert found.location.line == line_ending(__file__, "too few")

@@ -49,7 +49,7 @@ class Gap:
         reason: ``"new"`` (made by the step), ``"stale"`` (it holds others in their place), ``"left_out"``.
         built: what was seen of it being built, None if nobody saw.
         copied: what was seen of the copies being made that it holds in their place, None if it holds none.
-        apart: those that require grad and that no optimizer at hand holds, while one holds others of the step.
+        apart: those that no optimizer at hand holds, while one holds others of the step.
         holder: class name of that one.
         empty: one of its groups holds nothing at all.
         beside: it trains something that the step uses and the model does not hold.
@@ -96,7 +96,7 @@ def gap(
     mine = {id(p) for p in before.values() if ran(p)}
     holder = next((type(one).__name__ for one in optimizers if mine & holding([one])), "")
     held = holding(optimizers)
-    apart = tuple(n for n, p in before.items() if p.requires_grad and id(p) not in held) if holder else ()
+    apart = tuple(n for n, p in before.items() if id(p) not in held) if holder else ()  # a step may freeze, too
     return replace(found, apart=apart, holder=holder)
 
 

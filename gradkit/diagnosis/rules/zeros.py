@@ -25,7 +25,7 @@ DEADLOCK, HELD, INACTIVE, SILENCED, CLAMPED, EXTINCT, ITSELF, WEIGHTLESS, MASKED
     "deadlock", "held", "inactive", "silenced", "clamped", "extinct", "itself", "weightless", "masked", "no_variance",
     "beyond", "outside",
 )  # fmt: skip
-SATURATED, UNDERFLOW = "saturated", "underflow"
+SATURATED, UNDERFLOW, PARKED = "saturated", "underflow", "parked"
 WAKES = "wakes"
 _DEEPEST = 6
 Stuck = dict[str, list[str]]
@@ -47,6 +47,7 @@ _COMPARISONS = frozenset(
 )
 _CONSTANTS = frozenset("fill_ zero_ copy_".split())
 _COPIES = frozenset("detach clone data contiguous float to".split())
+_SQUASHES = frozenset("sigmoid sigmoid_ tanh tanh_".split())
 
 
 def findings(e: Evidence) -> list[Finding]:
@@ -233,6 +234,8 @@ def _flat_slope(e: Evidence, variant: str, call: Call, flat: Flat) -> Finding | 
     if name:
         return replace(found, variant=BEYOND, facts={"name": name})
     deed = _set_before(e, call)
+    if deed is None and flat.far and call.name in _SQUASHES and _is_of_parameters_alone(e, call):
+        return replace(found, variant=PARKED)
     if deed is None and flat.pulled and _is_of_a_layer(e, call) and _nothing_before_moves(e, call):
         return replace(found, variant=SATURATED)
     if deed is None:
@@ -242,6 +245,13 @@ def _flat_slope(e: Evidence, variant: str, call: Call, flat: Flat) -> Finding | 
         found, location=_innermost(deed), notes=(*_flat_here(call), *called_by(deed.chain)), proof=LIKELY,
         variant=SILENCED,
     )  # fmt: skip
+
+
+def _is_of_parameters_alone(e: Evidence, call: Call) -> bool:
+    """Whether no batch takes part in what a call is given: another one would change nothing."""
+    values = [e.trace.values[n] for n in e.trace.sources(call.inputs)]
+    begun = [one for one in values if one.maker < 0 and not one.python]
+    return any(one.parameter for one in begun) and all(one.parameter or one.buffer for one in begun)
 
 
 def _is_of_a_layer(e: Evidence, call: Call) -> bool:

@@ -270,6 +270,7 @@ def test_a_hook_that_torch_refuses_is_known_without_a_rerun_though_not_its_line(
     assert (finding.cause, finding.location) == ("hook_misuse", None)
 
 
+@pytest.mark.filterwarnings("ignore:Using a non-full backward hook")
 def test_a_module_hook_that_returns_too_few_gradients_is_named_where_it_returns() -> None:
     class Scaling(nn.Module):
         def __init__(self) -> None:

@@ -353,7 +353,7 @@ def test_the_panel_runs_no_whole_training() -> None:
     program(top=LOOP)
     with pytest.raises(GradkitError) as caught:
         request.fulfil(request.Request(request.FILE, named={"step": "train.py:main"}))
-    assert caught.value.key == "whole_training"
+    assert caught.value.key == "panel_program_runs"
     assert not Path("ran.txt").exists()
 
 

@@ -268,7 +268,7 @@ def verify(  # noqa: PLR0913  what a person may say of a step
             ``replay``.
         frozen: names or globs of the parameters that must not train: none of them may require grad.
         optimizer: the one that trains the model; without it, those that the step reaches. It fails if the diagnosis
-            finds that what it lacks is to learn, as all is that ``should_train`` names. What else it lacks, as the body
+            finds that what it lacks should learn, as all that ``should_train`` names. What else it lacks, as the body
             behind a probe that nobody froze, is noted.
         steps: how many steps of training to make as well, with this optimizer, or those that the step reaches, or Adam:
             how the loss goes, what moves, and what stays as it is, bit by bit. All is put back.

@@ -147,7 +147,7 @@ class _Trial:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                warnings.filterwarnings("error", message="Using a target size")  # shapes that only happen to broadcast
+                warnings.filterwarnings("error", message=r".*\btarget size\b")  # shapes that only happen to broadcast
                 self.guard(call)()
         except Exception as error:  # noqa: BLE001  # whatever the user's code raises leads to the next line
             return error

@@ -186,21 +186,25 @@ def _of_variable(code: CodeType, name: str, since: Since | None, run: Run, depth
         kind, spot = OVERWRITTEN, again[0]
     elif not reads and not again:
         useful = run.useful(code, after) or [one for one in returns.own_returns(function) if one.lineno > after]
-        kind, spot = (IGNORED if since is None else UNREAD), _goes_on(useful, since)
+        kind, spot = (IGNORED if since is None else UNREAD), _goes_on(code, useful, since, run)
     if spot is not None:
         return Lost(kind, locations.place(code.co_filename, spot, locations.qualified_name(code)), name)
     passed = (_passed_on(code, one, run, depth) for one in before)
     return next(filter(None, passed), None)
 
 
-def _goes_on(useful: Sequence[ast.stmt], since: Since | None) -> ast.stmt | None:
+def _goes_on(code: CodeType, useful: Sequence[ast.stmt], since: Since | None, run: Run) -> ast.stmt | None:
     """Of the statements that go on without a result, the first that may have been meant to use it.
 
-    Of a variable, that is the only one; or the only one that calls what its value was computed by, with something else.
+    Of a variable, that is the only one, if it is what its function returns; or the only one that asks the function of
+    the user's that made its value for something else.
     """
-    if since is None or len(useful) < 2:
+    if since is None:
         return next(iter(useful), None)
-    made = ast.unparse(since.value.func) if isinstance(since.value, ast.Call) else ""
+    if len(useful) == 1 and isinstance(useful[0], ast.Return):
+        return useful[0]
+    own = isinstance(since.value, ast.Call) and bool(run.called_by(code, since.value))
+    made = ast.unparse(since.value.func) if own and isinstance(since.value, ast.Call) else ""
     calls = [
         one
         for one in useful

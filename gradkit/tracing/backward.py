@@ -109,7 +109,12 @@ def keeps_values(node: Any) -> bool:
         (True, False)
     """
     kept = [name for name in dir(node) if name.startswith("_raw_saved_")]
-    return bool(getattr(node, "_raw_saved_tensors", True)) if kept == ["_raw_saved_tensors"] else bool(kept)
+    if kept != ["_raw_saved_tensors"]:
+        return bool(kept)
+    try:
+        return bool(getattr(node, "_raw_saved_tensors", True))
+    except RuntimeError:  # it has kept some, and they are freed
+        return True
 
 
 @on_behalf

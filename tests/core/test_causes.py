@@ -168,13 +168,13 @@ def report() -> gradkit.types.Report:
 
 def test_a_finding_knows_in_which_way_its_cause_shows(report: gradkit.types.Report) -> None:
     (finding,) = report.findings
-    assert (finding.cause, finding.variant) == ("trainable_unused", "dropped")
-    assert "never reaches the loss" in report.text("en")
+    assert (finding.cause, finding.variant) == ("trainable_unused", "unassigned")
+    assert "is thrown away" in report.text("en")
 
 
 def test_plain_data_tells_the_variant_among_the_facts(report: gradkit.types.Report) -> None:
     (row,) = report.data()["findings"]
-    assert row["facts"]["variant"] == "dropped"
+    assert row["facts"]["variant"] == "unassigned"
     assert row.keys() == {
         "cause", "location", "notes", "proof", "parameters", "numel", "module", "call", "revived", "alone", "reruns",
         "facts", "tried",

@@ -205,7 +205,7 @@ def _built(e: Evidence, call: Call) -> Finding:
     """Of a layer, the line that builds it, or that has a helper build it; a written out Parameter is part of none."""
     bare = _is_bare(call)
     chain = call.chain[frames.building(call.chain) :]
-    chain = returns.past_factories(chain)
+    chain = chain if bare else returns.past_factories(chain)
     return Finding(
         "params_replaced" if bare else "built_in_forward", locations.innermost(chain), tuple(called_by(chain)),
         proof=OBSERVED, module=e.trace.modules[call.module] if call.module >= 0 else "",

@@ -44,7 +44,7 @@ def opened(notebook: Notebook, folder: Path, *cells: str) -> tuple[Locator, Loca
 def run(cell: Locator) -> None:
     """By the keyboard: the panel moves what is below it as it grows, so a click may hit another cell.
 
-    A panel that grows at that moment may take the focus: then the cell has no sign of a run, and the keys are pressed anew.
+    A panel that grows at that moment may take the focus: the cell then shows no sign of a run, and is asked again.
     """
     for _ in range(3):
         cell.locator(".cm-content").press("Shift+Enter")

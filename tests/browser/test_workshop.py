@@ -20,7 +20,20 @@ SAID = {
 
 
 def cell(notebook: Notebook, holds: str) -> Locator:
-    return notebook.page.locator(".jp-CodeCell").filter(has_text=holds).first
+    """The cell whose code holds a text. JupyterLab keeps on the page only cells that are near: it is scrolled to."""
+    page = notebook.page
+    found = page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text=holds)).first
+    for tenth in range(11):
+        if found.count():
+            found.scroll_into_view_if_needed()
+            break
+        page.evaluate(
+            "part => { const all = document.querySelector('.jp-WindowedPanel-outer');"
+            "          all.scrollTop = part * all.scrollHeight; }",
+            tenth / 10,
+        )
+        page.wait_for_timeout(300)
+    return found
 
 
 def run(notebook: Notebook, one: Locator) -> None:
@@ -43,7 +56,7 @@ def run(notebook: Notebook, one: Locator) -> None:
 
 def answer(notebook: Notebook, source: str) -> Locator:
     """Type a program over the learner's, run it and the check; the check's output."""
-    program, check = cell(notebook, "class LeafNet"), cell(notebook, "gradkit.testing.check")
+    program = cell(notebook, "class LeafNet")
     editor, last = program.locator(".cm-content"), source.strip().splitlines()[-1].strip()
     for _ in range(4):
         editor.click()
@@ -55,6 +68,7 @@ def answer(notebook: Notebook, source: str) -> Locator:
         notebook.page.wait_for_timeout(500)
     expect(editor).to_contain_text(last)
     run(notebook, program)
+    check = cell(notebook, "gradkit.testing.check")
     run(notebook, check)
     return check.locator(".jp-OutputArea-output")
 

@@ -1,4 +1,4 @@
-"""Tensors that have a shape and no numbers: on the meta device, the fake ones of compilers, those that were freed."""
+"""What a tensor holds: a shape, the bits of its numbers, or none: on the meta device, as a fake, or once freed."""
 
 from __future__ import annotations
 
@@ -79,3 +79,19 @@ def inner(tensor: torch.Tensor) -> list[torch.Tensor]:
     names, _ = one.__tensor_flatten__()
     parts = (getattr(one, name) for name in names)
     return [part for part in parts if isinstance(part, torch.Tensor)]
+
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The bits of its numbers: 0.0 and -0.0 are not the same, and one nan is the same as itself.
+
+    Example:
+        >>> torch.equal(bits(torch.tensor([0.0])), bits(torch.tensor([-0.0])))
+        False
+    """
+    plain = tensor.resolve_conj().resolve_neg()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
+    return plain.view(_BITS[plain.itemsize]) if plain.is_floating_point() else plain

@@ -217,7 +217,7 @@ def _conclude(
     tell("cuts")
     verdict = cuts.find(first.trace, [name for name in want if name not in first.reached.norms])
     if not first.reached.error and first.mishap is None:
-        verdict = cuts.past_functions(verdict, first.trace, {node.label for node in first.graph.nodes if node.leaf})
+        verdict = cuts.past_functions(verdict, first.trace, first.graph.leaves)
     known = Known(first=first, facts=facts, verdict=verdict, replay=options.replay)
     lab = Lab(Session(step.run, step.model, preserved, options.always), ledger)
     known = plan.make(known, lab, tries, tell)

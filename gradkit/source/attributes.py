@@ -113,13 +113,16 @@ def _made_in(value: Part, cls: type, files: Iterable[str]) -> Location | None:
     None where it returns in several places, or hands on what it was given; and where it is called for other things:
     then the line that calls it tells them apart.
     """
-    name = syntax.call_name(value.node) if isinstance(value.node, ast.Call) else ""
-    nodes = (node for file in dict.fromkeys((value.file, *files)) for node in syntax.nodes(file))
-    if name and sum(isinstance(one, ast.Call) and syntax.call_name(one) == name for one in nodes) > 1:
-        return None
     inside = list(_helpers(value, cls, files).handed_back(value))[1:]
     calls = [one for one in inside if isinstance(one.node, ast.Call)]
-    return calls[-1].place() if calls else None
+    return calls[-1].place() if calls and not _is_called_again(value, files) else None
+
+
+def _is_called_again(value: Part, files: Iterable[str]) -> bool:
+    """Whether what a value calls is called elsewhere, too, by its name."""
+    name = syntax.call_name(value.node) if isinstance(value.node, ast.Call) else ""
+    nodes = (node for file in dict.fromkeys((value.file, *files)) for node in syntax.nodes(file))
+    return bool(name) and sum(isinstance(one, ast.Call) and syntax.call_name(one) == name for one in nodes) > 1
 
 
 def _helpers(part: Part, cls: type, files: Iterable[str]) -> Helpers:

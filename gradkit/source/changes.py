@@ -22,6 +22,7 @@ _LONGEST = 8
 STACKED, UNWRAPPED, IN_TORCH, OUT_OF_PLACE, ASSIGNED = "stacked", "unwrapped", "in_torch", "out_of_place", "assigned"
 REWRITES = frozenset((STACKED, UNWRAPPED, IN_TORCH, OUT_OF_PLACE, ASSIGNED))
 """Kinds of changes that write an expression anew: the numbers of both have to be compared."""
+_INFERENCE = "torch.inference_mode("
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,6 @@ class OutdatedError(Exception):
     def __init__(self, line: int) -> None:
         super().__init__(line)
         self.line = line
-
-
-_INFERENCE = "torch.inference_mode("
 
 
 def derive_change(finding: Finding) -> Changes:

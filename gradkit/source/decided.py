@@ -61,11 +61,16 @@ def decided_at(
     opposite = opposite is not turned
     if isinstance(value, ast.Constant):
         where = locations.place(last.code.co_filename, last.value, locations.qualified_name(last.code))
-        is_so = (bool(value.value) is not opposite) is wrong
+        is_so = _is_so(wrong, value.value, opposite)
         return Decided(where, last.name, opposite=opposite) if last.name and is_so else None
     if isinstance(value, ast.Name):
         return _bound(last, value, opposite, files, wrong)
     return _held(last, value, opposite, files, wrong)
+
+
+def _is_so(wrong: bool, value: object, opposite: bool) -> bool:
+    """Whether a flag is what it should not be, by a value that stands for it or for its opposite."""
+    return (bool(value) is not opposite) is wrong
 
 
 def _bound(last: Given, name: ast.Name, opposite: bool, files: Sequence[str], wrong: bool) -> Decided | None:
@@ -77,7 +82,7 @@ def _bound(last: Given, name: ast.Name, opposite: bool, files: Sequence[str], wr
     value, turned = bare(found[0])
     if not isinstance(value, ast.Constant):
         return _held(last, value, opposite is not turned, files, wrong)
-    if (bool(value.value) is not (opposite is not turned)) is not wrong:
+    if not _is_so(wrong, value.value, opposite is not turned):
         return None
     where = locations.place(last.code.co_filename, statement, locations.qualified_name(last.code))
     return Decided(where, name.id, opposite=opposite)
@@ -106,7 +111,7 @@ def held_at(setting: Held, files: Sequence[str], *, wrong: bool = False, opposit
         opposite: what is asked about is ``not`` the flag.
     """
     ends = held_flags.ends(setting, files)
-    so = [one for one in ends or () if (one.is_on is not (opposite is not one.turned)) is wrong]
+    so = [one for one in ends or () if _is_so(wrong, one.is_on, opposite is not one.turned)]
     lines = {(one.location.file, one.location.line): one for one in so}
     if len(lines) != 1:
         return None
@@ -121,7 +126,7 @@ def _left_out(last: Given, opposite: bool, files: Sequence[str], wrong: bool) ->
     opposite = opposite is not turned
     if not isinstance(call, ast.Call) or not isinstance(default, ast.Constant):
         return None
-    if (bool(default.value) is not opposite) is not wrong:
+    if not _is_so(wrong, default.value, opposite):
         return None
     called = syntax.call_name(call)
     owners = [one for one in helpers.named(called, files) if last.name in syntax.parameters(one.node)]

@@ -62,8 +62,7 @@ def _method(
             for node in cls.body:
                 if isinstance(node, syntax.FUNCTIONS) and node.name == name:
                     return file, node, syntax.function_of([*around, cls])
-            bases = (ast.unparse(base).rpartition(".")[2] for base in cls.bases)
-            todo += [base for base in bases if base not in seen]
+            todo += [base for base in syntax.bases(cls) if base not in seen]
     return None
 
 
@@ -103,4 +102,4 @@ def _classes(files: Iterable[str]) -> Iterator[tuple[str, ast.ClassDef, list[ast
 
 def _is_function(cls: ast.ClassDef) -> bool:
     """Whether it derives from ``torch.autograd.Function`` itself, by the words of the source."""
-    return any(ast.unparse(base).rpartition(".")[2] in ("Function", "InplaceFunction") for base in cls.bases)
+    return not {"Function", "InplaceFunction"}.isdisjoint(syntax.bases(cls))

@@ -155,7 +155,7 @@ class _Search:
             return False
         outer = list(around[: list(around).index(function)])
         calls = [syntax.handed(call, function, name) for _, call, _ in self._calls(function, outer)]
-        return bool(calls) and not any(one is None or _is_none(one) for one in calls)
+        return bool(calls) and not any(one is None or syntax.is_none(one) for one in calls)
 
     def _nodes(self) -> Iterator[tuple[str, Any, list[Any]]]:
         for file in self._files:
@@ -177,7 +177,7 @@ class _Search:
     def _bases(self) -> dict[str, list[str]]:
         """The classes of the files, each with the names of those that it is derived from."""
         nodes = (node for _, node, _ in self._nodes() if isinstance(node, ast.ClassDef))
-        return {node.name: [ast.unparse(base).rpartition(".")[2] for base in node.bases] for node in nodes}
+        return {node.name: syntax.bases(node) for node in nodes}
 
     def _said(self, place: _Place, value: ast.expr, held: Held, depth: int) -> Iterator[End]:
         """The lines that say what an expression is."""
@@ -321,10 +321,6 @@ def _stands_in_for(node: ast.AST, around: Sequence[Any]) -> str:
         if found:
             return ast.unparse(found[0].values[0])
     return ""
-
-
-def _is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
 
 
 def _hands_on(call: ast.Call, function: syntax.Function) -> bool:

@@ -84,7 +84,7 @@ def _hands(file: str, function: str, method: ast.AST, named: set[str]) -> Iterat
     """The calls that hand a Parameter to a method of these names: ``self.store.put("w", nn.Parameter(...))``."""
     for call in ast.walk(method):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in named:
-            values = [*call.args, *(one.value for one in call.keywords)]
+            values = syntax.arguments(call)
             if any(isinstance(one, ast.Call) and syntax.call_name(one) == "Parameter" for one in values):
                 yield locations.place(file, call, function), next(iter(call.args), None)
 

@@ -236,7 +236,7 @@ def _keeping(
     stores: Collection[Line], depth: int,
 ) -> Location | None:  # fmt: skip
     """Where a function keeps what a call hands to it; where it knows it by no name, the call."""
-    name = _parameter(call, value, function)
+    name = syntax.handed_as(call, value, function)
     rest = function.args.vararg.arg if function.args.vararg is not None else ""
     given = _handed_along({name, rest} - {""}, function, files)
     for node, around in syntax.statements(file):
@@ -301,17 +301,6 @@ def _adds(statement: ast.stmt, names: set[str], files: tuple[str, ...]) -> bool:
 def _functions(file: str, name: str) -> list[syntax.Function]:
     tree = locations.tree_of(file)
     return syntax.named(tree).get(name, []) if tree is not None and name else []
-
-
-def _parameter(call: ast.Call, value: ast.expr, function: syntax.Function) -> str:
-    """Under which name a function is handed an argument; ``""`` for one of ``*args``."""
-    for one in call.keywords:
-        if one.value is value:
-            return one.arg or ""
-    known = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-    at = next((at for at, one in enumerate(call.args) if one is value), -1)
-    at += known[:1] in (["self"], ["cls"])
-    return known[at] if 0 <= at < len(known) else ""
 
 
 def _names_given(statement: ast.stmt, at: int) -> frozenset[str]:

@@ -71,6 +71,5 @@ def _with_bases(names: set[str], files: Collection[str]) -> set[str]:
     found, todo = set[str](), set(names)
     while todo:
         found |= todo
-        bases = (base for one in classes if one.name in todo for base in one.bases)
-        todo = {ast.unparse(base).rpartition(".")[2] for base in bases} - found
+        todo = {base for one in classes if one.name in todo for base in syntax.bases(one)} - found
     return found

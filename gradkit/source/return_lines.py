@@ -6,7 +6,7 @@ import ast
 from types import CodeType
 
 from gradkit.core.records import Location
-from gradkit.source import locations
+from gradkit.source import locations, syntax
 from gradkit.source.syntax import statements
 
 
@@ -68,17 +68,13 @@ def _only_condition(code: CodeType, found: ast.Return, position: int) -> ast.exp
     lines = {line for *_, line in code.co_lines() if line}
     made: list[list[ast.AST]] = []
     for node, around in statements(code.co_filename) if name else ():
-        if isinstance(node, ast.Assign) and node.lineno in lines and not _is_none(node.value):
+        if isinstance(node, ast.Assign) and node.lineno in lines and not syntax.is_none(node.value):
             if any(isinstance(x, ast.Name) and x.id == name for target in node.targets for x in ast.walk(target)):
                 made.append(around)
     tests = [outer.test for outer in made[0] if isinstance(outer, ast.If)] if len(made) == 1 else []
     return tests[-1] if tests and tests[-1].lineno in lines else None
 
 
-def _is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
-
-
 def _gives_none(value: ast.expr | None, position: int) -> bool:
     at = value.elts[position] if isinstance(value, ast.Tuple) and position < len(value.elts) else value
-    return at is None or _is_none(at)
+    return at is None or syntax.is_none(at)

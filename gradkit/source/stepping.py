@@ -58,6 +58,40 @@ def held_back(chain: Chain, names: Collection[str]) -> HeldBack | None:
     return HeldBack(MISSING, _update_of_scaler(code) or locations.locate(chain[0], whole=True))
 
 
+def update_skipped(chain: Chain, files: Iterable[str]) -> Location | None:
+    """The only line that calls ``update()`` of the gradient scaler that a call is a method of, among what may have run.
+
+    That is the functions which it was called in, the innermost first, and those that they call by name.
+
+    Args:
+        chain: the user's frames at the call, innermost first.
+    """
+    node = locations.node_at(chain[0]) if chain else None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    scaler = _last(node.func.value)
+    running = [function for code, _ in chain if (function := returns.function_of(code)) is not None]
+    called = {syntax.call_name(one) for function in running for one in ast.walk(function) if isinstance(one, ast.Call)}
+    found = [
+        (file, one, syntax.function_of(around), syntax.innermost_function(around))
+        for file in dict.fromkeys((*(code.co_filename for code, _ in chain), *files))
+        for one, around in syntax.statements(file)
+        if (updated := _updated(one)) and updated == scaler
+    ]
+    within = [[one for one in found if one[3] is not None and syntax.same(one[3], function)] for function in running]
+    helpers = [one for one in found if one[3] is not None and one[3].name in called]
+    owners = {locations.qualified_name(code).rpartition(".")[0] for code, _ in chain}
+    own = [one for one in helpers if one[2].rpartition(".")[0] in owners]
+    near = next(filter(None, [*within, own, helpers]), [])
+    return locations.place(*near[0][:3]) if len(near) == 1 else None
+
+
+def _updated(node: ast.AST) -> str:
+    """The last name of a scaler whose ``update()`` a node calls; ``""`` for any other node."""
+    plain = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args
+    return _last(node.func.value) if plain and node.func.attr == "update" else ""  # type: ignore[attr-defined]
+
+
 def mistaken(chain: Chain, names: Collection[str]) -> HeldBack | None:
     """A step that is taken with another optimizer, where this one's gradients were cleared for it, and it never steps.
 
@@ -167,10 +201,9 @@ def _update_of_scaler(code: _Reached) -> Location | None:
     """The ``scaler.update()`` in the function that goes backward, where what has scaled its loss is to step first."""
     place = code.frames[0] if code.frames else None
     for one in _own(place.function) if place is not None else ():
-        call = one.value if isinstance(one, ast.Expr) else None
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "update":
-            if place is not None and not call.args and _is_mentioned(code, {_last(call.func.value)}, "scale"):
-                return locations.place(place.file, one, place.name)
+        scaler = _updated(one.value) if isinstance(one, ast.Expr) else ""
+        if place is not None and scaler and _is_mentioned(code, {scaler}, "scale"):
+            return locations.place(place.file, one, place.name)
     return None
 
 
@@ -267,39 +300,6 @@ def _own(function: Any) -> list[ast.stmt]:
 
 
 # -- what steps -------------------------------------------------------------------------------------------------------
-
-
-def update_skipped(chain: Chain, files: Iterable[str]) -> Location | None:
-    """The only line that calls ``update()`` of the gradient scaler that a call is a method of, among what may have run.
-
-    That is the functions which it was called in, the innermost first, and those that they call by name.
-
-    Args:
-        chain: the user's frames at the call, innermost first.
-    """
-    node = locations.node_at(chain[0]) if chain else None
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return None
-    scaler = syntax.stored_name(node.func.value).lstrip(".")
-    running = [function for code, _ in chain if (function := returns.function_of(code)) is not None]
-    called = {syntax.call_name(one) for function in running for one in ast.walk(function) if isinstance(one, ast.Call)}
-    found = [
-        (file, one, syntax.function_of(around), syntax.innermost_function(around))
-        for file in dict.fromkeys((*(code.co_filename for code, _ in chain), *files))
-        for one, around in syntax.statements(file)
-        if isinstance(one, ast.Call) and _is_update(one, scaler)
-    ]
-    within = [[one for one in found if one[3] is not None and syntax.same(one[3], function)] for function in running]
-    helpers = [one for one in found if one[3] is not None and one[3].name in called]
-    owners = {locations.qualified_name(code).rpartition(".")[0] for code, _ in chain}
-    own = [one for one in helpers if one[2].rpartition(".")[0] in owners]
-    near = next(filter(None, [*within, own, helpers]), [])
-    return locations.place(*near[0][:3]) if len(near) == 1 else None
-
-
-def _is_update(call: ast.Call, scaler: str) -> bool:
-    plain = isinstance(call.func, ast.Attribute) and call.func.attr == "update" and not call.args
-    return plain and syntax.stored_name(call.func.value).lstrip(".") == scaler  # type: ignore[attr-defined]
 
 
 def _functions_that_step(code: _Reached, names: Collection[str]) -> set[str]:

@@ -144,6 +144,34 @@ def handed(call: ast.Call, function: Function, name: str) -> ast.expr | None:
     return argument(call, name, at) if name in named else None
 
 
+def handed_as(call: ast.Call, value: ast.expr, function: Function) -> str:
+    """Under which name a function is handed one of the arguments of a call of it; ``""`` for one of ``*args``.
+
+    Example:
+        >>> function = ast.parse("def build(self, width, depth=2): ...").body[0]
+        >>> call = ast.parse("m.build(8, depth=3)", mode="eval").body
+        >>> [handed_as(call, one, function) for one in arguments(call)]
+        ['width', 'depth']
+    """
+    for one in call.keywords:
+        if one.value is value:
+            return one.arg or ""
+    known = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    at = next((at for at, one in enumerate(call.args) if one is value), -1)
+    at += known[:1] in (["self"], ["cls"])
+    return known[at] if 0 <= at < len(known) else ""
+
+
+def is_none(value: ast.expr | None) -> bool:
+    """Whether an expression is ``None``, as it is written."""
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def bases(cls: ast.ClassDef) -> list[str]:
+    """The last names of what a class derives from: ``["Module"]`` of ``class Net(nn.Module)``."""
+    return [ast.unparse(base).rpartition(".")[2] for base in cls.bases]
+
+
 def pairs(statement: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """The targets of an assignment, each with what it is given; ``a, b = x, y`` is taken apart.
 

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from types import CodeType
+from typing import Any
 
 from gradkit.core.records import Location
 from gradkit.core.trace import Chain, Point
@@ -99,8 +100,7 @@ def _unassigned(code: CodeType, stated: ast.stmt, node: ast.AST, run: Run) -> Lo
     if not isinstance(call, ast.Call):
         return None
     if not syntax.same(call, node):
-        given = [part for one in (*call.args, *(k.value for k in call.keywords)) for part in ast.walk(one)]
-        handed = any(syntax.same(one, node) for one in given)
+        handed = any(syntax.same(part, node) for one in syntax.arguments(call) for part in ast.walk(one))
         if not handed or not _only_returns(_functions(code, call, run)):
             return None
     elif syntax.call_name(call).endswith("_") or run.called_by(code, call):
@@ -129,31 +129,23 @@ def _as_an_argument(code: CodeType, stated: ast.stmt, node: ast.AST, run: Run, d
     """Where it gets lost in the functions that the same statement hands it to."""
     calls = [one for one in ast.walk(stated) if isinstance(one, ast.Call) and not syntax.same(one, node)]
     for call in calls:
-        for at, given in enumerate([*call.args, *(k.value for k in call.keywords)]):
+        for given in syntax.arguments(call):
             if any(syntax.same(one, node) for one in ast.walk(given)):
-                found = _in_callee(code, call, at, run, depth)
+                found = _in_callee(code, call, given, run, depth)
                 if found is not None:
                     return found
     return None
 
 
-def _in_callee(code: CodeType, call: ast.Call, at: int, run: Run, depth: int) -> Lost | None:
+def _in_callee(code: CodeType, call: ast.Call, given: ast.expr, run: Run, depth: int) -> Lost | None:
     """Where an argument gets lost in the one function that a call was seen to run."""
     callees = run.called_by(code, call)
     if len(callees) != 1 or depth > _DEEPEST or any(isinstance(one, ast.Starred) for one in call.args):
         return None
-    name = _parameter(callees[0], call, at)
-    return _of_variable(callees[0], name, None, run, depth + 1) if name else None
-
-
-def _parameter(callee: CodeType, call: ast.Call, at: int) -> str:
-    """The name that a function has for an argument of a call of it; ``""`` if that cannot be told."""
-    if at >= len(call.args):
-        name = call.keywords[at - len(call.args)].arg or ""
-        return name if name in callee.co_varnames[: callee.co_argcount + callee.co_kwonlyargcount] else ""
-    names = callee.co_varnames[: callee.co_argcount]
-    own = bool(names) and names[0] in ("self", "cls")
-    return names[at + own] if at + own < len(names) else ""
+    function = returns.function_of(callees[0])
+    name = syntax.handed_as(call, given, function) if function is not None else ""
+    known = function is not None and name in syntax.parameters(function)
+    return _of_variable(callees[0], name, None, run, depth + 1) if known else None
 
 
 def _under_a_name(code: CodeType, stated: ast.stmt, node: ast.AST, run: Run) -> Lost | None:
@@ -178,8 +170,8 @@ def _of_variable(code: CodeType, name: str, since: Since | None, run: Run, depth
     if function is None or name in code.co_cellvars:
         return None
     after = (since.stated.end_lineno or 0) if since is not None else 0
-    reads = _reads_after(function, name, since)
-    again = [one for one in _assigned_again(function, name, after) if not _reads(one, name)]
+    reads = _reads_after(code, function, name, since)
+    again = [one for one in _assigned_again(function, name, after) if name not in syntax.names_in(one.value)]
     before = [one for one in reads if not again or one.lineno < again[0].lineno]
     spot = None
     if not before and again and _is_passed(again[0], since, function):
@@ -213,10 +205,9 @@ def _goes_on(code: CodeType, useful: Sequence[ast.stmt], since: Since | None, ru
     return calls[0] if len(calls) == 1 else None
 
 
-def _reads_after(function: syntax.Function, name: str, since: Since | None) -> list[ast.Name]:
+def _reads_after(code: CodeType, function: syntax.Function, name: str, since: Since | None) -> list[ast.Name]:
     """Where a variable is read after a statement, and not by that itself; in a loop, also above it."""
-    uses = [one for one in ast.walk(function) if isinstance(one, ast.Name) and one.id == name]
-    reads = [one for one in uses if isinstance(one.ctx, ast.Load)]
+    reads = [node for _, node in dataflow.reads(code, [name])]
     if since is None:
         return reads
     first, last = since.stated.lineno, since.stated.end_lineno or 0
@@ -229,14 +220,13 @@ def _passed_on(code: CodeType, read: ast.Name, run: Run, depth: int) -> Lost | N
     stated = dataflow.statement_at(code, read.lineno)
     for call in ast.walk(stated) if stated is not None else ():
         if isinstance(call, ast.Call):
-            given = [*call.args, *(k.value for k in call.keywords)]
-            at = next((i for i, one in enumerate(given) if syntax.same(one, read)), None)
-            if at is not None:
-                return _in_callee(code, call, at, run, depth)
+            given = next((one for one in syntax.arguments(call) if syntax.same(one, read)), None)
+            if given is not None:
+                return _in_callee(code, call, given, run, depth)
     return None
 
 
-def _assigned_again(function: syntax.Function, name: str, after: int) -> list[ast.stmt]:
+def _assigned_again(function: syntax.Function, name: str, after: int) -> list[Any]:
     """The statements below a line that give a variable another value, in order."""
     found = [
         one
@@ -245,10 +235,6 @@ def _assigned_again(function: syntax.Function, name: str, after: int) -> list[as
         if any(isinstance(target, ast.Name) and target.id == name for target, _ in syntax.pairs(one))
     ]
     return sorted(found, key=lambda one: one.lineno)
-
-
-def _reads(stated: ast.stmt, name: str) -> bool:
-    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in ast.walk(stated))
 
 
 def _is_passed(again: ast.stmt, since: Since | None, function: syntax.Function) -> bool:

@@ -67,7 +67,7 @@ class _Reader:
     def gives_none(self, end: ast.Return, position: int, inputs: int) -> bool:
         """Whether a ``return`` plainly gives None at a position, or altogether."""
         at = self._at(end.value, position, inputs)
-        return end.value is None or _is_none(end.value) or (at is not None and _is_none(at))
+        return end.value is None or syntax.is_none(end.value) or (at is not None and syntax.is_none(at))
 
     def gives_zeros(self, end: ast.Return, position: int, inputs: int) -> bool:
         """Whether a ``return`` gives zeros at a position."""
@@ -83,7 +83,7 @@ class _Reader:
         if not isinstance(value, ast.Tuple):
             return value if inputs == 1 and value is not None else None
         parts = value.elts
-        parts = [one for one in parts if not _is_none(one)] if len(parts) != inputs else parts
+        parts = [one for one in parts if not syntax.is_none(one)] if len(parts) != inputs else parts
         return parts[position] if len(parts) == inputs and not _is_starred(value) else None
 
     def _is_zeros(self, value: ast.expr) -> bool:
@@ -99,7 +99,7 @@ class _Reader:
                 return all(sides)
             return any(sides) if isinstance(value.op, ast.Mult) else isinstance(value.op, ast.Div) and sides[0]
         if isinstance(value, ast.IfExp):
-            return all(_is_none(one) or self._is_zeros(one) for one in (value.body, value.orelse))
+            return all(syntax.is_none(one) or self._is_zeros(one) for one in (value.body, value.orelse))
         return isinstance(value, ast.Call) and self._is_made_of_zeros(value)
 
     def _is_made_of_zeros(self, call: ast.Call) -> bool:
@@ -130,7 +130,7 @@ class _Reader:
     def _are_zeros(self, name: str) -> bool:
         """Whether a name stands for zeros wherever it is given something, and nothing is written into them."""
         uses = [path for path in self._paths if isinstance(path[-1], ast.Name) and path[-1].id == name]
-        given = [value for value in self._given(name) if not _is_none(value)]
+        given = [value for value in self._given(name) if not syntax.is_none(value)]
         parts = list(self._parts(name))
         stores = sum(isinstance(path[-1].ctx, ast.Store) for path in uses)  # type: ignore[attr-defined]
         if not (given or parts) or stores != len(self._given(name)) + len(parts):
@@ -185,10 +185,6 @@ def _is_given_to_a_name(statement: ast.AST, value: ast.Tuple) -> bool:
     """Whether a tuple is given a name as a whole: ``grads = a, b``."""
     named = isinstance(statement, ast.Assign) and statement.value is value
     return named and all(isinstance(one, ast.Name) for one in statement.targets)  # type: ignore[attr-defined]
-
-
-def _is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
 
 
 def _is_starred(value: ast.Tuple) -> bool:

@@ -21,7 +21,7 @@ from torch.autograd import grad_mode
 from torch.nn.parameter import is_lazy
 
 from gradkit.core import introspection, patches, turns
-from gradkit.core.tensors import has_no_numbers, inner, is_hollow
+from gradkit.core.tensors import bits, has_no_numbers, inner, is_hollow
 from gradkit.state import iterators, process, reachable, registered
 from gradkit.state.restore import Back, restorer
 
@@ -352,15 +352,4 @@ def _same(tensor: torch.Tensor, copy: torch.Tensor) -> bool:
     if tensor.shape != copy.shape or tensor.layout is not torch.strided or tensor.is_quantized:
         return False
     with torch.no_grad(), torch._C.DisableTorchFunction():
-        return torch.equal(_bits(tensor.detach()), _bits(copy))
-
-
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The bits of its numbers: 0.0 and -0.0 are not the same, and one nan is the same as itself."""
-    plain = tensor.resolve_conj().resolve_neg()
-    if plain.is_complex():
-        plain = torch.view_as_real(plain)
-    return plain.view(_BITS[plain.itemsize]) if plain.is_floating_point() else plain
+        return torch.equal(bits(tensor.detach()), bits(copy))

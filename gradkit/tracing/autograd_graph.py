@@ -58,6 +58,11 @@ class AutogradGraph:
         """Whether there are more nodes than these."""
         return self.left_out > 0
 
+    @property
+    def leaves(self) -> frozenset[str]:
+        """The names of the leaves among them: parameters of the model, as a rule."""
+        return frozenset(node.label for node in self.nodes if node.leaf)
+
 
 def graph_behind(tensors: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor]) -> AutogradGraph:
     """The graph behind ``tensors``; call it before a backward frees what the nodes have saved.

@@ -144,7 +144,7 @@ class Known:
     @cached_property
     def behind(self) -> frozenset[str]:
         """The parameters that are part of the graph behind the loss."""
-        return frozenset(node.label for node in self.first.graph.nodes if node.leaf)
+        return self.first.graph.leaves
 
     @cached_property
     def dead(self) -> tuple[DeadTerm, ...]:

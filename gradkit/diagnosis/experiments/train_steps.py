@@ -14,6 +14,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradkit.core import attempts, introspection
+from gradkit.core.tensors import bits
 from gradkit.diagnosis.facts import optimizers
 from gradkit.load import call, failures
 from gradkit.load.step import Step
@@ -189,9 +190,7 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     one, other = _values(one.detach()), _values(other.detach())
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    if one.numel() == 0:
-        return True
-    return torch.equal(one.contiguous().reshape(-1).view(torch.uint8), other.contiguous().reshape(-1).view(torch.uint8))
+    return torch.equal(bits(one), bits(other))
 
 
 def _values(tensor: torch.Tensor) -> torch.Tensor:

@@ -300,7 +300,7 @@ def rerun_without_cuts(
         return Rerun(None, 1, run.error)
     norms = run.reached.norms
     if any(cut.key[:2] == (OPERATION, FILLED) or cut.key[0] == BACKWARD for cut in cuts):
-        behind = {node.label for node in run.graph.nodes if node.leaf}  # what the backward itself reached is no proof
+        behind = run.graph.leaves  # what the backward itself reached is no proof
         norms = {name: norm for name, norm in norms.items() if name in behind}
     zero = frozenset(name for name, norm in norms.items() if norm == 0)
     return Rerun(frozenset(norms), 1, run.error, run.trace, run.graph, zero)

@@ -64,7 +64,7 @@ def rerun_without(
         revived = _revived(session, _letting_go(crossing, taken_over, resets))
         if revived is not None or taken_over or resets or not mishap.freeing:
             return RerunWithout(calls, revived, 1)
-        return RerunWithout(calls, _revived(session, LetGoOfPasses(using, crossing)), 2, passes=True)
+        return RerunWithout(calls, _revived(session, _letting_go(crossing, using, resets)), 2, passes=True)
     if mishap.kind in (NOT_ASKED, NO_HISTORY) and mishap.inputs:
         flag = Flag(mishap.inputs)
         return RerunWithout((), _revived(session, flag), 1, passed=flag.answered)

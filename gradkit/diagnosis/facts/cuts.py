@@ -145,7 +145,7 @@ def past_functions(verdict: Verdict, trace: Trace, connected: Collection[str]) -
     """
     cuts, left = list[Cut](), dict[str, None]()
     for cut in verdict.cuts:
-        spared = trace.regions[cut.region].kind == FUNCTION if cut.kind == REGION else False
+        spared = cut.kind == REGION and trace.regions[cut.region].kind == FUNCTION
         names = tuple(name for name in cut.parameters if not spared or name not in connected)
         left.update(dict.fromkeys(name for name in cut.parameters if name not in names))
         cuts += [replace(cut, parameters=names)] if names else []

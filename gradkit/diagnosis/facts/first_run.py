@@ -123,7 +123,7 @@ def make(step: Step, tracer: Tracer, preserved: Preserved, tell: Callable[[str],
     return FirstRun(
         trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found),
         no_loss=tracer.no_loss or _earlier(trace, tracer), terms=_terms(trace, tracer, reached) if not mishap else (),
-        trains=own, frees_past=reached.frees_past or bool(tracer.backwards.spent),
+        trains=own, frees_past=reached.frees_past or bool(tracer.backwards.spent), scaler=dict(tracer.scalers.last),
     )  # fmt: skip
 
 
@@ -170,8 +170,7 @@ def _failed(error: Exception, tracer: Tracer, step: Step, preserved: Preserved) 
     if mishap is None:
         raise explain_failure(error, step) from error
     graph = graph_of([tensor], preserved) if tensor is not None else autograd_graph.AutogradGraph()
-    names = {node.label for node in graph.nodes if node.leaf}
-    norms = {**dict.fromkeys(names & set(preserved.parameters)), **tracer.backwards.reached}
+    norms = {**dict.fromkeys(graph.leaves & preserved.parameters.keys()), **tracer.backwards.reached}
     reached = backward.Reached(norms, False, mishap.message)
     value = _shown(tensor) if tensor is not None else ""
     trace = tracer.trace(tensor)

@@ -85,11 +85,7 @@ def _leaves_out(inner: Point, outer: Point) -> bool:
     called, call, caller = returns.function_of(inner[0]), locations.node_at(outer), returns.function_of(outer[0])
     if called is None or caller is None or not isinstance(call, ast.Call):
         return False
-    optional = [one for one in syntax.parameters(called) if _is_none(syntax.default(called, one))]
+    optional = [one for one in syntax.parameters(called) if syntax.is_none(syntax.default(called, one))]
     left = {one for one in optional if syntax.handed(call, called, one) is None}
     known = {one.arg for node in ast.walk(caller) if isinstance(node, ast.Call) for one in node.keywords}
     return bool(left & {*syntax.parameters(caller), *known})
-
-
-def _is_none(value: ast.expr | None) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None

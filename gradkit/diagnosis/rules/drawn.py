@@ -1,11 +1,11 @@
 """Draws that nothing learns through, where all that else would teach what they are drawn from is weighed by 0.
 
+``torch.normal(mu, std)`` hands on zeros, ``dist.sample()`` nothing at all. A term that reaches the mean by another way
+keeps the graph whole: while its weight is 0 the mean stays where it is, and no error tells.
+
 And draws that are scored as they are: with the history of ``rsample()``, the derivative of ``log_prob`` by the mean is
 exactly zero, as both shift alike. A policy gradient takes ``sample()``, or detaches what was drawn.
 Source: the score function estimator of https://pytorch.org/docs/stable/distributions.html
-
-``torch.normal(mu, std)`` hands on zeros, ``dist.sample()`` nothing at all. A term that reaches the mean by another way
-keeps the graph whole: while its weight is 0 the mean stays where it is, and no error tells.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def findings(e: Evidence, flats: Iterable[Flat]) -> Iterator[Finding]:
 def _scored(e: Evidence, flats: Sequence[Flat]) -> Iterator[Finding]:
     """Draws whose path to the loss cancels another, which scores the draw by what it was drawn from."""
     for flat in flats:
-        drawn = set(flat.call.outputs)
-        ahead = {number for call in e.trace.ahead(drawn) for number in call.outputs} | drawn
-        scoring = next((o.call for o in flats if o.call is not flat.call and ahead.intersection(o.call.inputs)), None)
+        made = (flat.call, *e.trace.ahead(flat.call.outputs))
+        drawn = {number for call in made for number in call.outputs}
+        scoring = next((o.call for o in flats if o.call is not flat.call and drawn.intersection(o.call.inputs)), None)
         spot = locations.innermost(flat.call.chain)
-        if scoring is None or spot is None or not _is_random(e, flat.call, scoring):
+        if scoring is None or spot is None or not _is_random(e, made, scoring):
             continue
         notes = (Note("scored", locations.innermost(scoring.chain)), *called_by(flat.call.chain))
         yield Finding(
@@ -60,12 +60,11 @@ def _scored(e: Evidence, flats: Sequence[Flat]) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _is_random(e: Evidence, draw: Call, scoring: Call) -> bool:
-    """Whether random numbers take part in what a call makes, or in what becomes of that before it is scored."""
-    behind = e.trace.behind(scoring.inputs)
-    ahead = {call.index for call in e.trace.ahead(draw.outputs)} | {draw.index}
-    made = {number for call in behind if call.index in ahead for number in call.inputs}
-    return any(call.name in RANDOM for call in e.trace.behind(made))
+def _is_random(e: Evidence, made: Sequence[Call], scoring: Call) -> bool:
+    """Whether random numbers take part in a draw, or in what becomes of it before it is scored."""
+    drawing = {call.index for call in made}
+    given = {number for call in e.trace.behind(scoring.inputs) if call.index in drawing for number in call.inputs}
+    return any(call.name in RANDOM for call in e.trace.behind(given))
 
 
 def _sampled(e: Evidence, flat: Flat, weighed: Collection[int]) -> Iterator[Finding]:

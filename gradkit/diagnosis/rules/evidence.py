@@ -15,7 +15,7 @@ from gradkit.diagnosis.facts.dead_terms import DeadTerm
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.diagnosis.facts.seen import Seen
-from gradkit.source import attributes, locations
+from gradkit.source import attributes, locations, unused_results
 from gradkit.source.callgraph import FunctionsRan
 from gradkit.source.constructors import Built
 from gradkit.tracing.autograd_errors import AutogradError
@@ -107,6 +107,12 @@ class Evidence:
     def ran(self) -> FunctionsRan:
         """Which functions of the user's ran."""
         return FunctionsRan(call.chain for call in self.trace.calls)
+
+    @cached_property
+    def lines_run(self) -> unused_results.Run:
+        """Which function called which, and on which lines the loss was computed."""
+        reaching = (call for call in self.trace.calls if self.verdict.reaching.intersection(call.outputs))
+        return unused_results.Run((call.chain for call in self.trace.calls), (call.chain for call in reaching))
 
     @cached_property
     def near(self) -> tuple[str, ...]:

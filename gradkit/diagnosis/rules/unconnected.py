@@ -346,9 +346,7 @@ def _lost(e: Evidence, names: Sequence[str]) -> Lost | None:
     """Where what was computed from the parameters gets lost, if that can be told of any of it."""
     flow = [call for call in e.flow_from(names) if call.chain]
     ends = [call for call in reversed(flow) if any(e.trace.values[n].requires_grad for n in call.outputs)]
-    reaching = (call for call in e.trace.calls if e.verdict.reaching.intersection(call.outputs))
-    run = unused_results.Run((call.chain for call in e.trace.calls), (call.chain for call in reaching))
-    found = (unused_results.lost_at(chain, run) for chain in dict.fromkeys(call.chain for call in ends))
+    found = (unused_results.lost_at(chain, e.lines_run) for chain in dict.fromkeys(call.chain for call in ends))
     return next(filter(None, itertools.islice(found, _MOST_ENDS)), None)
 
 

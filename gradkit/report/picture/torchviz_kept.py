@@ -67,7 +67,7 @@ def _cut_off(trace: Trace, graph: AutogradGraph, rerun: Rerun) -> list[AutogradN
     """
     if rerun.trace is None:
         return []
-    again = {node.label for node in rerun.graph.nodes if node.leaf}
+    again = rerun.graph.leaves
     found = _missed(trace, graph, rerun.trace, rerun.graph, lost=True)
     if again <= {node.label for node in (*graph.nodes, *found) if node.leaf}:
         return found

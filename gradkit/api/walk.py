@@ -94,6 +94,6 @@ def curve(losses: Sequence[float]) -> str:
 
 
 def lines(walk: Walk) -> Iterator[str]:
-    """What stands below the points: the curve with its numbers, and who has moved."""
+    """What stands below the points: the curve with its numbers."""
     if walk.losses:
         yield words("verify.curve", bars=curve(walk.losses), numbers=" ".join(map(_number, walk.losses)))

@@ -7,7 +7,6 @@ first backward that shows a fault, or after a few sound steps; what it would hav
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
 import shlex
@@ -67,9 +66,8 @@ def report_of(
             (``program_failed``); nothing in it goes backward (``program_without_training``); it is sound, but took too
             few steps for a report (``program_sound``); or what was said of it without a report (``program_told``).
     """
-    reading.check(Path(program.rpartition(":")[0] or program))
-    words = divided(arguments)
-    made = [program, *words] if program.endswith(".py") else ["-c", launch.CALL, program, *words]
+    reading.check(Path(_file_of(program)))
+    made = launch.program_of(program, divided(arguments))
     with tempfile.TemporaryDirectory(prefix="gradkit-") as folder:
         outcome, printed = Path(folder) / "outcome.json", Path(folder) / "printed.txt"
         wishes = Wishes(
@@ -77,12 +75,15 @@ def report_of(
             should_train=tuple(should_train),
         )  # fmt: skip
         status = _waited(launch.command(made), _surroundings(wishes, made), printed, beat)
-        found = json.loads(outcome.read_text(encoding="utf-8")) if outcome.exists() else {}
         whole = launch.report_file(str(outcome))
         if whole.exists():
             report: Report = pickle.loads(whole.read_bytes())  # noqa: S301  # written by gradkit in that process
             return report
-        raise _unsaid(program, status, found, printed)
+        raise _unsaid(program, status, launch.found_in(outcome), printed)
+
+
+def _file_of(program: str) -> str:
+    return program.rpartition(":")[0] or program
 
 
 def _surroundings(wishes: Wishes, program: Sequence[str]) -> dict[str, str]:
@@ -126,7 +127,7 @@ def _unsaid(program: str, status: int, found: Mapping[str, Any], printed: Path) 
     """Why there is no report."""
     told = found.get("told") or {}
     if status == 0 and not found.get("steps"):
-        file = program.rpartition(":")[0] or program
+        file = _file_of(program)
         return GradkitError("program_without_training", file=program, names=training_loops.steps_of(file))
     if found.get("healthy"):
         return GradkitError("program_sound", program=program, n=found["steps"])

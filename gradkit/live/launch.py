@@ -268,7 +268,29 @@ def _waited(made: list[str], around: dict[str, str]) -> int:
                 continue
 
 
-CALL = "import sys, torch; from gradkit.live.program import call; call(sys.argv[1], sys.argv[2:])"
+_CALL = "import sys, torch; from gradkit.live.program import call; call(sys.argv[1], sys.argv[2:])"
+
+
+def program_of(spec: str, arguments: Sequence[str]) -> list[str]:
+    """The words behind this Python that run a script, or call a function that trains.
+
+    Example:
+        >>> program_of("train.py", ["--epochs", "3"])
+        ['train.py', '--epochs', '3']
+        >>> program_of("train.py:main", ["--epochs", "3"])[2:]
+        ['train.py:main', '--epochs', '3']
+    """
+    return [spec, *arguments] if spec.endswith(".py") else ["-c", _CALL, spec, *arguments]
+
+
+def found_in(outcome: Path) -> dict[str, Any]:
+    """What the file of an ended process says that was found; ``{}`` if it ended before anything could be said.
+
+    Example:
+        >>> found_in(Path("no such file.json"))
+        {}
+    """
+    return dict(json.loads(outcome.read_text(encoding="utf-8"))) if outcome.exists() else {}
 
 
 def until_found(spec: str, arguments: Sequence[str], wishes: Wishes) -> dict[str, Any]:
@@ -285,13 +307,12 @@ def until_found(spec: str, arguments: Sequence[str], wishes: Wishes) -> dict[str
         ``{}`` if the program ended before anything could be said. ``status`` is its exit status.
     """
     prepare(wishes)
-    program = [spec, *arguments] if spec.endswith(".py") else ["-c", CALL, spec, *arguments]
+    program = program_of(spec, arguments)
     with tempfile.TemporaryDirectory(prefix="gradkit-") as folder:
         outcome = Path(folder) / "outcome.json"
         around = environment(dataclasses.replace(wishes, outcome=str(outcome)), program, os.environ)
         status = _aside(command(program), around)
-        found = json.loads(outcome.read_text(encoding="utf-8")) if outcome.exists() else {}
-    return {**found, "status": status}
+        return {**found_in(outcome), "status": status}
 
 
 def _aside(made: list[str], around: dict[str, str]) -> int:

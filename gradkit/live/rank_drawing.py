@@ -17,7 +17,6 @@ from gradkit.report.picture.style import MONO
 
 _CHARACTER, _LINE, _PAD, _COLUMN = 7.3, 17, 12, 40
 _INK, _RED, _GREY, _TINT = "#263238", "#c62828", "#607d8b", "#fdecea"
-_SQUARES = 14  # the height of a line of squares
 
 
 def drawing(comparison: Comparison) -> tuple[str, int, int]:
@@ -31,15 +30,15 @@ def drawing(comparison: Comparison) -> tuple[str, int, int]:
         (True, 3, True)
     """
     table, squares = table_of(comparison), rank_page.squares(comparison)
-    head = _PAD + _LINE + _SQUARES * -(-min(rank_page.world_of(comparison), 256) // 32) + _PAD
+    head = _PAD + _LINE + rank_page.height_of(comparison) + _PAD
     wide = [_wide(table, at) for at in range(len(table.columns))]
     labels = max(wide_as(row.label) for row in table.rows) + 3
     parts, y = list[str](), head
     for row in (Row(words("ranks.column.ranks"), table.columns), *table.rows):
         part, y = _row(table, row, y, [labels, *wide])
         parts.append(part)
-    width = round((labels + sum(wide) + 2 * len(wide)) * _CHARACTER) + 2 * _PAD
-    width = max(width, round(wide_as(table.title) * _CHARACTER) + 2 * _PAD, 32 * _SQUARES + 2 * _PAD)
+    across = round((labels + sum(wide) + 2 * len(wide)) * _CHARACTER)
+    width = max(across, round(wide_as(table.title) * _CHARACTER), rank_page.A_LINE * rank_page.SIDE) + 2 * _PAD
     title = _said(_PAD, _PAD + 11, table.title, weight="bold")
     inner = f'{title}<g transform="translate({_PAD} {_PAD + _LINE})">{squares}</g>{"".join(parts)}'
     face = f'font-family="{escape(MONO)}" font-size="12"'

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from gradkit.core import writing
 from gradkit.live import rank_drawing, rank_page, rank_table
+from gradkit.live.rank_page import BEGIN, BLOCK, END, text_in
 from gradkit.live.rank_records import Comparison
 
-_BEGIN, _END = "<!-- ranks -->", "<!-- end of ranks -->"
-_BLOCK = re.compile(f"{_BEGIN}.*?{_END}", re.DOTALL)
 _SHEET = re.compile(r"<!-- finding -->(.*)<!-- end of finding -->", re.DOTALL)
 _SIZE = re.compile(r'<svg\b[^>]*?\bwidth="([\d.]+)(pt|px)?"[^>]*?\bheight="([\d.]+)(pt|px)?"', re.DOTALL)
 _RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * 72
@@ -36,17 +35,17 @@ def write(comparison: Comparison, path: Path) -> None:
 def _block(comparison: Comparison, kind: str) -> str:
     if kind == ".txt":
         return f"{_RULE}\n{comparison.text()}\n\n{rank_table.text(rank_table.table_of(comparison))}\n"
-    return f"{_BEGIN}{rank_drawing.drawing(comparison)[0]}{_END}"
+    return f"{BEGIN}{rank_drawing.drawing(comparison)[0]}{END}"
 
 
 def kept(path: Path) -> str:
     """What a file that is about to be written over says of ranks; ``""`` if it says nothing."""
     if path.suffix == ".html":
         return rank_page.kept(path)
-    lies = path.read_text(encoding="utf-8") if path.suffix in _KINDS and path.exists() else ""
+    lies = text_in(path) if path.suffix in _KINDS else ""
     if path.suffix == ".txt":
         return "".join(lies.partition(f"{_RULE}\n")[1:])
-    found = _BLOCK.search(lies)
+    found = BLOCK.search(lies)
     return found[0] if found is not None else ""
 
 
@@ -63,7 +62,7 @@ def put_back(block: str, path: Path) -> None:
 
 
 def _put(block: str, path: Path) -> None:
-    lies = path.read_text(encoding="utf-8") if path.exists() else ""
+    lies = text_in(path)
     if path.suffix == ".txt":
         finding = lies.partition(f"{_RULE}\n")[0].rstrip("\n")
         writing.write(path, (f"{finding}\n\n{block}" if finding else block).encode())
@@ -74,7 +73,7 @@ def _put(block: str, path: Path) -> None:
 def _drawn(lies: str) -> str:
     """The drawing of a finding in a file, without what was put beside it."""
     found = _SHEET.search(lies)
-    return found[1] if found is not None else _BLOCK.sub("", lies[lies.find("<svg") :]) if "<svg" in lies else ""
+    return found[1] if found is not None else BLOCK.sub("", lies[lies.find("<svg") :]) if "<svg" in lies else ""
 
 
 def below(picture: str, block: str) -> str:
@@ -82,9 +81,9 @@ def below(picture: str, block: str) -> str:
 
     Example:
         >>> one = '<svg width="10pt" height="30px"></svg>'
-        >>> below("", f"{_BEGIN}{one}{_END}") == one
+        >>> below("", f"{BEGIN}{one}{END}") == one
         False
-        >>> 'height="70"' in below(one, f"{_BEGIN}{one}{_END}")
+        >>> 'height="70"' in below(one, f"{BEGIN}{one}{END}")
         True
     """
     first, second = _size(picture), _size(block)

@@ -62,7 +62,8 @@ class Notes:
 
     def take_away(self) -> None:
         """The note is not needed any more."""
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
     def say(self, record: RankRecord) -> None:
         """Note all that this rank has to say."""
@@ -107,7 +108,7 @@ def left_by(rank: int, world: int) -> RankRecord | None:
     with contextlib.suppress(ValueError):
         noted = json.loads(text)
         if "state" in noted:  # it was about to say so itself
-            return RankRecord.read(json.dumps(noted))
+            return RankRecord.read(text)
         return RankRecord.read(json.dumps({**json.loads(words.written()), **noted}))
     return words if words.place else None
 

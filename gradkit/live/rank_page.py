@@ -6,6 +6,7 @@ written.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from pathlib import Path
@@ -18,9 +19,12 @@ from gradkit.live import rank_heads
 from gradkit.live.rank_records import Comparison, RankRecord, ranks_in_words
 from gradkit.report import html
 
-_BEGIN, _END = "<!-- ranks -->", "<!-- end of ranks -->"
-_BLOCK = re.compile(f"{_BEGIN}.*?{_END}", re.DOTALL)
-_SIDE, _MOST, _A_LINE = 14, 256, 32
+BEGIN, END = "<!-- ranks -->", "<!-- end of ranks -->"
+"""Around what a file says of ranks."""
+BLOCK = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
+SIDE, A_LINE = 14, 32
+"""Pixels of a square with its margin, and squares of a line."""
+_MOST = 256
 _LEFT_OUT = ("report", "trainable", "made", "scales", "head", "final", "echo", "passes")
 
 
@@ -80,34 +84,61 @@ def fragment(comparison: Comparison) -> str:
     title = escape(words("ranks.title"))
     first, *rest = comparison.text().splitlines()
     return (
-        f'{_BEGIN}<div class="gk"><style>{html.style()}</style><p class="gk-verdict">✗ {escape(first)}</p>'
+        f'{BEGIN}<div class="gk"><style>{html.style()}</style><p class="gk-verdict">✗ {escape(first)}</p>'
         f"{squares(comparison)}"
         f'<div class="gk-table" role="group" aria-label="{title}" tabindex="0"><table><thead><tr>{head}</tr></thead>'
-        f'<tbody>{body}</tbody></table></div><pre class="gk-more">{escape(chr(10).join(rest))}</pre></div>{_END}'
+        f'<tbody>{body}</tbody></table></div><pre class="gk-more">{escape(chr(10).join(rest))}</pre></div>{END}'
     )
 
 
 def _row(ranks: list[int], one: RankRecord, differs: bool) -> str:
-    stands = f"{one.place}: {one.error}" if one.error else f"{one.place}  {one.code}".strip() or "-"
     batch = ", ".join(f"{name} {shape}" for name, shape in one.batch) or "-"
     cells = [batch, rank_heads.of_head(one.head) or "-", str(one.steps)]
-    name = f"{'✗' if differs else '✓'} {ranks_in_words(ranks)}"
-    return f'<tr><th scope="row">{name}</th>' + "".join(f"<td>{escape(one)}</td>" for one in [stands, *cells]) + "</tr>"
+    said = "".join(f"<td>{escape(one)}</td>" for one in [stands(one), *cells])
+    return f'<tr><th scope="row">{marked(ranks, differs)}</th>{said}</tr>'
+
+
+def stands(one: RankRecord) -> str:
+    """Where a rank stands, and the error that it raised there.
+
+    Example:
+        >>> stands(RankRecord(0, 2, "stuck", "train.py:9", "loss.backward()")), stands(RankRecord(0, 2, "stuck"))
+        ('train.py:9  loss.backward()', '-')
+    """
+    return (f"{one.place}: {one.error}" if one.error else f"{one.place}  {one.code}").strip() or "-"
+
+
+def marked(ranks: list[int], differs: bool) -> str:
+    """Ranks that say the same, with a mark for whether they differ from the others.
+
+    Example:
+        >>> marked([0, 2, 3], differs=False)
+        '✓ 0, 2-3'
+    """
+    return f"{'✗' if differs else '✓'} {ranks_in_words(ranks)}"
 
 
 def squares(comparison: Comparison) -> str:
     """As SVG: a square for each rank, filled where it differs."""
-    world = min(world_of(comparison), _MOST)
-    odd = set(comparison.odd)
+    world, odd = _shown(comparison), set(comparison.odd)
     made = "".join(
-        f'<rect x="{at % _A_LINE * _SIDE + 1}" y="{at // _A_LINE * _SIDE + 1}" width="11" height="11" '
+        f'<rect x="{at % A_LINE * SIDE + 1}" y="{at // A_LINE * SIDE + 1}" width="11" height="11" '
         f'fill="{"#c62828" if at in odd else "none"}" stroke="{"#c62828" if at in odd else "#78909c"}">'
         f"<title>rank {at}</title></rect>"
         for at in range(world)
     )
-    width, height = min(world, _A_LINE) * _SIDE, -(-world // _A_LINE) * _SIDE
+    width, height = min(world, A_LINE) * SIDE, height_of(comparison)
     label = escape(words("ranks.squares", ranks=ranks_in_words(comparison.odd), world=world_of(comparison)))
     return f'<svg width="{width}" height="{height}" role="img" aria-label="{label}">{made}</svg>'
+
+
+def height_of(comparison: Comparison) -> int:
+    """The height of the squares in pixels."""
+    return -(-_shown(comparison) // A_LINE) * SIDE
+
+
+def _shown(comparison: Comparison) -> int:
+    return min(world_of(comparison), _MOST)
 
 
 def write(comparison: Comparison, path: Path) -> None:
@@ -117,14 +148,26 @@ def write(comparison: Comparison, path: Path) -> None:
         OSError: it cannot be written.
     """
     block = fragment(comparison)
-    lies = path.read_text(encoding="utf-8") if path.exists() else ""
+    lies = text_in(path)
     whole = _with(lies, block) if "</body>" in lies else html.page(block, words("ranks.title"))
     writing.write(path, whole.encode())
 
 
+def text_in(path: Path) -> str:
+    """The text that lies in a file; ``""`` where there is none, or what is there is no text of ours.
+
+    Example:
+        >>> text_in(Path("no such file.html"))
+        ''
+    """
+    with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
+        return path.read_text(encoding="utf-8")
+    return ""
+
+
 def kept(path: Path) -> str:
     """The block about ranks of a page that is about to be written over; ``""`` if it has none."""
-    found = _BLOCK.search(path.read_text(encoding="utf-8")) if path.exists() and path.suffix == ".html" else None
+    found = BLOCK.search(text_in(path)) if path.suffix == ".html" else None
     return found[0] if found is not None else ""
 
 
@@ -136,5 +179,5 @@ def put_back(block: str, path: Path) -> None:
 
 def _with(page: str, block: str) -> str:
     """A page with a block at the end of its body, in place of one that it has."""
-    head, body, tail = _BLOCK.sub("", page).rpartition("</body>")
+    head, body, tail = BLOCK.sub("", page).rpartition("</body>")
     return f"{head}{block}{body}{tail}"

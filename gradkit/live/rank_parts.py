@@ -57,8 +57,13 @@ def sharded_of(modules: Iterable[nn.Module]) -> list[nn.Module]:
         >>> sharded_of([nn.Linear(1, 1)])
         []
     """
+    return [one for one in modules if next(_split_parts(one), None) is not None]
+
+
+def _split_parts(module: nn.Module) -> Iterator[nn.Module]:
+    """The modules in one that ``fully_shard`` was called on."""
     kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
-    return [one for one in modules if any(introspection.is_a(part, kind) for part in registered.each(one))]
+    return (part for part in registered.each(module) if introspection.is_a(part, kind))
 
 
 def asked_of(sharded: Sequence[nn.Module], files: Iterable[str], plain: Callable[[str], str]) -> tuple[Asked, ...]:
@@ -113,8 +118,7 @@ def _losses(frame: FrameType | None) -> list[torch.Tensor]:
 def _gathered(sharded: Iterable[nn.Module]) -> Iterator[tuple[int, str]]:
     """The whole parameters that forward has used in place of the shards, and their names; none where torch keeps these
     otherwise."""
-    kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
-    for part in (part for one in sharded for part in registered.each(one) if introspection.is_a(part, kind)):
+    for part in (part for one in sharded for part in _split_parts(one)):
         state: Any = getattr(part, "_get_fsdp_state", lambda: None)()
         groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
         for one in (one for group in groups for one in getattr(group, "fsdp_params", ())):

@@ -105,6 +105,7 @@ class Sentry:
 
     def hold_signals(self) -> None:
         """A SIGTERM ends this process a few seconds later, so that it can say first where it stands."""
+        self._notes.take_away()  # of an earlier run that was killed
         self._end.begin()
 
     def begin(self) -> Sentry:
@@ -281,13 +282,12 @@ class Sentry:
         self._case = case + 1
 
     def _speak(self, exchange: Exchange, case: int, records: list[RankRecord]) -> None:
-        ended = list[RankRecord]()
+        ended, crashed, raised = list[RankRecord](), list[RankRecord](), list[RankRecord]()
         for rank in compared(records, exchange.world).gone:
             if (steps := exchange.done(rank)) is not None:
                 ended.append(RankRecord(rank, exchange.world, DONE, steps=steps))
-        gone = compared([*records, *ended], exchange.world).gone
-        left = [one for rank in gone if (one := left_by(rank, exchange.world)) is not None]
-        crashed, raised = ([one for one in left if (one.state == CRASHED) is is_so] for is_so in (True, False))
+            elif (one := left_by(rank, exchange.world)) is not None:
+                (crashed if one.state == CRASHED else raised).append(one)
         if not any(one.error or one.state == ENDED for one in records):
             records = self._once_more(exchange, case, records)
         else:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from gradkit.core.i18n import columns as wide_as
 from gradkit.core.i18n import words
 from gradkit.live import rank_heads
-from gradkit.live.rank_page import rows
-from gradkit.live.rank_records import Comparison, RankRecord, ranks_in_words
+from gradkit.live.rank_page import marked, rows, stands
+from gradkit.live.rank_records import Comparison, RankRecord
 
 _MOST_COLUMNS, _MOST_ROWS = 4, 24
 _WIDTH, _GAP = 120, 2
@@ -66,7 +66,7 @@ def table_of(comparison: Comparison) -> Table:
         (('✗ 1', '✓ 0'), [('image', ('-', '4 x 3'))])
     """
     told = [(ranks, one, ranks[0] in comparison.odd) for ranks, one in rows(comparison)][:_MOST_COLUMNS]
-    heads = tuple(f"{'✗' if differs else '✓'} {ranks_in_words(ranks)}" for ranks, _, differs in told)
+    heads = tuple(marked(ranks, differs) for ranks, _, differs in told)
     records = [one for _, one, _ in told]
     made = tuple(itertools.islice(_rows(records), _MOST_ROWS))
     return Table(words("ranks.title"), heads, tuple(differs for *_, differs in told), made)
@@ -74,8 +74,7 @@ def table_of(comparison: Comparison) -> Table:
 
 def _rows(records: list[RankRecord]) -> Iterator[Row]:
     names = {key: words(f"ranks.column.{key}") for key in ("stands", "branch", "loss", "step")}
-    stands = [f"{one.place}: {one.error}" if one.error else f"{one.place}  {one.code}" for one in records]
-    yield Row(names["stands"], tuple(one.strip() or NOTHING for one in stands))
+    yield Row(names["stands"], tuple(map(stands, records)))
     yield from _unless_empty(names["branch"], [one.branch for one in records])
     yield Row(names["step"], tuple(str(one.steps) for one in records))
     yield from _unless_empty(names["loss"], [rank_heads.of_head(one.head) for one in records])

@@ -80,7 +80,7 @@ def where(error: BaseException) -> str:
     """The last line of the user's own code that an exception passed: ``"train.py:12: x = self.fc(x)"``."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(error.filename)}:{error.lineno}: {_told(error.text or '')}"
-    passed = list(_frames(error))
+    passed = list(frames_of(error))
     own = [one for one in passed if is_user_file(one[0].f_code.co_filename)] or passed
     if not own:
         return "-"
@@ -90,7 +90,13 @@ def where(error: BaseException) -> str:
     return f"{_short(file)}:{line_of(point)}: {_told(text)}".rstrip(": ")
 
 
-def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+def frames_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    """The frames that an exception passed, and their instructions; the innermost last.
+
+    Example:
+        >>> list(frames_of(KeyError("never raised")))
+        []
+    """
     trace = error.__traceback__
     while trace is not None:
         yield trace.tb_frame, trace.tb_lasti
@@ -100,7 +106,7 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 def _layer(error: BaseException, model: nn.Module) -> list[str]:
     """The innermost layer that was running, and the range of the integers that an embedding was given."""
     names = {id(module): name for name, module in registered.modules(model)}
-    for frame, _ in reversed(list(_frames(error))):
+    for frame, _ in reversed(list(frames_of(error))):
         layer = frame.f_locals.get("self")
         if not introspection.is_a(layer, nn.Module) or (layer is model and registered.children(layer)):
             continue

@@ -99,7 +99,7 @@ def near(path: str | os.PathLike[str], folder: Path | None = None) -> tuple[str,
 def _alike(path: Path, start: Path) -> list[Path]:
     """The path with each part that is not there replaced by one like it; ``[]`` where there is none."""
     here = start
-    for part in path.parts:
+    for at, part in enumerate(path.parts, 1):
         if (here / part).exists():
             here = here / part
             continue
@@ -107,7 +107,7 @@ def _alike(path: Path, start: Path) -> list[Path]:
         close = difflib.get_close_matches(part, beside, n=_MOST_NEAR)
         if not close:
             return []
-        if part == path.parts[-1]:
+        if at == len(path.parts):
             return [here / one for one in close if here / one != start / path]
         here = here / close[0]
     return [here] if here != start / path else []

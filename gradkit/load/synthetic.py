@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,16 @@ def parse(text: str) -> tuple[Entry, ...]:
     return tuple(found)
 
 
+def line_of(entries: Iterable[Entry]) -> str:
+    """The line that describes entries.
+
+    Example:
+        >>> line_of(parse("x = float32[4,3];y=int64[4]<5"))
+        'x=float32[4, 3]; y=int64[4]<5'
+    """
+    return "; ".join(map(str, entries))
+
+
 def _entry(match: re.Match[str]) -> Entry:
     dtype = match["dtype"]
     try:
@@ -119,7 +129,7 @@ def make(entries: tuple[Entry, ...], device: torch.device | str = "cpu") -> Any:
             raise MemoryError
         tensors = [_tensor(one, source).to(device) for one in entries]
     except (MemoryError, RuntimeError) as error:  # RuntimeError: what torch raises, on the CPU and on a GPU
-        line = _short("; ".join(map(str, entries)))
+        line = _short(line_of(entries))
         needs, free = memory.size_shown(size), memory.size_shown(memory.free_memory())
         raise GradkitError("batch_too_large", line=line, size=needs, free=free) from error
     if entries and entries[0].name:
@@ -158,7 +168,7 @@ def propose(model: nn.Module) -> str:
     config = getattr(model, "config", None)
     main = str(getattr(model, "main_input_name", "") or "")
     entries = list(_of_config(model, config, main)) if main and config is not None else list(_of_layers(model))
-    return "; ".join(map(str, entries))
+    return line_of(entries)
 
 
 # -- models with a config -------------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from torch.nn.modules import module
 from gradkit.core import introspection
 from gradkit.load import labels, synthetic
 from gradkit.load.call import ModelCall
-from gradkit.load.failures import cause_of
-from gradkit.load.synthetic import Entry
+from gradkit.load.failures import cause_of, frames_of
+from gradkit.load.synthetic import Entry, line_of
 from gradkit.state.preserve import Preserved
 
 MOST, SECONDS = 60, 20.0
@@ -99,20 +99,20 @@ class _Trial:
                 if one not in seen:
                     seen.add(one)
                     heapq.heappush(waiting, (-self._passed, next(order), one))
-        return Tried(_line(first), said or "-")
+        return Tried(line_of(first), said or "-")
 
     def _with_labels(self, entries: Entries) -> Tried:
         if self.loss is None:
-            return Tried(_line(entries))
+            return Tried(line_of(entries))
         said = ""
         for batch in labels.candidates(entries, self._output, self.loss, self.model):
             if not self._goes_on():
                 break
             error = self._whole(batch)
             if error is None:
-                return Tried(_line(batch))
+                return Tried(line_of(batch))
             said = said or cause_of(error)
-        return Tried(_line(entries), said or "-")
+        return Tried(line_of(entries), said or "-")
 
     def _goes_on(self) -> bool:
         self._left -= 1
@@ -152,10 +152,6 @@ class _Trial:
         except Exception as error:  # noqa: BLE001  # whatever the user's code raises leads to the next line
             return error
         return None
-
-
-def _line(entries: Entries) -> str:
-    return "; ".join(map(str, entries))
 
 
 # -- from an error to other lines -------------------------------------------------------------------------------------
@@ -241,13 +237,10 @@ def _of_rank(entry: Entry, said: str) -> Iterator[Entry]:
 def _failing_layer(error: BaseException) -> tuple[nn.Module | None, torch.Tensor | None]:
     """The innermost layer of torch's that an error came out of, and the tensor that it was given."""
     found: tuple[nn.Module | None, torch.Tensor | None] = (None, None)
-    trace = error.__traceback__
-    while trace is not None:
-        names = trace.tb_frame.f_locals
-        layer, given = names.get("self"), names.get("input")
+    for frame, _ in frames_of(error):
+        layer, given = frame.f_locals.get("self"), frame.f_locals.get("input")
         if introspection.is_a(layer, nn.Module) and introspection.is_a(given, torch.Tensor):
             found = layer, given
-        trace = trace.tb_next
     return found
 
 

@@ -45,7 +45,7 @@ class Ask(Column):
             letter: Button("ask.answer", functools.partial(self.choose, letter), look="gka-answer", letter=letter)
             for letter in LETTERS
         }
-        self.note = ipywidgets.HTML()
+        self.note = Label(look="gkp-quiet", tag="p")
         look = ipywidgets.HTML(style() + LOOK)
         for unseen in (look, self.manners):
             show(unseen, False)
@@ -61,7 +61,6 @@ class Ask(Column):
 
     def speak(self, language: str) -> None:
         """Show every word in ``language``."""
-        self.language = language
         for letter, button in self.buttons.items():
             button.facts = {"letter": letter, "text": words(f"ask.{self.exercise}_{letter}", language)}
         super().speak(language)
@@ -71,8 +70,8 @@ class Ask(Column):
         for letter, button in self.buttons.items():
             (button.add_class if letter == self.known.predicted else button.remove_class)("gka-mine")
             button.disabled = self.known.happened != ""
-        kept = self.spoken("ask.kept", letter=self.known.predicted) if self.known.predicted else ""
-        self.note.value = f'<p class="gkp-quiet">{escape(kept)}</p>' if kept and not self.known.happened else ""
+        is_kept = self.known.predicted and not self.known.happened
+        self.note.tell("ask.kept" if is_kept else "", letter=self.known.predicted)
 
     def __repr__(self) -> str:
         return f"<gradkit.Ask: {self.exercise}>"

@@ -59,11 +59,6 @@ class Families(Column):
             self._write()
             self._go("cause-page")
 
-    def speak(self, language: str) -> None:
-        """Show every word in ``language``."""
-        self.language = language
-        super().speak(language)
-
     def _write(self) -> None:
         super()._write()
         if not shown(self.list):

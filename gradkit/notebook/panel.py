@@ -315,7 +315,7 @@ class Panel(Column):
     # -- what is to be seen -------------------------------------------------------------------------------------
 
     def _busy(self, busy: bool) -> None:
-        for button in (self.diagnose, self.load, self.change):
+        for button in (self.diagnose, self.change):
             show(button, not busy)
         self._offer_load(busy=busy)
         show(self.cancel, busy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -182,9 +181,7 @@ def run_program(request: Request, job: Job, language: str) -> Report:
     job.tell("program")
     arguments, wanted = request.named.get("arguments", ""), request.should_train
     with speaking(language):
-        run = functools.partial(aside.report_of, request.program, arguments, should_train=wanted, beat=job.beat)
-        report: Report = run()
-    return report
+        return aside.report_of(request.program, arguments, should_train=wanted, beat=job.beat)
 
 
 def diagnose_asked(ready: Loaded, job: Job) -> Report:

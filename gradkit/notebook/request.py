@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
 import re
@@ -326,7 +327,8 @@ def suggested_specs(folder: Path) -> tuple[str, ...]:
         >>> suggested_specs(Path("no such folder"))
         ()
     """
-    return tuple(f"{_relative(path, folder)}:{name}" for path in _files(folder, (".py",)) for name in _defined(path))
+    files = _files(folder, (".py",))
+    return tuple(f"{_relative(path, folder)}:{name}" for path in files for name in _defined(path, _written(path)))
 
 
 def suggested_scripts(folder: Path) -> tuple[str, ...]:
@@ -338,11 +340,12 @@ def suggested_scripts(folder: Path) -> tuple[str, ...]:
         >>> suggested_scripts(Path("no such folder"))
         ()
     """
-    ranked = [(_as_script(path), len(path.parts), path) for path in _files(folder, (".py",))]
+    ranked = [(_as_script(path, _written(path)), len(path.parts), path) for path in _files(folder, (".py",))]
     return tuple(_relative(path, folder) for rank, _, path in sorted(ranked) if rank < _NO_SCRIPT)
 
 
-def _as_script(path: Path) -> int:
+@functools.lru_cache(2 * _MOST_FILES)
+def _as_script(path: Path, _stamp: int) -> int:
     """How likely it is that a file is the program a person trains with: 0 the most, ``_NO_SCRIPT`` not at all."""
     tree = _parsed(path)
     if tree is None:
@@ -382,9 +385,10 @@ def _wanted(path: Path, folder: Path) -> bool:
     return path.is_file() and not any(part.startswith(".") or part in _SKIPPED for part in above)
 
 
-def _defined(path: Path) -> list[str]:
+@functools.lru_cache(2 * _MOST_FILES)
+def _defined(path: Path, _stamp: int) -> tuple[str, ...]:
     tree = _parsed(path)
-    return [] if tree is None else training_loops.proposed(tree)
+    return () if tree is None else tuple(training_loops.proposed(tree))
 
 
 def _parsed(path: Path) -> ast.Module | None:

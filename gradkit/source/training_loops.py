@@ -141,9 +141,7 @@ def trains_as_script(tree: ast.Module) -> bool:
         >>> trains_as_script(ast.parse(guarded)), trains_as_script(ast.parse("def step(): loss().backward()"))
         (True, False)
     """
-    file = _File(tree)
-    file.functions[_SCRIPT] = tree
-    seen = _seen(file, _SCRIPT)
+    seen = _seen_outside(tree, tree.body)
     return bool(seen.backward or seen.trainer)
 
 
@@ -174,8 +172,7 @@ def refuse(spec: str) -> None:
     Raises:
         GradkitError: it does.
     """
-    source, _, name = spec.strip().rpartition(":")
-    tree = _tree(source) if source and name else None
+    source, name, tree = _named(spec)
     if tree is None or not (line := training(tree, name)):
         return
     raise GradkitError("whole_training", name=spec.strip(), line=line, source=Path(source).name, names=steps_of(source))
@@ -187,19 +184,21 @@ def refuse_import(spec: str) -> None:
     Raises:
         GradkitError: it would (``training_on_import``).
     """
-    source, _, name = spec.strip().rpartition(":")
-    tree = _tree(source) if source and name else None
+    source, _, tree = _named(spec)
     if tree is not None and (line := _on_import(tree)):
         raise GradkitError("training_on_import", source=Path(source).name, line=line)
 
 
 def _on_import(tree: ast.Module) -> int:
     """The line at which a file repeats the training as soon as it is imported; 0 if it does not."""
-    file = _File(tree)
-    outside = [one for one in tree.body if not (isinstance(one, ast.If) and "__name__" in ast.dump(one.test))]
-    file.functions[_SCRIPT] = ast.Module(outside, [])
-    seen = _seen(file, _SCRIPT)
+    seen = _seen_outside(tree, [one for one in tree.body if not _asks_for_script(one)])
     return seen.trainer or seen.epochs or (seen.repeated_step if seen.repeated_backward else 0)
+
+
+def _named(spec: str) -> tuple[str, str, ast.Module | None]:
+    """File and function of a name such as ``train.py:step``, and the file's tree; None if it is no such name."""
+    source, _, name = spec.strip().rpartition(":")
+    return source, name, _tree(source) if source and name else None
 
 
 def _tree(source: str) -> ast.Module | None:
@@ -228,8 +227,12 @@ def _may_be_meant(function: Function) -> bool:
 
 def _started(tree: ast.Module) -> set[str]:
     """The functions that are called where the file is run as a script."""
-    blocks = [one for one in tree.body if isinstance(one, ast.If) and "__name__" in ast.dump(one.test)]
+    blocks = filter(_asks_for_script, tree.body)
     return {_last(one.func) for block in blocks for one in ast.walk(block) if isinstance(one, ast.Call)}
+
+
+def _asks_for_script(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "__name__" in ast.dump(node.test)
 
 
 def _within(function: Function | ast.Module) -> Iterator[tuple[ast.AST, bool]]:
@@ -241,6 +244,13 @@ def _within(function: Function | ast.Module) -> Iterator[tuple[ast.AST, bool]]:
         if not isinstance(node, _SCOPES):
             inside = repeated or isinstance(node, _LOOPS)
             waiting += [(one, inside) for one in ast.iter_child_nodes(node)]
+
+
+def _seen_outside(tree: ast.Module, statements: list[ast.stmt]) -> _Seen:
+    """What statements of a file do that stand in none of its functions."""
+    file = _File(tree)
+    file.functions[_SCRIPT] = ast.Module(statements, [])
+    return _seen(file, _SCRIPT)
 
 
 def _seen(file: _File, name: str) -> _Seen:

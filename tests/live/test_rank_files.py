@@ -77,3 +77,12 @@ def test_a_file_that_says_nothing_of_ranks_stays_as_it_is(tmp_path: Path) -> Non
         assert path.read_text(encoding="utf-8") == text
     rank_files.write(_differ(), tmp_path / "out.png")
     assert (tmp_path / "out.png").read_text(encoding="utf-8") == "no text"
+
+
+@pytest.mark.parametrize("kind", [".txt", ".svg", ".html"])
+def test_a_file_that_is_no_text_of_ours_is_written_over(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"out{kind}"
+    path.write_bytes("früher".encode("latin-1"))
+    assert rank_files.kept(path) == ""
+    rank_files.write(_differ(), path)
+    assert "✗ 2" in path.read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ import torch
 from gradkit.live import rank_notes, rank_signals
 from gradkit.live.rank_notes import Notes, left_by
 from gradkit.live.rank_records import RankRecord
+from gradkit.live.rank_sentry import Sentry
 
 CRASH = 'Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n  File "{file}", line 2 in <module>\n'
 
@@ -76,3 +77,19 @@ def test_what_gathers_parameters_is_heard_once_a_step_and_is_itself_again_afterw
     notes.close()
     assert module.foreach_all_gather is before
     assert scene
+
+
+def test_what_a_run_that_was_killed_has_noted_is_not_told_of_the_next_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    Notes(1, lambda: 0).say(RankRecord(1, 2, "raised", error="ValueError: of the run before"))
+    sentry = Sentry(print, lambda: 0)
+    sentry.hold_signals()
+    try:
+        crashes(folder)
+        found = left_by(1, 2)
+    finally:
+        sentry.close()
+    assert found is not None
+    assert (found.state, found.error) == ("crashed", "Aborted")

@@ -67,3 +67,8 @@ def test_the_error_says_so_in_both_languages(folder: Path, loaded: object, says:
 
 def test_an_absolute_path_is_answered_too(folder: Path) -> None:
     assert reading.near(str(folder / "trian.py")) == ("train.py",)
+
+
+def test_a_folder_that_is_called_as_what_lies_in_it_is_looked_into(folder: Path) -> None:
+    (folder / "models" / "model").mkdir(parents=True)
+    assert reading.near("model/model") == ("models/model",)

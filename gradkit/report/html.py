@@ -117,6 +117,26 @@ def page(fragment: str, title: str) -> str:
     )
 
 
+def opening(title: str, styles: Sequence[str], scripts: Iterable[str] = ()) -> str:
+    """The beginning of a document in the language in use, up to its body: it loads nothing, and runs these scripts.
+
+    Args:
+        title: as markup.
+        styles: style sheets, which stand in it.
+        scripts: what may run; the body has them.
+
+    Example:
+        >>> print(opening("Sound.", ["p{}"]).splitlines()[3])
+        <title>Sound.</title><meta name="viewport" content="width=device-width">
+    """
+    return (
+        f'<!doctype html>\n<html lang="{language_code()}"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy(styles=styles, scripts=scripts)}">\n'
+        f'<title>{title}</title><meta name="viewport" content="width=device-width">\n'
+        f"{''.join(f'<style>{one}</style>' for one in styles)}</head>\n"
+    )
+
+
 def policy(*, styles: Iterable[str], scripts: Iterable[str] = ()) -> str:
     """What a page may do: nothing but run these very scripts and follow these style sheets. It loads nothing.
 

@@ -27,6 +27,7 @@ from gradkit.core.records import (
     Parameter,
     Stretch,
 )  # fmt: skip
+from gradkit.report.picture.outline import lineage
 from gradkit.source import frames, imported
 
 TERM = "term"
@@ -280,16 +281,10 @@ def _by_part(names: Sequence[str], every: Iterable[str]) -> Sequence[str]:
     """
     if len(_few(names)) == len(names):
         return names
-    all_in, mine_in = (Counter(path for name in some for path in _around(name)) for some in (every, names))
+    all_in, mine_in = (Counter(path for name in some for path in lineage(name)[1:-1]) for some in (every, names))
     whole = {path for path, n in mine_in.items() if 1 < n == all_in[path]}
-    parts = ((next((path for path in _around(name) if path in whole), ""), name) for name in names)
+    parts = ((next((path for path in lineage(name)[1:-1] if path in whole), ""), name) for name in names)
     return list(dict.fromkeys(f"{part}.*" if part else name for part, name in parts))
-
-
-def _around(name: str) -> list[str]:
-    """The paths of the modules around a parameter, the outermost first."""
-    parts = name.split(".")
-    return [".".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def _few(names: Sequence[str]) -> tuple[str, ...]:

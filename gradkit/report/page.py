@@ -75,14 +75,10 @@ def write(
     placed = {card["finding"] for info in first_drawn for card in info.values()}
     above = functools.partial(_above, findings=findings, placed=placed)
     with speaking(first):
-        title, code, bar = escape(told[first].verdict), html.language_code(), _bar(first)
+        head, bar = html.opening(escape(told[first].verdict), styles, [script]), _bar(first)
         label = escape(words("page.picture"))
     return (
-        f'<!doctype html>\n<html lang="{code}"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{html.policy(styles=styles, scripts=[script])}">\n'
-        f'<title>{title}</title><meta name="viewport" content="width=device-width">\n'
-        f"{''.join(f'<style>{one}</style>' for one in styles)}</head>\n"
-        f'<body class="gkr{" gkr-in" if framed else ""}">{bar}\n<main>{"".join(_each(told, above))}\n'
+        f'{head}<body class="gkr{" gkr-in" if framed else ""}">{bar}\n<main>{"".join(_each(told, above))}\n'
         f'<section class="gkr-picture" aria-label="{label}">{"".join(_stills(drawings, view, first if framed else ""))}'
         f'<div class="gkr-viewer" id="gkr-viewer"></div></section>\n'
         f"{''.join(_each(told, _below))}</main>\n"

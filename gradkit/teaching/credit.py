@@ -7,14 +7,13 @@ right is asked of a run in which every other fault is mended by the solution's o
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradkit.core.errors import GradkitError
 from gradkit.teaching import exercises, grading
 from gradkit.teaching.exercises import Exercise
-
-Answers = Mapping[str, Callable[..., Any]]
+from gradkit.teaching.grading import Answers
 
 
 def credited(exercise: Exercise, answers: Answers) -> tuple[str, ...]:

@@ -49,6 +49,15 @@ class Exercise:
     points: int = 2
     changes: tuple[str, ...] = ()
 
+    def demand(self, answers: Mapping[str, object]) -> None:
+        """See that these are the functions that it asks for.
+
+        Raises:
+            GradkitError: ``other_answers``.
+        """
+        if sorted(answers) != sorted(self.functions) or not all(map(callable, answers.values())):
+            raise GradkitError("other_answers", name=self.name, functions=", ".join(self.functions))
+
     def must_learn(self, model: nn.Module) -> tuple[str, ...]:
         """The parameters of a model that must learn."""
         return tuple(name for name, _ in model.named_parameters() if matches(name, self.trains))

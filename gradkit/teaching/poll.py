@@ -13,7 +13,6 @@ from pathlib import Path
 
 from gradkit.core import package, writing
 from gradkit.core.errors import GradkitError
-from gradkit.core.i18n import language as spoken
 from gradkit.core.i18n import speaking, words
 from gradkit.core.printable import entities as escape
 from gradkit.report import html
@@ -38,7 +37,6 @@ LABELS = (
     "none",
 )  # fmt: skip
 
-
 BLANKS = {name: f"{{{name}}}" for name in ("at", "all", "name", "files", "votes")}
 """What the script fills in: left open in the sentences."""
 
@@ -59,11 +57,8 @@ def page(names: Sequence[str] = (), language: str | None = None) -> str:
     """
     with speaking(language):
         style, script = _static("poll.css"), _static("poll.js")
-        title = escape(words("poll.title"))
         return (
-            f'<!doctype html>\n<html lang="{html.language_code()}"><head><meta charset="utf-8">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{html.policy(styles=[style], scripts=[script])}">\n'
-            f'<title>{title}</title><meta name="viewport" content="width=device-width"><style>{style}</style></head>\n'
+            f"{html.opening(escape(words('poll.title')), [style], [script])}"
             f'<body><div id="poll"></div><script type="application/json" id="data">{_data(names or LESSON)}</script>\n'
             f'<script type="module">{script}</script></body></html>\n'
         )
@@ -77,7 +72,6 @@ def _static(name: str) -> str:
 def _data(names: Sequence[str]) -> str:
     """What the script reads, as JSON in which nothing ends a script element."""
     data = {
-        "language": spoken(),
         "labels": {name: words(f"poll.{name}", **BLANKS) for name in LABELS},
         "guesses": [{"id": name, "label": words(f"quiz.guess.{name}")} for name in GUESSES],
         "beliefs": [_belief(name) for name in names],

@@ -141,7 +141,7 @@ class Results:
     def text(self, language: str | None = None) -> str:
         """Where it lies, and how many points there are, in ``language``; None for the one in use."""
         told = [row for row in self.rows if row.kind == EXERCISE]
-        facts = {"points": sum(map(_number, told)), "of": sum(int(row.of) for row in told)}
+        facts = {"points": sum(_count(row.points) for row in told), "of": sum(int(row.of) for row in told)}
         return words("results.written", language, path=printable.name(str(self.path), printable.FACT), **facts)
 
     def __repr__(self) -> str:
@@ -252,10 +252,6 @@ def _belief(name: str, mine: Sequence[Row]) -> str:
     title = teaching_claim.claim(name).belief if known else printable.name(name)
     right = sum(row.predicted == row.happened for row in mine)
     return words("results.belief", title=title, right=right, n=len(mine))
-
-
-def _number(row: Row) -> int:
-    return _count(row.points)
 
 
 def _count(cell: str) -> int:

@@ -58,11 +58,9 @@ def page(language: str | None = None) -> str:
         (5, True)
     """
     with speaking(language):
-        title, style = escape(words("sheet.title")), _style()
+        title = escape(words("sheet.title"))
         return (
-            f'<!doctype html>\n<html lang="{html.language_code()}"><head><meta charset="utf-8">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{html.policy(styles=[style])}">\n'
-            f'<title>{title}</title><meta name="viewport" content="width=device-width"><style>{style}</style></head>\n'
+            f"{html.opening(title, [_style()])}"
             f"<body><header><h1>{title}</h1><p>{phrase(words('sheet.aim'))}</p></header>\n<main>{_measure()}{_families()}"
             f"{_section('innocent')}{_section('silenced')}{_commands()}</main></body></html>\n"
         )

@@ -23,7 +23,7 @@ def undo(picture, index=0, view="map"):
     """What would change, by the titles of the boxes: their statuses, and the arrows; and what is said."""
     chart = chart_of(picture, view)
     words = Phrases(picture)
-    made = what_if.shown(picture, chart, words, index)
+    made = what_if.shown(what_if.Flows(picture), chart, words, index)
     if made is None:
         return None
     title = {box.number: words.title(box) for box in chart.boxes} | {
@@ -50,7 +50,7 @@ def test_the_boxes_before_the_cut_come_alive_and_the_arrows_through_it():
 
 def test_the_words_of_the_boxes_and_of_the_loss_are_those_of_the_rerun():
     picture = pictures.mlp()
-    made = what_if.shown(picture, chart_of(picture, "map"), Phrases(picture), 0)
+    made = what_if.shown(what_if.Flows(picture), chart_of(picture, "map"), Phrases(picture), 0)
     texts = [pair for _, _, pairs in made["boxes"] for pair in pairs]
     assert ["✗ should train, no gradient", "✓ would get a gradient"] in texts
     assert [
@@ -86,7 +86,8 @@ def test_parameters_that_the_rerun_did_not_bring_back_stay_as_they_are():
 def test_a_box_of_which_only_some_parameters_come_back_says_so():
     picture = pictures.mlp()
     some = replace(picture.findings[0], revived=("fc2.weight",))
-    made = what_if.shown(replace(picture, findings=(some,)), chart_of(picture, "map"), Phrases(picture), 0)
+    flows = what_if.Flows(replace(picture, findings=(some,)))
+    made = what_if.shown(flows, chart_of(picture, "map"), Phrases(picture), 0)
     assert "partly" in [status for _, status, _ in made["boxes"]]
 
 
@@ -127,7 +128,7 @@ def test_no_arrow_is_drawn_through_a_choice_that_has_no_gradient_by_nature():
 
     picture = diagnosed(make)
     chart, words = chart_of(picture, "graph"), Phrases(picture)
-    made = what_if.shown(picture, chart, words, 0)
+    made = what_if.shown(what_if.Flows(picture), chart, words, 0)
     title = {box.number: words.title(box) for box in chart.boxes}
     through = [ends for ends in made["arrows"] if {"argmin", "cdist"} & {title[number] for number in ends}]
     assert through == []

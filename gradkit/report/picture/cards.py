@@ -24,6 +24,7 @@ def cards(
     *,
     open: Iterable[str] = (),  # noqa: A002
     shown: Chart | None = None,
+    flows: what_if.Flows | None = None,
 ) -> dict[int, dict[str, Any]]:
     """A card for every box that ``dot.dot`` draws with the same arguments, by the number of the box.
 
@@ -33,6 +34,13 @@ def cards(
     the path of a module, a part beyond, or ``""``), ``finding`` (the index of the one on a plate, else None), ``undo``
     (what would flow without it, as ``what_if.shown`` has it, or None), and to be searched ``names`` (of all modules,
     parameters and operations in it) and ``places`` (of all lines in it). All of it is plain JSON.
+
+    Args:
+        picture: what to show.
+        view: as for ``dot.dot``.
+        open: as for ``dot.dot``.
+        shown: the boxes; None for those of the view.
+        flows: of the picture, where it has several drawings; None to work them out.
 
     Raises:
         GradkitError: an unknown view.
@@ -55,7 +63,8 @@ def cards(
         box.number: box.finding for box in shown.boxes if box.finding is not None and box.kind in ("cut", "plate")
     }
     drawn = plates if shown.view in ("map", "graph") else {}
-    undo = {number: what_if.shown(picture, shown, words, finding) for number, finding in drawn.items()}
+    flows = flows or what_if.Flows(picture)
+    undo = {number: what_if.shown(flows, shown, words, finding) for number, finding in drawn.items()}
     return {card.box.number: {**card.as_dict(), "undo": undo.get(card.box.number)} for card in made}
 
 

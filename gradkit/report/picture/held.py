@@ -24,6 +24,7 @@ from gradkit.report.picture.nested import nested
 from gradkit.report.picture.outline import FOLDED
 from gradkit.report.picture.torchviz_kept import Kept
 from gradkit.report.picture.viewer import Shown
+from gradkit.report.picture.what_if import Flows
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ class _Drafts:
     def __init__(self, picture: Picture, autograd: Kept, room: Room) -> None:
         self._picture, self._autograd, self._room = picture, autograd, room
         self._charts: dict[tuple[str, tuple[str, ...]], Chart] = {}
+        self._flows = Flows(picture)
 
     def _chart(self, view: str, opened: tuple[str, ...]) -> Chart:
         if (view, opened) not in self._charts:
@@ -152,7 +154,7 @@ class _Drafts:
             chart = self._chart(view, opened)
             if view == viewer.TORCHVIZ and len(chart.boxes) > self._room.torchviz:
                 return replace(one, message=words("page.no_torchviz", n=len(chart.boxes)))
-            return replace(one, shown=viewer.drafted(self._picture, self._autograd, view, chart))
+            return replace(one, shown=viewer.drafted(self._picture, self._autograd, view, chart, self._flows))
         except GradkitError as error:
             return replace(one, message=error.text())
 

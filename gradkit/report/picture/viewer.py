@@ -19,6 +19,7 @@ from gradkit.report.picture import cards, dot, fold, nearby, render, torchviz_bo
 from gradkit.report.picture.chart import Chart
 from gradkit.report.picture.nested import name_in, nested
 from gradkit.report.picture.torchviz_kept import Kept
+from gradkit.report.picture.what_if import Flows
 
 SCRIPT = package.FOLDER / "report" / "static" / "graph_view.js"
 STYLE = package.FOLDER / "report" / "static" / "graph_view.css"
@@ -134,7 +135,7 @@ def drawn(picture: Picture, autograd: Kept, view: str, chart: Chart) -> Shown:
     return draft.laid_out(iter(render.svgs(draft.sources)))
 
 
-def drafted(picture: Picture, autograd: Kept, view: str, chart: Chart) -> Shown:
+def drafted(picture: Picture, autograd: Kept, view: str, chart: Chart, flows: Flows | None = None) -> Shown:
     """One view of a picture in the language in use, but for the layout of its drawing.
 
     Args:
@@ -142,6 +143,7 @@ def drafted(picture: Picture, autograd: Kept, view: str, chart: Chart) -> Shown:
         autograd: what torchviz's drawing is made from.
         view: one of ``VIEWS``.
         chart: what ``chart_of`` gives for it.
+        flows: of the picture, where it has several drawings.
 
     Raises:
         GradkitError: it cannot be drawn.
@@ -153,7 +155,7 @@ def drafted(picture: Picture, autograd: Kept, view: str, chart: Chart) -> Shown:
         source = dot.dot(picture, view, shown=chart).source
     return Shown(
         "",
-        cards.cards(picture, view, shown=chart),
+        cards.cards(picture, view, shown=chart, flows=flows),
         [[arrow.tail, arrow.head, arrow.status] for arrow in chart.arrows],
         source,
         words.picture_limits(picture, chart),

@@ -43,40 +43,58 @@ def undone(picture: Picture, index: int) -> Undone | None:
     one = picture.findings[index]
     if one.proof != PROVEN or not one.revived:
         return None
-    frozen = one.facts.get("together", "") not in ("", "1")
     if one.alone is None and not one.facts.get("together"):
         return Undone(frozenset((index,)), frozenset(one.revived), "alone")
     if one.alone:
         return Undone(frozenset((index,)), frozenset(one.alone), "alone")
     every = [at for at, other in enumerate(picture.findings) if other.proof == PROVEN and other.revived]
     names = frozenset(name for at in every for name in picture.findings[at].revived)
+    frozen = one.facts.get("together", "") not in ("", "1")
     return Undone(frozenset(every), names, "frozen" if frozen else "together")
 
 
-def shown(picture: Picture, chart: Chart, words: Phrases, index: int) -> dict[str, Any] | None:
+class Flows:
+    """What would flow without the cuts of one picture: the same in all its drawings, so it is worked out only once.
+
+    Example:
+        >>> Flows(Picture((), (), (), ())).picture.findings
+        ()
+    """
+
+    def __init__(self, picture: Picture) -> None:
+        self.picture = picture
+        self._known: dict[Undone, _Flow] = {}
+
+    def of(self, made: Undone) -> _Flow:
+        """That of what a rerun undid."""
+        if made not in self._known:
+            self._known[made] = _Flow(self.picture, made)
+        return self._known[made]
+
+
+def shown(flows: Flows, chart: Chart, words: Phrases, index: int) -> dict[str, Any] | None:
     """What changes in a drawing, as plain JSON; None where nothing is known of it.
 
     ``said`` is a sentence; ``boxes`` are triples of number, status, and pairs of a text that stands in the box and the
     one that comes in its place; ``arrows`` are the ends of those that would carry a gradient.
 
     Args:
-        picture: what was found.
+        flows: of the picture that is drawn.
         chart: the boxes of the drawing.
         words: those of the language in use.
         index: of the finding to undo.
     """
-    made = undone(picture, index)
+    made = undone(flows.picture, index)
     if made is None:
         return None
-    flow = _Flow(picture, made)
+    flow = flows.of(made)
     if not flow.nodes:
         return None
-    after = Phrases(flow.picture)
-    place = picture.findings[index].location
+    place = flows.picture.findings[index].location
     said = words.say(
         f"undone.{made.said}", place=place_name(place) if place else words.say("unplaced"), n=len(made.parameters)
     )
-    boxes = [[box.number, status, _texts(box, words, after, status)] for box, status in flow.changed(chart)]
+    boxes = [[box.number, status, _texts(box, words, flow.words, status)] for box, status in flow.changed(chart)]
     return {"said": said, "boxes": boxes, "arrows": flow.arrows(chart)}
 
 
@@ -108,7 +126,7 @@ class _Flow:
         ends = [node.number for node in picture.nodes if node.kind == "loss"]
         self.nodes = self._reached(starts, self._after) & self._reached(ends, self._before)
         nodes = tuple(replace(node, status="live") if self._comes_back(node) else node for node in picture.nodes)
-        self.picture = replace(picture, nodes=nodes, backward=picture.backward or bool(self.nodes))
+        self.words = Phrases(replace(picture, nodes=nodes, backward=picture.backward or bool(self.nodes)))
 
     def _comes_back(self, node: Node) -> bool:
         return node.kind == "parameter" and node.status == "starved" and node.label in self._made.parameters

@@ -137,12 +137,12 @@ class Sheet {
   }
 
   place() {
+    this.sign(); // first: it measures the stage, which after a write would have to be laid out anew
     this.paper.classList.add("gk-moving");
     this.paper.style.transform = `translate(${this.x}px, ${this.y}px) scale(${this.zoom})`;
     clearTimeout(this.rest);
     // Without will-change the browser draws the text anew at the zoom that it now has.
     this.rest = setTimeout(() => this.paper.classList.remove("gk-moving"), 160);
-    this.sign();
     this.onZoom(this.zoom);
   }
 

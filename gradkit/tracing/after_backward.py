@@ -6,6 +6,7 @@ An optimizer that finds no gradient in all that it holds passes it over and rais
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -75,6 +76,7 @@ class AfterBackward(Intervention):
         self._touched: list[tuple[torch.Tensor, str, Chain]] = []
         self._lost: dict[int, tuple[str, Chain]] = {}
         self._begun, self._stepping, self._thread = False, False, 0
+        self._closures: list[Any] = []
         self._chain: Chain = ()
         self.found: list[Idle] = []
 
@@ -94,7 +96,7 @@ class AfterBackward(Intervention):
         """Hold no parameter any longer: who holds one is asked for afterwards."""
         for kept in (self._parameters, self._held, self._watched, self._gradients or {}):
             kept.clear()
-        self._touched = []
+        self._touched, self._closures = [], []
 
     def before_backward(self, moment: Moment, count: int, losses: Sequence[torch.Tensor]) -> bool:
         """What was lost before is given anew, or is lost to an earlier step."""
@@ -125,10 +127,15 @@ class AfterBackward(Intervention):
     def _touch(self, parameters: Sequence[torch.Tensor], name: str, moment: Moment) -> None:
         self._settle()
         alive = [one for one in parameters if _has_gradient(one, finite=True)]
-        if alive:
+        if alive and not self._is_a_steps_own(moment):
             by_torch = moment.file == clip_grad.__file__
             kind, chain = CLEARED if name in _CLEARING and not by_torch else CLIPPED, moment.chain()
             self._touched = [(one, kind, chain) for one in alive]
+
+    def _is_a_steps_own(self, moment: Moment) -> bool:
+        """Whether it is an optimizer's step that writes, and not the closure that it was given."""
+        code = getattr(inspect.unwrap(self._closures[-1]), "__code__", None) if self._closures else None
+        return code is not None and all(one is not code for one, _ in moment.chain())
 
     def _settle(self) -> None:
         """What the last write has left."""
@@ -141,11 +148,15 @@ class AfterBackward(Intervention):
         if self._is_watching() and not _closure(args, kwargs):
             self._judge(optimizer)
             self._stepping = True
+        elif self._is_watching():
+            self._closures.append(_closure(args, kwargs))
 
     def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if threading.get_ident() != self._thread:
             return
         self._stepping = False
+        if _closure(args, kwargs) and self._closures:
+            self._closures.pop()
         if _closure(args, kwargs) and self._begun:
             self._judge(optimizer)
 

@@ -29,11 +29,19 @@ def of_value(trace: Trace, number: int, freed: Collection[int]) -> Call | None:
         call = trace.calls[maker] if before is not None and maker >= 0 else None
         if call is None or before is None or not _rewrites(trace, call, before):
             return None
-        was = trace.values[before]
-        if was.requires_grad and not was.leaf and (was.past or was.maker in freed):
+        if _is_gone(trace, before, freed):
             return call
         number = before
     return None
+
+
+def _is_gone(trace: Trace, number: int, freed: Collection[int]) -> bool:
+    """Whether a backward has freed some of the history of a value, which that loss need not have used itself."""
+    was = trace.values[number]
+    if not was.requires_grad or was.leaf:
+        return False
+    behind = (trace.values[one] for one in trace.sources([number], lambda one: trace.values[one].requires_grad))
+    return was.past or any(one.maker in freed for one in behind)
 
 
 def of_its_numbers(trace: Trace, call: Call, number: int) -> Call | None:

@@ -95,6 +95,19 @@ def test_of_two_losses_on_one_encoding_the_first_backward_is_named() -> None:
     assert (_line(found), [one.variant for one in found]) == (_lines("shared"), ["frees"])
 
 
+def test_of_two_losses_of_one_pass_the_backward_that_frees_what_the_returned_one_needs_is_named() -> None:
+    trunk, heads = nn.Linear(2, 3), nn.ModuleList(nn.Linear(3, 1) for _ in range(2))
+
+    def step() -> torch.Tensor:
+        shared = torch.tanh(trunk(torch.ones(1, 2)))
+        first, second = (head(shared).pow(2).mean() for head in heads)
+        (2 * first).backward()  # early
+        return 3 * second
+
+    found = _found(step, nn.ModuleList([trunk, heads]))
+    assert (_line(found), [one.variant for one in found]) == (_lines("early"), ["frees"])
+
+
 class Unrecorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w):  # type: ignore[no-untyped-def]

@@ -62,6 +62,35 @@ def a_state_that_is_zeroed() -> Built:
 
 
 @cut("double_backward")
+def a_state_of_which_the_last_part_no_loss_has_used() -> Built:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 1)
+            self.state = torch.zeros(len(batch()), 4)
+
+        def clear(self) -> None:
+            self.state.fill_(0.1)  # CUT
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.clear()
+            losses = []
+            for part in (x, 2 * x):
+                risen = self.body(part) + torch.tanh(self.state)
+                losses.append(self.head(risen.square()).mean())
+                self.state = risen - 1
+            return torch.stack(losses).sum()
+
+    model, x = Model(), batch()
+
+    def step() -> torch.Tensor:
+        (model(x) / 2).backward()
+        return model(x)
+
+    return model, step
+
+
+@cut("double_backward")
 def a_state_that_is_filled_where_nothing_is_recorded() -> Built:
     class Model(Leaky):
         def reset(self) -> None:
@@ -180,6 +209,7 @@ def a_state_that_is_zeroed_in_its_own_pass() -> Built:
 
 RESET = [
     a_state_that_is_zeroed,
+    a_state_of_which_the_last_part_no_loss_has_used,
     a_state_that_is_filled_where_nothing_is_recorded,
     a_state_that_is_multiplied_by_zero,
     a_state_all_of_which_is_set_by_index,

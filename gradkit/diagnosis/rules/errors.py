@@ -29,7 +29,7 @@ from gradkit.source import (
 )
 from gradkit.source.locations import innermost
 from gradkit.tracing import autograd_errors
-from gradkit.tracing.autograd_errors import AutogradError
+from gradkit.tracing.autograd_errors import AutogradError, Freeing
 
 KEPT, ONCE, CARRIED, RESET, AND_NOW = "kept", "once", "carried", "reset", "and_now"
 
@@ -59,9 +59,10 @@ def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
     carried = carried or by_line(_cached(e, mishap, proof))
     if carried:
         return carried
-    freeing = next((one.chain for one in reversed(mishap.freeing) if _frees(e, one.calls)), ())
-    if mishap.in_step and freeing and not mishap.trained:
-        found = of_error("double_backward", e, mishap, innermost(freeing), call="backward", chain=freeing)
+    freeing = next((one for one in reversed(mishap.freeing) if _frees(e, one.calls)), None)
+    if freeing is not None and not mishap.trained and (mishap.in_step or _is_needed_from_before(e, freeing)):
+        chain = freeing.chain
+        found = of_error("double_backward", e, mishap, innermost(chain), call="backward", chain=chain)
         again = Note("again", locations.locate(mishap.chain[0]), {}) if mishap.chain else None
         return [replace(found, notes=(*found.notes, *([again] if again else [])), variant="frees")]
     return (
@@ -135,6 +136,14 @@ def _frees(e: Evidence, calls: frozenset[int]) -> bool:
     """Whether these calls are among what is needed again; where nothing else is known, they are."""
     needed = {e.trace.values[number].maker for _, number in e.first.crossing}
     return bool(needed & calls) or not needed
+
+
+def _is_needed_from_before(e: Evidence, freeing: Freeing) -> bool:
+    """Whether all that uses what a backward has freed had done so before: two losses of one pass, of which one is late.
+
+    Then no line takes over anything from an earlier pass.
+    """
+    return bool(e.first.crossing) and all(max(call.outputs) < freeing.values for call, _ in e.first.crossing)
 
 
 def _dropped(e: Evidence) -> list[tuple[Location | None, Call]]:

@@ -220,6 +220,43 @@ def gradients_gathered_cleared_and_put_back_merged() -> Built:
     return model, step
 
 
+class Climbing(torch.optim.SGD):
+    """Sharpness-aware: its step climbs, asks for the gradient there, comes back, moves, and clears what it has used."""
+
+    @torch.no_grad()
+    def step(self, closure=None):  # type: ignore[no-untyped-def]
+        parameters = [one for group in self.param_groups for one in group["params"]]
+        climbed = [0.05 * one.grad / one.grad.norm() for one in parameters]
+        for one, way in zip(parameters, climbed, strict=True):
+            one.add_(way)
+        self.zero_grad()
+        with torch.enable_grad():
+            closure()
+        for one, way in zip(parameters, climbed, strict=True):
+            one.sub_(way)
+        super().step()
+        self.zero_grad()
+
+
+@sound
+def an_optimizer_whose_step_clears_what_it_has_used() -> Built:
+    model, x = small(), batch()
+    optimizer = Climbing(model.parameters(), lr=0.1)
+
+    def closure() -> torch.Tensor:
+        loss = model(x).square().sum()
+        loss.backward()
+        return loss
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        closure()
+        optimizer.step(closure)
+        return model(x).square().sum()
+
+    return model, step
+
+
 @sound
 def a_closure_that_clears_first() -> Built:
     model, x = small(), batch()

@@ -136,7 +136,7 @@ _CAUSES = (
     Cause("unused_input", UNUSED, variants=_ASKED, may_pass=True),
     Cause("non_scalar", BACKWARD),
     Cause("double_backward", BACKWARD, variants=_HISTORIES, change="kept"),
-    Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf"), change="out_of_place"),
+    Cause("inplace_modified", BACKWARD, variants=("kept", "once", "leaf", "layer"), change="out_of_place"),
     Cause("create_graph_missing", BACKWARD, variants=("filled", "handed", "hook", "later", "kept", *_FLAGS)),
     Cause("custom_function", MACHINERY, variants=_FUNCTIONS),
     Cause("hook_misuse", MACHINERY, variants=_HOOKS, arrives=True),

@@ -21,6 +21,7 @@ from gradkit.source import (
     attributes,
     dataflow,
     functions,
+    inplace_layers,
     locations,
     non_leaves,
     returns,
@@ -31,7 +32,7 @@ from gradkit.source.locations import innermost
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError, Freeing
 
-KEPT, ONCE, CARRIED, RESET, AND_NOW = "kept", "once", "carried", "reset", "and_now"
+KEPT, ONCE, CARRIED, RESET, AND_NOW, LAYER = "kept", "once", "carried", "reset", "and_now", "layer"
 
 
 def findings(e: Evidence) -> list[Finding]:
@@ -163,13 +164,31 @@ def _dropped(e: Evidence) -> list[tuple[Location | None, Call]]:
 def _overwritten(e: Evidence, mishap: AutogradError) -> list[Finding]:
     proof = PROVEN if e.shown.mended.revived else LIKELY
     return (
-        by_line(
-            of_error("inplace_modified", e, mishap, innermost(chain), call=call, proof=proof, chain=chain)
-            for call, chain in e.shown.mended.calls
-        )
+        by_line(_overwriting(e, mishap, call, chain, proof) for call, chain in e.shown.mended.calls)
         or by_line(_carried_over("inplace_modified", e, mishap, proof))
         or [of_error("inplace_modified", e, mishap, None, proof=LIKELY)]
     )
+
+
+def _overwriting(e: Evidence, mishap: AutogradError, call: str, chain: Chain, proof: str) -> Finding:
+    """The line that overwrites a value, or that builds the layer which does."""
+    used, built = innermost(chain), _built_inplace(e, call, chain)
+    found = of_error("inplace_modified", e, mishap, built or used, call=call, proof=proof, chain=chain)
+    if built is None or used is None:
+        return found
+    return replace(found, notes=(Note("overwritten_here", used),), variant=LAYER)
+
+
+def _built_inplace(e: Evidence, name: str, chain: Chain) -> Location | None:
+    """Where the layer of torch's is built whose call overwrote a value, if no line of the user's says that it does."""
+    at = next((one.module for one in e.trace.calls if one.name == name and one.chain == chain), -1)
+    path = e.trace.modules[at] if at >= 0 else ""
+    cls = e.facts.classes.get(path)
+    if not path or cls is None or not cls.__module__.startswith("torch.nn."):
+        return None
+    parts = path.split(".")
+    owners = ((e.facts.classes.get(".".join(parts[:n])), parts[n]) for n in range(len(parts) - 1, -1, -1))
+    return inplace_layers.built_at(cls, [(owner, part) for owner, part in owners if owner is not None], e.files)
 
 
 def _written(e: Evidence, mishap: AutogradError) -> list[Finding]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from torch import nn
 
 from gradkit.core.records import LIKELY, OBSERVED, READ, SEVERAL, Finding, Location, Note
+from gradkit.diagnosis.facts.cuts import REWRAP
 from gradkit.diagnosis.facts.frozen_along import NUMBER
 from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
 from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
@@ -336,7 +337,7 @@ def _kept_elsewhere(way: Sequence[tuple[type, str]]) -> Location | None:
 
 def _optimizer(e: Evidence) -> list[Finding]:
     wanted, gap = set(e.wanted).difference(e.facts.along), e.first.gap
-    names = gap.missing if gap.reason == NEW else tuple(n for n in gap.missing if n in wanted)
+    names = _unmade(e) if gap.reason == NEW else tuple(n for n in gap.missing if n in wanted)
     if not names:
         return []
     copied = copies.in_the_loss(e, names, gap)
@@ -363,6 +364,13 @@ def _optimizer(e: Evidence) -> list[Finding]:
     if made is not None:
         return [_of_a_generator(made, line, names, facts, _searched(made))]
     return [Finding("optimizer_mismatch", line, proof=_searched(line), parameters=names, facts=facts)]
+
+
+def _unmade(e: Evidence) -> tuple[str, ...]:
+    """What joined the model in the step, but for what a cut has made a Parameter of: the cut is told by itself."""
+    made = {index for cut in e.verdict.cuts if cut.kind == REWRAP for index in cut.calls}
+    rewrapped = {name for name, n in e.trace.newborn.items() if e.trace.values[n].birth in made}
+    return tuple(name for name in e.first.gap.missing if name not in rewrapped)
 
 
 def _of_a_used_up(e: Evidence, names: tuple[str, ...]) -> tuple[str, ...]:

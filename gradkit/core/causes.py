@@ -107,7 +107,7 @@ _CAUSES = (
     Cause("non_differentiable_op", DERIVATIVE, variants=("choices", "weights"), sites=("integer_cast",)),
     Cause("integer_cast", DERIVATIVE, sites=("integer_cast",), variants=("function",)),
     Cause("zero_gradient", DERIVATIVE, variants=_ZEROS, passing=_PASSING, arrives=True, check="nonzero"),
-    Cause("nan_gradient", DERIVATIVE, arrives=True),
+    Cause("nan_gradient", DERIVATIVE, variants=("masked",), arrives=True),
     Cause(
         "frozen_all",
         PARAMETERS,

@@ -58,6 +58,40 @@ class Divided(nn.Module):
         return torch.where(gaps > 0, pull, torch.zeros_like(pull))
 
 
+class Masked(nn.Module):
+    """Attention in which the last row sees nothing; where the value that it gives is left out afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(4, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        seen = torch.ones(4, 4, dtype=torch.bool).tril(-1).flip(0)
+        scores = self.masked(self.rows @ self.rows.T, seen) / 3**0.5
+        weights = torch.softmax(scores.float(), dim=-1)
+        return torch.where(seen.any(1, keepdim=True), weights @ self.rows, torch.zeros(1))
+
+    def masked(self, scores: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        return scores.masked_fill(~seen, -torch.inf)
+
+
+class MaskedByIndex(Masked):
+    def masked(self, scores: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        scores = scores.clone()
+        scores[~seen] = -torch.inf
+        return scores
+
+
+class MaskedByChoice(Masked):
+    def masked(self, scores: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        return torch.where(seen, scores, -torch.inf)
+
+
+class MaskedByALargeNumber(Masked):
+    def masked(self, scores: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        return scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+
+
 def lines(build: Callable[[], nn.Module]) -> set[str]:
     torch.manual_seed(0)
     model = build()
@@ -106,3 +140,23 @@ def test_of_a_loss_that_is_nan_itself_one_line_is_named() -> None:
     model = Piecewise()
     report = gradkit.diagnose(lambda: model(X).sum() * torch.tensor(-1.0).sqrt(), model=model)
     assert len([one for one in report.findings if one.cause == "nan_gradient"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("build", "line"),
+    [
+        (Masked, "return scores.masked_fill(~seen, -torch.inf)"),
+        (MaskedByIndex, "scores[~seen] = -torch.inf"),
+        (MaskedByChoice, "return torch.where(seen, scores, -torch.inf)"),
+    ],
+)
+def test_of_a_softmax_over_a_row_of_which_nothing_is_seen_the_line_that_masks_is_named(
+    build: Callable[[], nn.Module], line: str
+) -> None:
+    assert lines(build) == {line}
+
+
+def test_a_row_that_is_masked_with_a_large_number_gives_a_finite_gradient() -> None:
+    torch.manual_seed(0)
+    model = MaskedByALargeNumber()
+    assert gradkit.diagnose(lambda: model(X).square().mean(), model=model).healthy

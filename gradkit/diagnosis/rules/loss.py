@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from types import CodeType
 
 from gradkit.core.operations import ADDS, JOINS, SCALES
-from gradkit.core.records import LIKELY, OBSERVED, Finding
+from gradkit.core.records import LIKELY, OBSERVED, READ, Finding, Note
 from gradkit.core.trace import Call, Chain, spot
-from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by
+from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, same_line
 from gradkit.source import locations
+
+MASKED = "masked"
+_SOFT = re.compile(r"_?(log_)?softmax|logsumexp")
+_MASKS = re.compile(r"masked_fill_?|where|__setitem__|index_fill_?|masked_scatter_?")
+_FEW = 6
 
 
 def findings(e: Evidence) -> list[Finding]:
@@ -33,13 +39,33 @@ def _nan_made(e: Evidence) -> list[Finding]:
     if not made:
         return [Finding("nan_gradient", None, (), proof=LIKELY, parameters=names)]
     told = {made[0]: names, **{call: tuple(n for n in names if n in e.behind([call])) for call in made[1:]}}
-    return by_line(
-        Finding(
-            "nan_gradient", locations.innermost(call.chain), tuple(called_by(call.chain)), proof=OBSERVED,
-            parameters=behind, call=call.name,
-        )
-        for call, behind in told.items() if behind
-    )  # fmt: skip
+    return by_line(_nan_at(e, call, behind) for call, behind in told.items() if behind)
+
+
+def _nan_at(e: Evidence, call: Call, names: tuple[str, ...]) -> Finding:
+    """The line that makes nan; of a softmax over rows that are masked throughout, the line that masks them."""
+    place, mask = locations.innermost(call.chain), _masked_at(e, call)
+    there = locations.innermost(mask.chain) if mask is not None else None
+    if mask is None or there is None or place is None or same_line(there, place):
+        notes = tuple(called_by(call.chain))
+        return Finding("nan_gradient", place, notes, proof=OBSERVED, parameters=names, call=call.name)
+    notes = (*called_by(mask.chain), Note("nan_here", place, {"call": call.name}))
+    return Finding(
+        "nan_gradient", there, notes, proof=LIKELY, doubt=READ, parameters=names, call=mask.name, variant=MASKED
+    )
+
+
+def _masked_at(e: Evidence, call: Call) -> Call | None:
+    """The call that wrote a constant over some of what a softmax is taken of, in this order."""
+    numbers = call.inputs[:1] if _SOFT.fullmatch(call.name) else ()
+    for _ in range(_FEW):
+        maker = e.trace.values[numbers[0]].maker if numbers else -1
+        made = e.trace.calls[maker] if maker >= 0 else None
+        if made is None or _MASKS.fullmatch(made.name):
+            return made
+        learn = [n for n in made.inputs if e.trace.values[n].requires_grad]
+        numbers = tuple(learn) if len(learn) == 1 else ()
+    return None
 
 
 def _reduced_at(e: Evidence, maker: Call) -> Chain:

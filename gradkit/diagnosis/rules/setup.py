@@ -22,6 +22,7 @@ from gradkit.source import (
     freezing,
     installed,
     kept_unregistered,
+    left_out,
     locations,
     setup,
     used_up,
@@ -347,6 +348,9 @@ def _optimizer(e: Evidence) -> list[Finding]:
     if not names:
         return []
     facts, filtered = {"optimizer": gap.kind}, gap.reason == LEFT_OUT
+    names = _not_by_a_setting(e, names)
+    if not names:
+        return []
     if gap.built is not None and gap.built.chain:
         spot = setup.optimizer_line_at(gap.built.chain[0], filtered=filtered)
         notes = (*called_by(gap.built.chain), *_put_after(e, names, gap.built))
@@ -366,6 +370,24 @@ def _optimizer(e: Evidence) -> list[Finding]:
     return [Finding("optimizer_mismatch", line, proof=_searched(line), parameters=names, facts=facts)]
 
 
+def _not_by_a_setting(e: Evidence, names: tuple[str, ...]) -> tuple[str, ...]:
+    """What an optimizer lacks, but for what the program takes in on a condition, and nobody has said that it trains."""
+    gap = e.first.gap
+    if gap.reason != LEFT_OUT or e.facts.explicit:
+        return names
+    built = _built(e)
+    chosen = left_out.on_condition(built, names) if built is not None else ()
+    return tuple(name for name in names if name not in chosen)
+
+
+def _built(e: Evidence) -> Location | None:
+    """The line that builds the optimizer, as it was seen or is found."""
+    gap = e.first.gap
+    if gap.built is not None and gap.built.chain:
+        return setup.optimizer_line_at(gap.built.chain[0], filtered=True)
+    return setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=True)
+
+
 def _unmade(e: Evidence) -> tuple[str, ...]:
     """What joined the model in the step, but for what a cut has made a Parameter of: the cut is told by itself."""
     made = {index for cut in e.verdict.cuts if cut.kind == REWRAP for index in cut.calls}
@@ -375,11 +397,7 @@ def _unmade(e: Evidence) -> tuple[str, ...]:
 
 def _of_a_used_up(e: Evidence, names: tuple[str, ...]) -> tuple[str, ...]:
     """All that an optimizer lacks, if it was handed a generator that had been gone through before; else nothing."""
-    gap = e.first.gap
-    if gap.built is not None and gap.built.chain:
-        line: Location | None = setup.optimizer_line_at(gap.built.chain[0], filtered=True)
-    else:
-        line = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=True)
+    line = _built(e)
     return names if line is not None and _used_up(e, line, names) is not None else ()
 
 

@@ -104,6 +104,19 @@ def adapters_of_frozen_layers_that_no_optimizer_was_told_of() -> Built:
 
 
 @sound
+def a_head_that_a_setting_leaves_out() -> Built:
+    model, x, locked = pair(outer=nn.Linear(4, 1)), batch(), True
+
+    def configured() -> torch.optim.Optimizer:
+        parameters = list(model["inner"].parameters())
+        if not locked:
+            parameters += list(model.outer.parameters())
+        return torch.optim.NAdam(parameters, lr=0.1)
+
+    return model, step_of(lambda: model["outer"](model["inner"](x)).sum(), optimizer=configured())
+
+
+@sound
 def a_linear_probe_on_a_body_that_nobody_froze() -> Built:
     model, x = pair(), batch()
     model["inner"].eval()

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from gradkit.core.records import Location
-from gradkit.source import helpers, locations, returns, syntax
+from gradkit.source import helpers, instances, locations, returns, syntax
 from gradkit.source.helpers import Part
 from gradkit.source.syntax import FUNCTIONS
 
@@ -35,6 +35,7 @@ class Carriers:
     def __init__(self, files: Iterable[str]) -> None:
         self._files = tuple(files)
         self._asked: dict[int, str] = {}
+        self._named: dict[str, list[Part]] = {}
 
     def of_call(self, call: ast.AST) -> str:
         """Whether what is called hands on what it is given, or lets go of its history; ``""`` for anything else."""
@@ -58,8 +59,11 @@ class Carriers:
 
     def _called(self, call: ast.AST) -> Part | None:
         """What of the user's answers to a call, if it is only one function."""
-        found = helpers.named(syntax.call_name(call), self._files) if isinstance(call, ast.Call) else []
-        return found[0] if len(found) == 1 else None
+        name = syntax.call_name(call) if isinstance(call, ast.Call) else ""
+        if name not in self._named:
+            found = helpers.named(name, self._files) if name else []
+            self._named[name] = instances.of_living((one, locations.head(one.file, one.node, one.name)) for one in found)
+        return self._named[name][0] if len(self._named[name]) == 1 else None
 
     def _lines(self, call: ast.AST) -> set[tuple[str, int]]:
         """The lines of all calls like this one: of a method of that name, or of a function."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gradkit.core.records import Location
-from gradkit.source import locations
+from gradkit.source import instances, locations
 from gradkit.source.conditions import conditions_around
 from gradkit.source.covering import covered
 from gradkit.source.syntax import arguments, call_name, function_of, names_in, statements
@@ -29,12 +29,14 @@ class Match:
         names: of those that it is about.
         score: how well it fits (higher is better).
         particular: it says itself which it is about.
+        calls: the function named after freezing that it calls; ``""`` if it freezes itself.
     """
 
     location: Location
     names: frozenset[str]
     score: float = 0.0
     particular: bool = False
+    calls: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,21 @@ def freezing(files: Iterable[str], told: Flags, *, wrapped: bool = False) -> lis
     left, found, files = told.names, list[Match](), list(files)
     while left:
         matches = [match for file in files for match in _freezing_in(file, replace(told, names=left), ran, wrapped)]
+        matches = _innermost(matches)
+        used = instances.of_living((match, match.location) for match in matches if match.names)
+        matches = [match for match in matches if not match.names or match in used]
         best = max((m for m in matches if not found or (m.particular and m.names)), key=lambda m: m.score, default=None)
         if best is None:
             break
         found.append(best)
         left = [name for name in left if name not in best.names] if best.particular and best.names else []
     return [replace(found[0], names=found[0].names.union(left)), *found[1:]] if found else []
+
+
+def _innermost(matches: list[Match]) -> list[Match]:
+    """The lines but for those that call a function in which another of them stands."""
+    within = {match.location.function.rpartition(".")[2] for match in matches if match.names}
+    return [match for match in matches if match.calls not in within or match.calls == ""]
 
 
 def _freezing_in(file: str, told: Flags, ran: set[str], wrapped: bool) -> Iterator[Match]:
@@ -92,7 +103,8 @@ def _freezing_in(file: str, told: Flags, ran: set[str], wrapped: bool) -> Iterat
         about = told.also({name for name in whole if not _excluded(node, around, [name])})
         place = locations.place(file, node, function_of(around))
         score = weight + fits + _explains(about, told)
-        yield Match(place, frozenset(about.intersection(told.names)), score, len(whole) < len(told.flags))
+        calls = call_name(node) if isinstance(node, ast.Call) and _FREEZERS.search(call_name(node)) else ""
+        yield Match(place, frozenset(about.intersection(told.names)), score, len(whole) < len(told.flags), calls)
 
 
 def _explains(about: set[str], told: Flags) -> float:
@@ -212,7 +224,41 @@ def holds_for(test: ast.expr, name: str) -> bool | None:
         return name.startswith(texts) or (None if within else False)
     if isinstance(test, ast.Compare) and texts:
         return (texts[0] in name) is isinstance(test.ops[0], ast.In)
-    return None
+    return _worked_out(test, name)
+
+
+_TEXTUAL = frozenset("split rsplit partition rpartition startswith endswith lower upper strip removeprefix find count".split())
+_PLAIN = (
+    ast.Compare, ast.Call, ast.Attribute, ast.Subscript, ast.Slice, ast.Constant, ast.List, ast.Tuple, ast.Set,
+    ast.Name, ast.UnaryOp, ast.expr_context, ast.cmpop, ast.unaryop,
+)  # fmt: skip
+
+
+def _worked_out(test: ast.expr, name: str) -> bool | None:
+    """What a condition says that is made of a name and of texts alone, as ``name.split(".")[0] in ("encoder",)``.
+
+    None if it is made of more, or if it says one thing of the name and another of what is left of it where the model
+    is a part of another one.
+    """
+    asked = {one.func.value.id for one in ast.walk(test) if _is_textual(one)}
+    names = {one.id for one in ast.walk(test) if isinstance(one, ast.Name)}
+    calls = [one for one in ast.walk(test) if isinstance(one, ast.Call)]
+    if len(asked) != 1 or names != asked or not all(isinstance(one, _PLAIN) for one in ast.walk(test)):
+        return None
+    if any(not isinstance(one.func, ast.Attribute) or one.func.attr not in _TEXTUAL for one in calls):
+        return None
+    code, parts = compile(ast.Expression(test), "<condition>", "eval"), name.split(".")
+    try:
+        told = {bool(eval(code, {"__builtins__": {}, **dict.fromkeys(asked, ".".join(parts[i:]))})) for i in range(len(parts))}  # noqa: S307, E501
+    except Exception:  # noqa: BLE001  an index that a short name does not have
+        return None
+    return told.pop() if len(told) == 1 else None
+
+
+def _is_textual(node: Any) -> bool:
+    """Whether something is asked of a variable that a text alone answers."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return isinstance(function, ast.Attribute) and function.attr in _TEXTUAL and isinstance(function.value, ast.Name)
 
 
 def _asked_of_name(test: ast.expr) -> tuple[str, ...]:

@@ -1,69 +1,117 @@
-"""What a function that builds an optimizer takes in on a condition only: left out where that did not hold.
+"""What a function that builds an optimizer leaves out on purpose: by a condition, or by naming it.
 
 ``if not self.locked: params += list(self.decoder.parameters())`` says that somebody has thought of the decoder, and
-that a setting decides. Nothing is forgotten there.
+that a setting decides. So does ``params = model.parameters() if whole else model.head.parameters()``, and so does
+``[p for n, p in model.named_parameters() if not n.startswith(locked)]``. Nothing is forgotten there.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from gradkit.core.records import Location
 from gradkit.source import locations, syntax
 
-_HANDING = ("parameters", "named_parameters")
+_NAMED = "named_parameters"
+_HANDING = ("parameters", _NAMED)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+
+
+@dataclass(frozen=True)
+class _Handing:
+    """A call of ``parameters()``.
+
+    Attributes:
+        base: the variable that the module is reached by.
+        words: the attributes on the way from there.
+        within: something is looked up on the way that has no name in the source.
+        in_arm: a condition decides whether it runs.
+    """
+
+    base: str
+    words: tuple[str, ...]
+    within: bool
+    in_arm: bool
 
 
 def on_condition(built: Location, names: Iterable[str]) -> tuple[str, ...]:
-    """Those of a model's parameters that a function names under a condition, and nowhere else.
+    """Those of a model's parameters that a function takes in under a condition, and nowhere else.
 
     Args:
         built: the line that builds an optimizer.
         names: of the parameters, as the model knows them.
     """
-    tree = locations.tree_of(built.file)
-    around = _function(tree, built.line) if tree is not None else None
-    if around is None:
-        return ()
-    chosen, always = set[tuple[str, ...]](), set[tuple[str, ...]]()
-    for path, arm in _handed(around):
-        (chosen if arm else always).add(path)
-    only = [path for path in chosen - always if not any(_is_of(".".join(path), one) for one in always)]
-    return tuple(name for name in names if any(_is_of(name, path) for path in only))
+    around = _function(built)
+    handed = list(_handed(around)) if around is not None else []
+    chosen = [one for one in handed if one.in_arm and not one.within]
+    always = [one for one in handed if not one.in_arm and not one.within]
+    return tuple(
+        name for name in names
+        if any(_is_of(name, one, handed) for one in chosen) and not any(_is_of(name, one, handed) for one in always)
+    )  # fmt: skip
 
 
-def _function(tree: ast.Module, line: int) -> ast.AST | None:
+def by_name(built: Location) -> bool:
+    """Whether a function goes through named parameters once, and says of some that it does not want them."""
+    around = _function(built)
+    tests = [_tests(one) for one in ast.walk(around) if _goes_through(one)] if around is not None else []
+    return len(tests) == 1 and bool(tests[0]) and all(map(_is_refusal, tests[0]))
+
+
+def _function(built: Location) -> ast.AST | None:
     """The innermost function that a line stands in; None at the top level."""
-    inside = [
-        one for one in ast.walk(tree) if isinstance(one, syntax.FUNCTIONS) and one.lineno <= line <= (one.end_lineno or 0)
-    ]
+    tree = locations.tree_of(built.file)
+    found = (one for one in ast.walk(tree) if isinstance(one, syntax.FUNCTIONS)) if tree is not None else ()
+    inside = [one for one in found if one.lineno <= built.line <= (one.end_lineno or 0)]
     return max(inside, key=lambda one: one.lineno, default=None)
 
 
-def _handed(function: ast.AST) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """The modules whose parameters a function asks for, as the names that lead to them, and whether in one arm alone."""
+def _handed(function: ast.AST) -> Iterator[_Handing]:
+    """The modules whose parameters a function asks for."""
     for path in syntax.paths(function):
         node = path[-1]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _HANDING:
-            words = tuple(_words(node.func.value))
-            if words:
-                yield words, any(_is_arm(outer, inner) for outer, inner in zip(path, path[1:], strict=False))
+            in_arm = any(_is_arm(outer, inner) for outer, inner in zip(path, path[1:], strict=False))
+            words, value, within = list[str](), node.func.value, False
+            while isinstance(value, (ast.Attribute, ast.Subscript)):
+                words = [value.attr, *words] if isinstance(value, ast.Attribute) else words
+                value, within = value.value, within or isinstance(value, ast.Subscript)
+            if isinstance(value, ast.Name):
+                yield _Handing(value.id, tuple(words), within, in_arm)
 
 
 def _is_arm(outer: ast.AST, inner: ast.AST) -> bool:
     return isinstance(outer, (ast.If, ast.IfExp)) and inner is not outer.test
 
 
-def _words(value: ast.expr) -> list[str]:
-    """``["model", "up"]`` of ``self.model.up``, ``["up"]`` of ``net.up`` and of ``up``; ``[]`` of other expressions."""
-    names = list[str]()
-    while isinstance(value, ast.Attribute):
-        names, value = [value.attr, *names], value.value
-    if not isinstance(value, ast.Name):
-        return []
-    return names or ([] if value.id in ("self", "cls") else [value.id])
+def _is_of(name: str, one: _Handing, others: Iterable[_Handing]) -> bool:
+    """Whether a parameter may be one that is handed out: where all of a module is that others take parts of, it is."""
+    if not one.words and any(other.base == one.base and (other.words or other.within) for other in others):
+        return True
+    words = one.words or (() if one.base in ("self", "cls") else (one.base,))
+    return bool(words) and f".{'.'.join(words)}." in f".{name}."
 
 
-def _is_of(name: str, path: tuple[str, ...]) -> bool:
-    return f".{'.'.join(path)}." in f".{name}."
+def _goes_through(node: ast.AST) -> bool:
+    iters = [node.iter] if isinstance(node, ast.For) else []
+    iters += [one.iter for one in node.generators] if isinstance(node, _COMPREHENSIONS) else []
+    return any(isinstance(one, ast.Call) and syntax.call_name(one) == _NAMED for one in iters)
+
+
+def _tests(node: ast.AST) -> list[ast.expr]:
+    """What must hold of a parameter in a loop or comprehension to be taken."""
+    if isinstance(node, _COMPREHENSIONS):
+        return [test for one in node.generators for test in one.ifs]
+    passed = [one for one in ast.walk(node) if isinstance(one, ast.If) and isinstance(one.body[0], ast.Continue)]
+    return [ast.UnaryOp(ast.Not(), one.test) for one in passed]
+
+
+def _is_refusal(test: ast.expr) -> bool:
+    """Whether a condition says which names are not wanted, and not which are."""
+    if isinstance(test, ast.BoolOp):
+        return all(map(_is_refusal, test.values))
+    if isinstance(test, ast.Compare):
+        return isinstance(test.ops[0], ast.NotIn)
+    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)

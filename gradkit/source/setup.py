@@ -14,7 +14,7 @@ from typing import Any
 
 from gradkit.core.records import Location
 from gradkit.core.trace import Point
-from gradkit.source import attributes, locations, syntax
+from gradkit.source import attributes, instances, locations, syntax
 from gradkit.source.syntax import FUNCTIONS, function_of, opens_with, statements
 
 
@@ -175,6 +175,7 @@ def optimizer_line(
         for file in files
         for score, call, around in _building(file, kind, settings)
     ]
+    found = instances.of_living((one, locations.place(one[3], one[1], function_of(one[2]))) for one in found)
     if not found:
         return None
     _, call, around, file = max(found, key=lambda entry: (entry[0], _is_early(entry[1], entry[2])))

@@ -376,8 +376,16 @@ def _not_by_a_setting(e: Evidence, names: tuple[str, ...]) -> tuple[str, ...]:
     if gap.reason != LEFT_OUT or e.facts.explicit:
         return names
     built = _built(e)
-    chosen = left_out.on_condition(built, names) if built is not None else ()
+    if built is None or (left_out.by_name(built) and _holds_biases(e)):
+        return names if built is None else ()
+    chosen = left_out.on_condition(built, names)
     return tuple(name for name in names if name not in chosen)
+
+
+def _holds_biases(e: Evidence) -> bool:
+    """Whether an optimizer holds parameters of one dimension, too: what it lacks is then no group without decay."""
+    missing = set(e.first.gap.missing)
+    return any(len(e.trace.values[n].shape) == 1 for name, n in e.trace.parameters.items() if name not in missing)
 
 
 def _built(e: Evidence) -> Location | None:

@@ -62,7 +62,9 @@ class Carriers:
         name = syntax.call_name(call) if isinstance(call, ast.Call) else ""
         if name not in self._named:
             found = helpers.named(name, self._files) if name else []
-            self._named[name] = instances.of_living((one, locations.head(one.file, one.node, one.name)) for one in found)
+            self._named[name] = instances.of_living(
+                (one, locations.head(one.file, one.node, one.name)) for one in found
+            )
         return self._named[name][0] if len(self._named[name]) == 1 else None
 
     def _lines(self, call: ast.AST) -> set[tuple[str, int]]:

@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gradkit.core.records import Location
 from gradkit.source import instances, locations
@@ -227,7 +228,9 @@ def holds_for(test: ast.expr, name: str) -> bool | None:
     return _worked_out(test, name)
 
 
-_TEXTUAL = frozenset("split rsplit partition rpartition startswith endswith lower upper strip removeprefix find count".split())
+_TEXTUAL = frozenset(
+    "split rsplit partition rpartition startswith endswith lower upper strip removeprefix find count".split()
+)
 _PLAIN = (
     ast.Compare, ast.Call, ast.Attribute, ast.Subscript, ast.Slice, ast.Constant, ast.List, ast.Tuple, ast.Set,
     ast.Name, ast.UnaryOp, ast.expr_context, ast.cmpop, ast.unaryop,
@@ -248,8 +251,9 @@ def _worked_out(test: ast.expr, name: str) -> bool | None:
     if any(not isinstance(one.func, ast.Attribute) or one.func.attr not in _TEXTUAL for one in calls):
         return None
     code, parts = compile(ast.Expression(test), "<condition>", "eval"), name.split(".")
+    worlds = (dict.fromkeys(asked, ".".join(parts[at:])) for at in range(len(parts)))
     try:
-        told = {bool(eval(code, {"__builtins__": {}, **dict.fromkeys(asked, ".".join(parts[i:]))})) for i in range(len(parts))}  # noqa: S307, E501
+        told = {bool(eval(code, {"__builtins__": {}, **world})) for world in worlds}  # noqa: S307  texts alone, no calls but theirs
     except Exception:  # noqa: BLE001  an index that a short name does not have
         return None
     return told.pop() if len(told) == 1 else None

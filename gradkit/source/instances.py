@@ -7,6 +7,7 @@ does not tell which of them ran. The objects that are alive do: the step holds t
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -37,7 +38,7 @@ def statuses(spots: Iterable[Location]) -> dict[tuple[str, str], str]:
     Example:
         >>> class Trainer:
         ...     def freeze(self): pass
-        >>> place = Location(Trainer.freeze.__code__.co_filename, Trainer.freeze.__code__.co_firstlineno, function="Trainer.freeze")
+        >>> place = Location(Trainer.freeze.__code__.co_filename, 2, function="Trainer.freeze")
         >>> trainer = Trainer()
         >>> list(statuses([place]).values())
         ['living']
@@ -46,9 +47,15 @@ def statuses(spots: Iterable[Location]) -> dict[tuple[str, str], str]:
     names = {name for ways in wanted.values() for name, _ in ways}
     classes = [cls for cls in _classes() if cls.__name__ in names] if names else []
     heirs = {
-        key: [one for name, method in ways for cls in classes if _is_meant(cls, name, method, key[0]) for one in _heirs(cls, method)]
+        key: [
+            one
+            for name, method in ways
+            for cls in classes
+            if _is_meant(cls, name, method, key[0])
+            for one in _heirs(cls, method)
+        ]
         for key, ways in wanted.items()
-    }  # fmt: skip
+    }
     alive = _alive({one for ones in heirs.values() for one in ones})
     return {key: _state(ones, alive) for key, ones in heirs.items()}
 
@@ -66,7 +73,7 @@ def _key(spot: Location) -> tuple[str, str]:
 def _methods(function: str) -> Iterator[tuple[str, str]]:
     """The pairs in a qualified name that may be a class and its method."""
     parts = function.split(".")
-    return zip(parts, parts[1:], strict=False)
+    return itertools.pairwise(parts)
 
 
 def _classes() -> Iterator[type]:

@@ -8,6 +8,7 @@ that a setting decides. So does ``params = model.parameters() if whole else mode
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -73,7 +74,7 @@ def _handed(function: ast.AST) -> Iterator[_Handing]:
     for path in syntax.paths(function):
         node = path[-1]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _HANDING:
-            in_arm = any(_is_arm(outer, inner) for outer, inner in zip(path, path[1:], strict=False))
+            in_arm = any(_is_arm(outer, inner) for outer, inner in itertools.pairwise(path))
             words, value, within = list[str](), node.func.value, False
             while isinstance(value, (ast.Attribute, ast.Subscript)):
                 words = [value.attr, *words] if isinstance(value, ast.Attribute) else words

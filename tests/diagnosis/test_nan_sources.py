@@ -87,6 +87,20 @@ class MaskedByChoice(Masked):
         return torch.where(seen, scores, -torch.inf)
 
 
+class MaskedByALogarithm(Masked):
+    def masked(self, scores: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        bias = seen.float().log()
+        return scores + bias[:, :]
+
+
+class MaskedByABias(Masked):
+    def masked(self, scores: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        return scores + torch.ones(1) + self.bias(seen)
+
+    def bias(self, seen: torch.Tensor) -> torch.Tensor:
+        return torch.where(seen, torch.zeros(()), -torch.inf)
+
+
 class MaskedByALargeNumber(Masked):
     def masked(self, scores: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
         return scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
@@ -148,6 +162,8 @@ def test_of_a_loss_that_is_nan_itself_one_line_is_named() -> None:
         (Masked, "return scores.masked_fill(~seen, -torch.inf)"),
         (MaskedByIndex, "scores[~seen] = -torch.inf"),
         (MaskedByChoice, "return torch.where(seen, scores, -torch.inf)"),
+        (MaskedByALogarithm, "bias = seen.float().log()"),
+        (MaskedByABias, "return torch.where(seen, torch.zeros(()), -torch.inf)"),
     ],
 )
 def test_of_a_softmax_over_a_row_of_which_nothing_is_seen_the_line_that_masks_is_named(

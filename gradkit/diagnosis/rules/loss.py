@@ -15,6 +15,7 @@ from gradkit.source import locations
 MASKED = "masked"
 _SOFT = re.compile(r"_?(log_)?softmax|logsumexp")
 _MASKS = re.compile(r"masked_fill_?|where|__setitem__|index_fill_?|masked_scatter_?")
+_TO_INFINITY = frozenset("log log_ log2".split())
 _FEW = 6
 
 
@@ -56,16 +57,36 @@ def _nan_at(e: Evidence, call: Call, names: tuple[str, ...]) -> Finding:
 
 
 def _masked_at(e: Evidence, call: Call) -> Call | None:
-    """The call that wrote a constant over some of what a softmax is taken of, in this order."""
+    """The call that masked what a softmax is taken of: in this order, or a constant that was added to it."""
     numbers = call.inputs[:1] if _SOFT.fullmatch(call.name) else ()
     for _ in range(_FEW):
-        maker = e.trace.values[numbers[0]].maker if numbers else -1
-        made = e.trace.calls[maker] if maker >= 0 else None
+        made = _maker(e, numbers[0]) if numbers else None
         if made is None or _MASKS.fullmatch(made.name):
             return made
         learn = [n for n in made.inputs if e.trace.values[n].requires_grad]
+        added = [n for n in made.inputs if n not in learn] if made.name in ADDS else []
+        mask = next(filter(None, (_mask(e, n) for n in added)), None)
+        if mask is not None:
+            return mask
         numbers = tuple(learn) if len(learn) == 1 else ()
     return None
+
+
+def _mask(e: Evidence, number: int) -> Call | None:
+    """The call by which a constant may have become -inf in places, looking through what only gives it another shape."""
+    for _ in range(_FEW):
+        made = _maker(e, number)
+        if made is None or _MASKS.fullmatch(made.name) or made.name in _TO_INFINITY:
+            return made
+        if len(made.inputs) != 1:
+            return None
+        number = made.inputs[0]
+    return None
+
+
+def _maker(e: Evidence, number: int) -> Call | None:
+    maker = e.trace.values[number].maker
+    return e.trace.calls[maker] if maker >= 0 else None
 
 
 def _reduced_at(e: Evidence, maker: Call) -> Chain:

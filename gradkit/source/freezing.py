@@ -10,7 +10,6 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gradkit.core.records import Location
 from gradkit.source import instances, locations
@@ -243,7 +242,7 @@ def _worked_out(test: ast.expr, name: str) -> bool | None:
     None if it is made of more, or if it says one thing of the name and another of what is left of it where the model
     is a part of another one.
     """
-    asked = {one.func.value.id for one in ast.walk(test) if _is_textual(one)}
+    asked = set(filter(None, map(_asked_textually, ast.walk(test))))
     names = {one.id for one in ast.walk(test) if isinstance(one, ast.Name)}
     calls = [one for one in ast.walk(test) if isinstance(one, ast.Call)]
     if len(asked) != 1 or names != asked or not all(isinstance(one, _PLAIN) for one in ast.walk(test)):
@@ -259,10 +258,11 @@ def _worked_out(test: ast.expr, name: str) -> bool | None:
     return told.pop() if len(told) == 1 else None
 
 
-def _is_textual(node: Any) -> bool:
-    """Whether something is asked of a variable that a text alone answers."""
+def _asked_textually(node: ast.AST) -> str:
+    """The variable of which something is asked that a text alone answers; ``""`` if there is none."""
     function = node.func if isinstance(node, ast.Call) else None
-    return isinstance(function, ast.Attribute) and function.attr in _TEXTUAL and isinstance(function.value, ast.Name)
+    textual = isinstance(function, ast.Attribute) and function.attr in _TEXTUAL
+    return getattr(function.value, "id", "") if textual and isinstance(function, ast.Attribute) else ""
 
 
 def _asked_of_name(test: ast.expr) -> tuple[str, ...]:

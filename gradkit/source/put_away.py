@@ -145,9 +145,9 @@ def _handed_on(statement: ast.stmt, names: frozenset[str], code: CodeType, files
     for later in sorted(dataflow.statements(code), key=lambda one: one.lineno):
         pairs = syntax.pairs(later) if later.lineno > statement.lineno and _is_simple(later) else ()
         for target, value in pairs:
-            names = {one.id for one in _parts(target, -1) if isinstance(one, ast.Name)}
-            if names and carriers.hands_on(value, given):
-                statement, given = later, given | names
+            taken = {one.id for one in _parts(target, -1) if isinstance(one, ast.Name)}
+            if taken and carriers.hands_on(value, given):
+                statement, given = later, given | taken
     return statement
 
 

@@ -64,7 +64,7 @@ _HOOKS = ("zero", "nan", "emptied", "hidden", "refused")
 _ZEROS = (
     "ignored", "empty", "one_class", "times_zero", "sampled", "overwritten", "weightless", "deadlock", "held",
     "silenced", "inactive", "clamped", "extinct", "itself", "masked", "no_variance",
-    "beyond", "nearest", "outside", "saturated", "underflow", "scored", "parked",
+    "beyond", "nearest", "outside", "saturated", "underflow", "scored", "parked", "alone",
 )  # fmt: skip
 _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped", "outside")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")

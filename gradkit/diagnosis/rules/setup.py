@@ -11,7 +11,7 @@ from torch import nn
 from gradkit.core.records import LIKELY, OBSERVED, READ, SEVERAL, Finding, Location, Note
 from gradkit.diagnosis.facts.frozen_along import NUMBER
 from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
-from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
+from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW, STALE
 from gradkit.diagnosis.facts.seen import Seen
 from gradkit.diagnosis.rules import copies, frozen_by_name, unheld
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
@@ -22,6 +22,7 @@ from gradkit.source import (
     installed,
     kept_unregistered,
     locations,
+    restored,
     setup,
     used_up,
 )
@@ -358,6 +359,9 @@ def _optimizer(e: Evidence) -> list[Finding]:
         return [
             Finding("optimizer_mismatch", spot, notes, proof=OBSERVED, parameters=names, facts=facts, variant=variant)
         ]
+    copying = restored.optimizer_copied_at(e.files) if gap.restored and gap.reason == STALE else None
+    if copying is not None:
+        return [Finding("optimizer_mismatch", copying, proof=LIKELY, parameters=names, facts=facts)]
     line = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=filtered)
     made = _used_up(e, line, names) if line is not None else None
     if made is not None:

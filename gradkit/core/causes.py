@@ -64,9 +64,10 @@ _HOOKS = ("zero", "nan", "emptied", "hidden", "refused")
 _ZEROS = (
     "ignored", "empty", "one_class", "times_zero", "sampled", "overwritten", "weightless", "deadlock", "held",
     "silenced", "inactive", "clamped", "extinct", "itself", "masked", "no_variance",
-    "beyond", "nearest", "outside", "saturated", "underflow", "scored", "parked",
+    "beyond", "nearest", "outside", "saturated", "underflow", "scored", "parked", "alone",
+    "padding", "padded",
 )  # fmt: skip
-_PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped", "outside")
+_PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped", "outside", "padded")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
 _ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen", "original")
 _CONFIGS = ("config", "saved", "switched")

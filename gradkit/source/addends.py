@@ -32,15 +32,26 @@ def name_of(chain: Chain) -> str:
     node, line = locations.node_at(chain[0]), locations.line_of(chain[0])
     holding = [one for one in dataflow.statements(chain[0][0]) if one.lineno <= line <= (one.end_lineno or line)]
     statement = min(holding, key=lambda one: (one.end_lineno or line) - one.lineno, default=None)
-    named = _key(statement, node, line) or _target(statement)
+    named = key_of(statement, node, line) or _target(statement)
     if named:
         return named
     text = ast.unparse(node) if node is not None else ""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
-def _key(statement: ast.stmt | None, node: ast.AST | None, line: int) -> str:
-    """The key under which a dictionary that is written out holds the value."""
+def key_of(statement: ast.stmt | None, node: ast.AST | None, line: int) -> str:
+    """The key under which a dictionary that is written out holds a value; ``""`` if none does.
+
+    Args:
+        statement: the one around the value.
+        node: the expression that makes the value, or None if only its line is known.
+        line: its line.
+
+    Example:
+        >>> statement = ast.parse("parts = {'mel': f(x), 'kl': g(x)}").body[0]
+        >>> key_of(statement, statement.value.values[1], 1)
+        'kl'
+    """
     for key, value in (pair for one in (ast.walk(statement) if statement is not None else ()) for pair in _pairs(one)):
         inside = any(syntax.same(part, node) for part in ast.walk(value)) if node is not None else value.lineno == line
         if inside:

@@ -303,9 +303,13 @@ def computed_once(owner: type, name: str) -> Location | None:
     return None
 
 
+Storing = tuple[str, Any, list[Any]]
+"""A file, a statement that stores, and the statements around it."""
+
+
 def store_lines(
     name: str, files: Iterable[str], owner: type | None = None, reader: CodeType | None = None, *,
-    registered: bool = False,
+    registered: bool = False, wanted: Callable[[Storing], bool] = lambda _: True,
 ) -> Iterator[tuple[Location, set[str]]]:  # fmt: skip
     """The statements that store something computed under a name, and the words of what they store.
 
@@ -316,9 +320,10 @@ def store_lines(
         owner: of an attribute, the class of the object that has it: if its own methods store it, only these count.
         reader: of a variable, a function that uses it: only the scope that it belongs to counts.
         registered: what is registered as a buffer under the name counts as well.
+        wanted: what counts, as of ``storing``.
     """
     files = tuple(files)
-    for file, statement, around in storing(name, files, owner, reader, registered=registered):
+    for file, statement, around in storing(name, files, owner, reader, wanted, registered=registered):
         spot = locations.place(file, statement, syntax.function_of(around))
         yield spot, Reader(files).words(_own_value(statement, name), around, file)
 
@@ -327,10 +332,6 @@ def _own_value(statement: Any, name: str) -> ast.expr:
     """What a statement stores under a name, where it stores several things side by side; else all of it."""
     told = [value for target, value in syntax.pairs(statement) if syntax.stored_name(target).lstrip(".") == name]
     return told[0] if len(told) == 1 else statement.value
-
-
-Storing = tuple[str, Any, list[Any]]
-"""A file, a statement that stores, and the statements around it."""
 
 
 def storing(

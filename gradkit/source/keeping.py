@@ -26,6 +26,7 @@ _NEW = frozenset(
     "empty_like full_like rand_like randn_like new_zeros new_ones new_empty new_full new_tensor deque list dict set "
     "defaultdict OrderedDict tuple len int float".split()
 )
+_FRESH = frozenset("zeros ones empty full rand randn randint arange linspace eye".split())
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,22 @@ def is_without_history(value: ast.expr) -> bool:
     if isinstance(value, ast.Attribute):
         return value.attr == "data"
     return isinstance(value, ast.Call) and _makes_none(value)
+
+
+def may_be_computed(one: Storing) -> bool:
+    """Whether what a statement stores may be computed of anything: fresh numbers are not, whatever they are made for.
+
+    Example:
+        >>> texts = ["{k: torch.randn(5, 1) for k in model.heads}", "{k: head(x).detach() for k, head in heads}"]
+        >>> [may_be_computed(("train.py", ast.parse(f"kept = {text}").body[0], [])) for text in texts]
+        [False, True]
+    """
+    value = getattr(one[1], "value", None)
+    if value is None or not is_without_history(value):
+        return True
+    made = value.value if isinstance(value, ast.DictComp) else getattr(value, "elt", value)
+    calls = [node for node in ast.walk(made) if isinstance(node, ast.Call)]
+    return not all(syntax.call_name(call) in _FRESH or syntax.call_name(call) in SHAPING for call in calls)
 
 
 def _makes_none(call: ast.Call) -> bool:

@@ -6,6 +6,7 @@ have saved None, or what a hook of the user's packed away.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class AutogradNode:
         shape: the shape of the leaf, or of what the node made in the forward pass; None if torch does not tell.
         parents: indices of the nodes that the gradient flows on to.
         flat: those of them that it hands on zeros to whatever it is handed: of ``grid_sample(mode="nearest")`` what
-            made the grid, of ``copysign`` what gave the sign.
+            made the grid, of ``copysign`` what gave the sign, of a softmax over one element what that is.
     """
 
     label: str
@@ -103,13 +104,24 @@ def _node(fn: Any, index: dict[int, int], names: dict[int, str]) -> AutogradNode
 
 
 def _flat(fn: Any, index: dict[int, int]) -> tuple[int, ...]:
-    """The parents that a node hands on zeros to by construction: its second input, if it has no slope there."""
+    """The parents that a node hands on zeros to by construction: an input, if it has no slope there."""
     name = type(fn).__name__
     sampled = name.startswith("GridSampler") and getattr(fn, "_saved_interpolation_mode", None) == _NEAREST
-    if not sampled and not name.startswith("CopysignBackward"):
+    place = 0 if _is_of_single_elements(fn, name) else 1 if sampled or name.startswith("CopysignBackward") else None
+    if place is None:
         return ()
     ways = [id(parent) for parent, _ in fn.next_functions]
-    return tuple(index[key] for key in ways[1:2] if key in index and ways.count(key) == 1)
+    return tuple(index[key] for key in ways[place : place + 1] if key in index and ways.count(key) == 1)
+
+
+def _is_of_single_elements(fn: Any, name: str) -> bool:
+    """Whether a node normalises over one element: a softmax, or a LayerNorm."""
+    if name.startswith("NativeLayerNorm"):
+        return math.prod(getattr(fn, "_saved_normalized_shape", ())) == 1 and name.endswith("Backward0")
+    shape, dim = _made(fn), getattr(fn, "_saved_dim", None)
+    if not name.startswith(("SoftmaxBackward", "LogSoftmaxBackward")) or not shape or not isinstance(dim, int):
+        return False
+    return shape[dim - 2**64 if dim >= 2**63 else dim] == 1
 
 
 def _made(fn: Any) -> tuple[int, ...] | None:

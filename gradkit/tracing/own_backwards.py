@@ -21,6 +21,7 @@ from gradkit.core.trace import Chain
 from gradkit.source import faults, frames
 from gradkit.source.faults import on_behalf
 from gradkit.state.preserve import Preserved
+from gradkit.tracing import logged_losses
 from gradkit.tracing.autograd_errors import Freeing
 from gradkit.tracing.autograd_graph import AutogradGraph, graph_behind, leaf_of
 from gradkit.tracing.backward import (
@@ -52,6 +53,7 @@ class Pass:
     """A walk back: from which value (-1: ``autograd.grad``), over which nodes, whether it frees them, and where.
 
     ``inputs``: the values whose gradient was asked for by name. ``values``: how many values the run had by then.
+    ``losses``: the nodes that made what it began from, and its terms.
     """
 
     number: int
@@ -60,6 +62,7 @@ class Pass:
     chain: Chain
     inputs: tuple[int, ...] = ()
     values: int = 0
+    losses: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,19 @@ class OwnBackwards:
         if own is None:
             return None
         return replace(own, reached=replace(own.reached, norms={**own.reached.norms, **self.reached}))
+
+    def of_logged(self, loss: torch.Tensor, number: int) -> OwnBackward | None:
+        """The backwards of a step which returns a value that its losses were put together to: as if they were one.
+
+        None where the value leads to anything else, or none of their graphs was freed.
+        """
+        walked = frozenset[int]().union(*(one.losses for one in self.passes))
+        if not any(one.freed and one.losses for one in self.passes) or not logged_losses.are_all(
+            loss, walked, self._ledger.is_past
+        ):
+            return None
+        drawn = graph_behind([loss], self._parameters)
+        return OwnBackward(number, drawn, Reached(dict(self.reached), True, "", loss.numel()))
 
     def freeing(self, calls_at: Callable[[int], Collection[int]]) -> tuple[Freeing, ...]:
         """Each backward that freed its graph.
@@ -229,7 +245,8 @@ class OwnBackwards:
         behind = walked if mine else frozenset()
         if self.gradients is not None:
             self.gradients.filled(number, leaves, behind)
-        self.passes.append(Pass(number, behind, not _keeps(args[1:3], kwargs), chain, values=values))
+        logged = logged_losses.of(losses) if mine else frozenset[int]()
+        self.passes.append(Pass(number, behind, not _keeps(args[1:3], kwargs), chain, values=values, losses=logged))
         held = norms(self._parameters)
         self.reached.update({**arrived, **held})
         reached = Reached(dict(self.reached), True, "", loss.numel(), emptied=frozenset(arrived.keys() - held.keys()))

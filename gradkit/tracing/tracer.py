@@ -449,7 +449,7 @@ class Tracer(TorchFunctionMode):
         return lambda tensor: not used.isdisjoint(self.ledger.versions(tensor))
 
     def own(self, loss: Any) -> OwnBackward | None:
-        """The step's own backward that counts for what it returned: a loss, a copy of it for the log, or no tensor.
+        """The step's own backward that counts for what it returned: a loss, what it logs of its losses, or no tensor.
 
         A loss that requires grad and whose history is still there is no matter of the step's own.
         """
@@ -461,7 +461,7 @@ class Tracer(TorchFunctionMode):
         if loss.grad_fn is not None:
             sequence = loss.grad_fn._sequence_nr()
             freed = any(sequence in one.sequences for one in self.backwards.passes if one.freed)
-            return self.backwards.of(number, sequence if freed else -1)
+            return self.backwards.of(number, sequence if freed else -1) or self.backwards.of_logged(loss, number)
         number = self.log.original(number, self.ledger.makers)
         made = self.log.span(self.ledger.makers[number])
         walked = (sequence for one in self.backwards.passes for sequence in one.sequences if sequence in made)

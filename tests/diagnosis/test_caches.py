@@ -212,3 +212,14 @@ def test_the_number_of_runs_has_an_end() -> None:
         return sum(model["outer"](model["inner"](one.one["x"])).sum() for one in kept)
 
     assert gradkit.diagnose(step, model=model).runs <= 9
+
+
+def test_targets_made_for_each_head_by_its_name_are_not_kept_of_the_heads() -> None:
+    heads = nn.ModuleDict({name: nn.Linear(2, 1) for name in ("depth", "edge")})
+    targets = {name: torch.randn(3, 1) for name in heads}
+
+    def step() -> torch.Tensor:
+        losses = {name: (head(torch.ones(3, 2)) - targets[name]).pow(2).mean() for name, head in heads.items()}
+        return sum((losses[name] for name in ("depth",)), torch.zeros(()))
+
+    assert [one.cause for one in gradkit.diagnose(step, model=heads).findings] == ["trainable_unused"]

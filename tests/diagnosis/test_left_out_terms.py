@@ -74,9 +74,31 @@ def gone_backward_from_by_the_step(net: Net) -> None:
     loss.backward()
 
 
+def picked_by_its_key(net: Net) -> Any:
+    losses = net.losses()
+    net.log.append({name: one.item() for name, one in losses.items()})
+    return losses["ce"]  # CUT
+
+
+def picked_from_what_was_filled_by_and_by(net: Net) -> Any:
+    out, side = net(X)
+    parts = {}
+    parts["labels"] = F.cross_entropy(out, Y)
+    parts["around_one"] = F.mse_loss(side, torch.ones(8, 5))
+    net.log.append(parts["labels"].item() + parts["around_one"].item())
+    return 0.5 * parts["labels"]  # CUT
+
+
+def gone_backward_from_by_its_key(net: Net) -> None:
+    out, side = net(X)
+    terms = {"first": F.cross_entropy(out, Y), "second": F.mse_loss(side, torch.ones(8, 5))}
+    terms["first"].backward()  # type: ignore[no-untyped-call]  # CUT
+
+
 LEFT_OUT = [
     chosen_by_keys, chosen_by_one_key, added_one_by_one, weighed_and_forgotten, a_distance_written_out,
-    gone_backward_from_by_the_step,
+    gone_backward_from_by_the_step, picked_by_its_key, picked_from_what_was_filled_by_and_by,
+    gone_backward_from_by_its_key,
 ]  # fmt: skip
 
 
@@ -97,8 +119,19 @@ def its_hits_are_counted(net: Net) -> Any:
     return F.cross_entropy(out, Y) + 0.1 * out.square().mean()
 
 
-def the_loss_is_no_sum(net: Net) -> Any:
-    return net.losses()["ce"]
+def a_statistic_has_a_key(net: Net) -> Any:
+    out, side = net(X)
+    told = {"main": F.cross_entropy(out, Y), "spread": side.sigmoid().mean()}
+    net.log.append(told["spread"].item())
+    return told["main"]
+
+
+def it_is_picked_at_two_lines(net: Net) -> Any:
+    out, side = net(X)
+    both = {"one": F.cross_entropy(out, Y), "other": F.mse_loss(side, torch.ones(8, 5))}
+    first = both["one"]
+    net.log.append(first.item())
+    return both["one"]
 
 
 def the_loss_adds_up_rows(net: Net) -> Any:
@@ -114,8 +147,8 @@ def two_losses_are_gone_backward_from(net: Net) -> None:
 
 
 UNUSED = [
-    nothing_is_made_of_it, a_statistic_is_made_of_it, its_hits_are_counted, the_loss_is_no_sum, the_loss_adds_up_rows,
-    two_losses_are_gone_backward_from,
+    nothing_is_made_of_it, a_statistic_is_made_of_it, its_hits_are_counted, a_statistic_has_a_key,
+    it_is_picked_at_two_lines, the_loss_adds_up_rows, two_losses_are_gone_backward_from,
 ]  # fmt: skip
 
 

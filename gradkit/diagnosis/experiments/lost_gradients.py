@@ -9,15 +9,18 @@ Source: https://github.com/pytorch/pytorch/blob/main/tools/autograd/derivatives.
 from __future__ import annotations
 
 import bisect
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from gradkit.core.operations import CRITERIA
 from gradkit.core.tensors import has_no_numbers
 from gradkit.core.trace import Call, Trace
+from gradkit.diagnosis.facts import single_elements
 from gradkit.state.preserve import Preserved
 from gradkit.tracing import backward
 from gradkit.tracing.autograd_graph import AutogradGraph, AutogradNode
@@ -28,6 +31,8 @@ from gradkit.tracing.tracer import Tracer
 
 ROUNDED, SAMPLED, OVERWRITTEN, NEAREST = "rounded", "sampled", "overwritten", "nearest"
 IGNORED, EMPTY, ONE_CLASS, TIMES_ZERO = "ignored", "empty", "one_class", "times_zero"
+ALONE = "alone"
+NOISE = 1e-4  # of the largest gradient: what is zero by nature may be rounded to as much
 
 DRAWS = re.compile(r"(Bernoulli|Poisson|Normal|Uniform|Exponential|Geometric|Cauchy|LogNormal|Random)Backward\d+$")
 _KINDS = (
@@ -46,7 +51,7 @@ class ZeroGradient:
         kind: ``"rounded"``, ``"sampled"``, ``"overwritten"``: the derivative is zero everywhere; ``"nearest"``: so it
             is with respect to a grid; ``"ignored"`` (no label counts), ``"empty"`` (a mean of no elements),
             ``"one_class"`` (a softmax over a single element), ``"times_zero"`` (by a number that is zero): it is zero
-            in this run.
+            in this run; ``"alone"``: a single element is normalised, by softmax or a division by itself.
         call: the call.
         parameters: names of the parameters that get nothing but zeros because of it.
     """
@@ -56,7 +61,9 @@ class ZeroGradient:
     parameters: tuple[str, ...]
 
 
-def zero_gradients(graph: AutogradGraph, trace: Trace, zero: Iterable[str]) -> tuple[ZeroGradient, ...]:
+def zero_gradients(
+    graph: AutogradGraph, trace: Trace, zero: Iterable[str], faint: Collection[str] = ()
+) -> tuple[ZeroGradient, ...]:
     """The operations that must be replaced for the parameters ``zero`` to get more than zeros, in the order of the run.
 
     They are those on the ways to the loss that pass fewest of them; one behind the other, all are named. Nothing is
@@ -64,6 +71,7 @@ def zero_gradients(graph: AutogradGraph, trace: Trace, zero: Iterable[str]) -> t
 
     Args:
         zero: names of parameters whose gradient is exactly zero.
+        faint: likewise, whose gradient is next to nothing: it may be zero by nature, and what is left is rounding.
 
     Example:
         >>> import torch
@@ -74,23 +82,41 @@ def zero_gradients(graph: AutogradGraph, trace: Trace, zero: Iterable[str]) -> t
         >>> zero_gradients(graph, Trace((call,), (), (), (), 1, {}), ["w"])[0].parameters
         ('w',)
     """
-    kinds = {i: kind for i, node in enumerate(graph.nodes) if not node.leaf and (kind := _kind(node))}
-    wanted = set(zero)
+    wanted = {*zero, *faint}
     leaves = {i: node.label for i, node in enumerate(graph.nodes) if node.leaf and node.label in wanted}
-    if not kinds or not leaves or graph.truncated:
-        return ()
-    passed = _passed(graph, kinds)
+    kinds = _kinds(graph) if leaves and not graph.truncated else {}
+    passed = _passed(graph, kinds) if kinds else {}
     found: dict[int, tuple[str, dict[str, None]]] = {}
     for leaf, name in leaves.items():
-        for node in passed.get(leaf, ()):
+        through = passed.get(leaf, frozenset())
+        for node in through if name not in faint or all(kinds[one] == ALONE for one in through) else ():
             found.setdefault(node, (kinds[node], {}))[1][name] = None
     begins = [call.sequence for call in trace.calls]
     made = []
     for node, (kind, names) in found.items():
         index = bisect.bisect_right(begins, graph.nodes[node].sequence) - 1
         if index >= 0:
-            made.append(ZeroGradient(kind, trace.calls[index], tuple(names)))
+            one_class = kind == ALONE and trace.calls[index].name.endswith(CRITERIA)
+            made.append(ZeroGradient(ONE_CLASS if one_class else kind, trace.calls[index], tuple(names)))
     return tuple(sorted(made, key=lambda one: one.call.index))
+
+
+def faint(norms: Mapping[str, float | None]) -> frozenset[str]:
+    """The names of those gradients that are next to nothing beside the largest of them, and not zero.
+
+    Example:
+        >>> sorted(faint({"a": 1.0, "b": 1e-9, "c": 0.0, "d": None}))
+        ['b']
+    """
+    sizes = {name: norm for name, norm in norms.items() if norm and math.isfinite(norm)}
+    largest = max(sizes.values(), default=0.0)
+    return frozenset(name for name, norm in sizes.items() if norm <= NOISE * largest)
+
+
+def _kinds(graph: AutogradGraph) -> dict[int, str]:
+    """The kind of every node that hands on zeros whatever it is handed."""
+    kinds = {i: kind for i, node in enumerate(graph.nodes) if not node.leaf and (kind := _kind(node))}
+    return {**kinds, **dict.fromkeys(single_elements.normalised(graph), ALONE)}
 
 
 def open_to_question(graph: AutogradGraph) -> bool:

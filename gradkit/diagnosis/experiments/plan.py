@@ -193,7 +193,8 @@ class Known:
             for names in (self.unsound.not_finite, self.unsound.lost, self.unsound.zero)
         )
         graph, rerun = self.first.graph, self.shown.rerun
-        found = lost_gradients.zero_gradients(graph, self.first.trace, zero)
+        faint = lost_gradients.faint(self.first.reached.norms).intersection(self.facts.wanted) - told
+        found = lost_gradients.zero_gradients(graph, self.first.trace, zero, faint)
         if zero and not found and any(n.label.endswith("Backward") for n in graph.nodes if not n.leaf):
             lost += tuple(n for n in zero if n in self.behind)  # a custom Function may return zeros
         if rerun.trace is not None:

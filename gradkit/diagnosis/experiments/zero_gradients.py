@@ -27,9 +27,9 @@ from gradkit.tracing.run import Session
 from gradkit.tracing.tracer import Tracer
 
 STEPS = 4
-INACTIVE, CLAMPED, OUTSIDE, MASKED, IGNORED, ITSELF, FACTOR, WEIGHT, ONE_CLASS, SAMPLED, CANCELS = (
+INACTIVE, CLAMPED, OUTSIDE, MASKED, IGNORED, ITSELF, FACTOR, WEIGHT, ONE_CLASS, SAMPLED, CANCELS, PADDED = (
     "inactive", "clamped", "outside", "masked", "ignored", "itself", "factor", "weight", "one_class", "sampled",
-    "cancels",
+    "cancels", "padded",
 )  # fmt: skip
 _GATES = re.compile(r"(MkldnnRnnLayer|CudnnRnn|MiopenRnn|ThnnFused\w+Cell)Backward\d+$")
 _KINDS = (
@@ -46,6 +46,7 @@ _KINDS = (
     (MASKED, re.compile(r"(Where|MaskedFill|MaskedScatter|MaskedSelect)Backward\d+$")),
     (IGNORED, re.compile(r"NllLoss\w*Backward\d+$")),
     (SAMPLED, lost_gradients.DRAWS),
+    (PADDED, re.compile(r"Embedding(Bag|Dense|Sparse)?Backward\d+$")),
     (ITSELF, re.compile(r"(MseLoss|SmoothL1Loss|HuberLoss|Abs|Pow|Norm|LinalgVectorNorm)Backward\d+$")),
     (FACTOR, re.compile(r"(Mul|Div|Mm|Bmm|Mv|Dot|Addmm|Addmv|Baddbmm|Convolution|Addcmul)Backward\d+$")),
 )
@@ -79,8 +80,8 @@ class Flat:
         kind: ``"inactive"`` (no input of a relu is positive), ``"clamped"`` (every input is beyond the bounds, or so
             far out that the slope is 0), ``"masked"``, ``"ignored"`` (no label counts), ``"itself"`` (a difference
             that is zero everywhere), ``"sampled"`` (a draw hands on zeros), ``"factor"`` (what it is multiplied by is
-            zero), ``"weight"`` (that is a number of Python's) or ``"cancels"`` (it hands on a gradient, and others hand
-            on the opposite of it).
+            zero), ``"weight"`` (that is a number of Python's), ``"padded"`` (every row that it looks up is padding) or
+            ``"cancels"`` (it hands on a gradient, and others hand on the opposite of it).
         call: the call; of a factor, the one that multiplies by it.
         parameters: those that get nothing but zeros because of it.
         origin: of a factor, the number of the first value that was zero on the way to it; -1 if there is none.
@@ -89,6 +90,7 @@ class Flat:
         beyond: every input of the call lies on one side of a bound, and not just by the last step; of a factor,
             likewise of the call that made the zero.
         pulled: the inputs of the call lie far out on both sides of its slope, and the loss would have some come back.
+        padded: of a factor, the call that made the zero looks up nothing but rows of padding.
     """
 
     kind: str
@@ -98,6 +100,7 @@ class Flat:
     far: bool = False
     beyond: bool = False
     pulled: bool = False
+    padded: bool = False
 
 
 @dataclass(frozen=True)
@@ -186,13 +189,13 @@ def _flat(watch: _Watch, session: Session, names: Sequence[str], tracer: Tracer,
             for node, kind in watch.ends(session.preserved.parameters[name]):
                 index = tracer.index_at(node._sequence_nr())
                 watch.compare(index, node)
-                if index >= 0:
+                if index >= 0 and (kind != PADDED or index in watch.padded):
                     told = _of_call(watch, trace, kind, trace.calls[index], trace.parameters.get(name, -1))
                     found.setdefault(told, {})[name] = None
         return tuple(
             Flat(
                 kind, trace.calls[index], tuple(told), origin, slope in watch.far, slope in watch.beyond,
-                kind == CLAMPED and index in watch.pulled,
+                kind == CLAMPED and index in watch.pulled, kind == FACTOR and slope in watch.padded,
             )
             for (kind, index, origin), told in found.items()
             for slope in [_flattens(trace, index, origin)]
@@ -214,7 +217,7 @@ def _of_call(watch: _Watch, trace: Trace, kind: str, call: Call, parameter: int)
     if not other and not zero:
         return (WEIGHT if call.index in watch.by_zero else FACTOR), call.index, -1
     origin = (other or zero)[0]
-    while (maker := trace.values[origin].maker) >= 0:
+    while (maker := trace.values[origin].maker) >= 0 and maker not in watch.padded:
         inner = next((n for n in _factors(trace.calls[maker]) if n in watch.zero and n != origin), -1)
         if inner < 0:
             break
@@ -242,6 +245,7 @@ class _Watch(Intervention):
         far: indices of the calls whose inputs are all far on one side of the slope.
         beyond: indices of the calls whose inputs all lie beyond a bound, by more than the last steps add up to.
         pulled: indices of the calls whose inputs lie far out on both sides, some of which the loss would have back.
+        padded: indices of the calls that look up nothing but rows of padding.
     """
 
     def __init__(self) -> None:
@@ -250,6 +254,7 @@ class _Watch(Intervention):
         self.far: set[int] = set()
         self.beyond: set[int] = set()
         self.pulled: set[int] = set()
+        self.padded: set[int] = set()
         self._positive: dict[int, torch.Tensor] = {}
         self._pulls: dict[int, torch.Tensor] = {}
         self._ranges: dict[int, tuple[float, float]] = {}
@@ -277,6 +282,8 @@ class _Watch(Intervention):
         """Take note of a number of Python's that is zero."""
         if any(type(one) in (int, float, bool) and one == 0 for one in args):
             self.by_zero.add(moment.index)
+        if getattr(func, "__name__", "") in ("embedding", "embedding_bag") and _is_all_padding(args, kwargs or {}):
+            self.padded.add(moment.index)
         if getattr(func, "__name__", "") == "softmax" and args and _is_torn_apart(args[0], *args[1:2], **kwargs or {}):
             self.far.add(moment.index)
         if args and getattr(func, "__name__", "") in _BOTH_SIDES and _is_far_out(func.__name__, args[0]):
@@ -361,6 +368,25 @@ def _kind(node: Any, handed_on: Sequence[bool]) -> str:
 def _holds_more(grad: Any) -> bool:
     """Whether a gradient holds anything but zeros."""
     return backward.is_strided(grad) and not has_no_numbers(grad) and bool((grad != 0).any())
+
+
+def _is_all_padding(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether every index that an embedding looks up is its ``padding_idx``.
+
+    Example:
+        >>> table, rows = torch.ones(3, 2), torch.tensor([2, 2])
+        >>> _is_all_padding((rows, table), {"padding_idx": -1}), _is_all_padding((rows, table), {"padding_idx": 0})
+        (True, False)
+    """
+    tensors = [one for one in args if isinstance(one, torch.Tensor)]
+    indices = next((one for one in tensors if not one.is_floating_point()), kwargs.get("input"))
+    table = next((one for one in tensors if one.is_floating_point()), kwargs.get("weight"))
+    padding = kwargs.get("padding_idx", next((one for one in args[2:3] if type(one) is int), None))
+    if not isinstance(indices, torch.Tensor) or not isinstance(table, torch.Tensor) or padding is None:
+        return False
+    if has_no_numbers(indices) or not table.dim() or not indices.numel():
+        return False
+    return bool((indices == (padding + len(table) if padding < 0 else padding)).all())
 
 
 def _side(name: str, given: Any) -> tuple[float, float, float] | None:

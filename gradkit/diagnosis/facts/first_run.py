@@ -122,15 +122,17 @@ def make(step: Step, tracer: Tracer, preserved: Preserved, tell: Callable[[str],
     value = _shown(result) if introspection.is_a(result, torch.Tensor) else ""
     return FirstRun(
         trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found),
-        no_loss=tracer.no_loss or _earlier(trace, tracer), terms=_terms(trace, tracer, reached) if not mishap else (),
-        trains=own, frees_past=reached.frees_past or bool(tracer.backwards.spent), scaler=dict(tracer.scalers.last),
+        no_loss=tracer.no_loss or _earlier(trace, tracer),
+        terms=() if mishap else _terms(trace, tracer, reached, own), trains=own,
+        frees_past=reached.frees_past or bool(tracer.backwards.spent), scaler=dict(tracer.scalers.last),
     )  # fmt: skip
 
 
-def _terms(trace: Trace, tracer: Tracer, reached: backward.Reached) -> tuple[Term, ...]:
+def _terms(trace: Trace, tracer: Tracer, reached: backward.Reached, own: bool) -> tuple[Term, ...]:
     """The terms of every loss that backward began from, in the order of the run."""
     passes = [one.number for one in tracer.backwards.passes if one.number >= 0]
-    return loss_terms.terms(trace, [*passes, trace.loss], tracer.ledger.scalars, reached.norms)
+    losses = passes if own and passes else [*passes, trace.loss]
+    return loss_terms.terms(trace, losses, tracer.ledger.scalars, reached.norms)
 
 
 def _trains_otherwise(tracer: Tracer, trace: Trace) -> bool:

@@ -55,6 +55,7 @@ class Gap:
         beside: it trains something that the step uses and the model does not hold.
         elsewhere: class name of an optimizer that trains what the step uses and the model does not hold, where all of
             the model is frozen; ``""`` if there is none.
+        restored: it was not built over what it holds: it came out of a pickle, or is a copy of another.
     """
 
     kind: str = ""
@@ -68,6 +69,7 @@ class Gap:
     empty: bool = False
     beside: bool = False
     elsewhere: str = ""
+    restored: bool = False
 
 
 def gap(
@@ -180,7 +182,22 @@ def _gap(optimizer: Optimizer, missing: tuple[str, ...], reason: str) -> Gap:
     }
     built = next((one for one in deeds_of(optimizer) if one.kind in (BUILT, COPIED)), None)
     empty = any(not group["params"] for group in optimizer.param_groups)
-    return Gap(type(optimizer).__name__, settings, missing, reason, built, empty=empty)
+    restored = _is_restored(optimizer)
+    return Gap(type(optimizer).__name__, settings, missing, reason, built, empty=empty, restored=restored)
+
+
+def _is_restored(optimizer: Optimizer) -> bool:
+    """Whether an optimizer came out of a pickle, or is a copy: its state stands before what ``__init__`` makes first.
+
+    Example:
+        >>> import copy
+        >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)])
+        >>> _is_restored(optimizer), _is_restored(copy.deepcopy(optimizer))
+        (False, True)
+    """
+    names = list(vars(optimizer))
+    hooks = [at for at, name in enumerate(names) if name.endswith("_hooks")]
+    return bool(hooks) and "param_groups" in names and names.index("param_groups") < hooks[0]
 
 
 def _copied(optimizer: Optimizer, missing: Sequence[torch.Tensor]) -> Deed | None:

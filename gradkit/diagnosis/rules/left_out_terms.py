@@ -2,7 +2,8 @@
 
 Named is the line that puts the loss together, where the loss is plainly a sum and what is left out is plainly meant for
 it: a single number with a history that nothing computes with any more, and that a loss function or a distance made, or
-that the source calls a loss. A number that is none of these is a statistic, and its layer is unused.
+that the source calls a loss. A number that is none of these is a statistic, and its layer is unused. Where the loss is
+one entry of a dictionary of such, named is the line that picks it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from gradkit.core.operations import ADDS, CRITERIA
 from gradkit.core.records import LIKELY, Finding, Location, Note
 from gradkit.core.trace import Call, Chain, Point
-from gradkit.diagnosis.rules.evidence import Evidence, line_of
-from gradkit.source import addends, dataflow, locations
+from gradkit.diagnosis.rules.evidence import Evidence, same_line
+from gradkit.source import addends, dataflow, entries, locations
 
 VARIANT = "left_out"
 _DISTANCES = frozenset("cosine_similarity pairwise_distance cdist dist".split())
@@ -36,16 +37,36 @@ def told(e: Evidence, names: Sequence[str], defined: Location | None, attribute:
     """
     sums = _sums(e)
     found = next(((term, total) for term in _ends(e, names) if (total := _total(sums, term)) is not None), None)
-    if found is None:
-        return None
-    term, total = found
-    spot, made, name = locations.innermost(total.chain), locations.innermost(term.chain), _name(term, total)
-    notes = [Note("left_out_term", made, {"name": name})] if line_of(term) != line_of(total) else []
+    if found is not None:
+        term, total = found
+        spot, name, call = locations.innermost(total.chain), _name(term, total), total.name
+    else:
+        picked = next((one for term in _ends(e, names) if (one := _picked(e, term)) is not None), None)
+        if picked is None:
+            return None
+        term, name, spot = picked
+        call = ""
+    made = locations.innermost(term.chain)
+    notes = [Note("left_out_term", made, {"name": name})] if made and not (spot and same_line(made, spot)) else []
     notes += [Note("defined", defined, {"attribute": attribute})] if defined is not None else []
     return Finding(
         "trainable_unused", spot, tuple(notes), proof=LIKELY, parameters=tuple(names), module=module,
-        call=total.name, variant=VARIANT, facts={"attribute": attribute, "used": "yes", "name": name},
+        call=call, variant=VARIANT, facts={"attribute": attribute, "used": "yes", "name": name},
     )  # fmt: skip
+
+
+def _picked(e: Evidence, term: Call) -> tuple[Call, str, Location] | None:
+    """Where the loss is picked out of a dictionary that holds a term as well: with the key of the term."""
+    maker = e.trace.values[e.trace.loss].maker if e.trace.loss >= 0 else -1
+    if maker < 0:
+        return None
+    loss = _before_weights(e, e.trace.calls[maker])
+    for point, other in ((one, two) for one in term.chain for two in loss.chain if one[0] is two[0]):
+        mine, its = entries.entry(point), entries.entry(other)
+        if mine is not None and its is not None and mine.held == its.held and mine.key != its.key:
+            spot = entries.picked(e.files, its.key, e.near)
+            return (term, mine.key, spot) if spot is not None else None
+    return None
 
 
 def _sums(e: Evidence) -> list[Call]:

@@ -12,7 +12,7 @@ from gradkit.core.records import LIKELY, OBSERVED, READ, SEVERAL, Finding, Locat
 from gradkit.diagnosis.facts.cuts import REWRAP
 from gradkit.diagnosis.facts.frozen_along import NUMBER
 from gradkit.diagnosis.facts.inventory import Adapter, UnregisteredParameter
-from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW
+from gradkit.diagnosis.facts.optimizers import LEFT_OUT, NEW, STALE
 from gradkit.diagnosis.facts.seen import Seen
 from gradkit.diagnosis.rules import copies, frozen_by_name, unheld
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
@@ -24,6 +24,7 @@ from gradkit.source import (
     kept_unregistered,
     left_out,
     locations,
+    restored,
     setup,
     used_up,
 )
@@ -363,6 +364,9 @@ def _optimizer(e: Evidence) -> list[Finding]:
         return [
             Finding("optimizer_mismatch", spot, notes, proof=OBSERVED, parameters=names, facts=facts, variant=variant)
         ]
+    copying = restored.optimizer_copied_at(e.files) if gap.restored and gap.reason == STALE else None
+    if copying is not None:
+        return [Finding("optimizer_mismatch", copying, proof=LIKELY, parameters=names, facts=facts)]
     line = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=filtered)
     made = _used_up(e, line, names) if line is not None else None
     if made is not None:

@@ -20,7 +20,17 @@ from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
 from gradkit.diagnosis.rules import bypass, kept_by_hooks, left_out_terms
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, line_of, one_place
-from gradkit.source import arguments, attributes, conditions, dataflow, frames, locations, returns, unused_results
+from gradkit.source import (
+    arguments,
+    attributes,
+    conditions,
+    dataflow,
+    frames,
+    keeping,
+    locations,
+    returns,
+    unused_results,
+)  # fmt: skip
 from gradkit.source.taken_out import ARRAY, BARE, COPY, NUMBER, taken_out_at
 from gradkit.source.unused_results import Lost
 
@@ -442,10 +452,8 @@ def _memo_line(e: Evidence, kept: CachedValue) -> Location | None:
 
 def _lines_naming(e: Evidence, kept: CachedValue, names: Sequence[str]) -> list[tuple[Location, tuple[str, ...]]]:
     """The line that stores what is computed by the parameters: the one whose words name most of them."""
-    found = [
-        (spot, _named_by(words, names))
-        for spot, words in dataflow.store_lines(kept.name, e.files, kept.owner, kept.reader)
-    ]
+    lines = dataflow.store_lines(kept.name, e.files, kept.owner, kept.reader, wanted=keeping.may_be_computed)
+    found = [(spot, _named_by(words, names)) for spot, words in lines]
     best = max(found, key=lambda one: len(one[1]), default=None)
     fixed = _memo_line(e, kept)
     if best is None or not best[1]:

@@ -16,7 +16,7 @@ from gradkit.core.records import LIKELY, OBSERVED, Finding, Harmless, Location, 
 from gradkit.core.trace import Call
 from gradkit.diagnosis.experiments import zero_gradients as asked
 from gradkit.diagnosis.experiments.zero_gradients import Flat
-from gradkit.diagnosis.rules import beyond_bounds, drawn, masked_labels
+from gradkit.diagnosis.rules import beyond_bounds, drawn, masked_labels, padding
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
 from gradkit.source import attributes, frames, locations, weights, zeros
 from gradkit.witness.deeds import CREATED, WRITTEN, Deed
@@ -87,6 +87,8 @@ def of_this_step(e: Evidence) -> Iterator[Harmless]:
 def _finding(e: Evidence, flat: Flat, stuck: Stuck) -> Finding | None:
     if flat.kind == asked.WEIGHT:
         return _weightless(e, flat)
+    if flat.kind == asked.PADDED or flat.padded:
+        return padding.told(e, flat)
     if flat.kind in (asked.INACTIVE, asked.CLAMPED, asked.OUTSIDE):
         return _flat_slope(e, flat.kind, flat.call, flat)
     if flat.kind == asked.IGNORED:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from gradkit.core.records import OBSERVED, PROVEN, Finding, Location, Note, Parameter
+from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note, Parameter
 from gradkit.core.trace import Call, Chain, Trace
 from gradkit.diagnosis.experiments.lost_gradients import ZeroGradient
 from gradkit.diagnosis.experiments.plan import Open, Shown
@@ -282,3 +282,8 @@ def of_error(
 def same_line(one: Location, other: Location) -> bool:
     """Whether two places stand in one line of code."""
     return (one.file, one.line) == (other.file, other.line)
+
+
+def searched(spot: Location | None) -> str:
+    """How sure a finding is whose line was looked for in the source: only what names no line was observed."""
+    return OBSERVED if spot is None else LIKELY

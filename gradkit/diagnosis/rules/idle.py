@@ -8,7 +8,7 @@ from gradkit.core.records import LIKELY, OBSERVED, Finding, Location, Note
 from gradkit.diagnosis.facts.optimizers import Gap, IdleStep
 from gradkit.diagnosis.rules import copies
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
-from gradkit.diagnosis.rules.setup import of_copies
+from gradkit.diagnosis.rules.optimizer_mismatch import of_copies
 from gradkit.source import locations, setup, stepping, syntax, zeros
 from gradkit.source.stepping import HeldBack
 from gradkit.tracing.after_backward import FOREIGN, RATE

@@ -271,12 +271,14 @@ class Relay(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.eye, self.head = nn.Linear(8, 8), nn.Linear(8, 1)
-        self.between = nn.ModuleList(nn.Linear(8, 8) if at % 2 else nn.LayerNorm(8) for at in range(14))
+        self.between = [f"stage_{at}" for at in range(14)]
+        for name in self.between:
+            self.add_module(name, nn.Linear(8, 8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.eye(x).detach()
-        for layer in self.between:
-            x = layer(x)
+        for name in self.between:
+            x = self.get_submodule(name)(x)
         x = torch.tensor(x.detach().numpy())
         return self.head(x)
 

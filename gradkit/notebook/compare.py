@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 
 import ipywidgets
 
@@ -45,7 +46,8 @@ class Compare(Column):
     def show(self, before: Report | None, after: Report) -> None:
         """Compare two other reports; nothing, if there is none before."""
         self._pair = None if before is None else (before, after)
-        self._lines = mended.changed_lines(before.findings, after.findings) if before is not None else ((), ())
+        lines = mended.changed_lines(before.findings, after.findings) if before is not None else ((), ())
+        self._lines = _dedented(*lines)
         if self._pair is None:
             self._drawn = None
             self.words.value = self.before.value = self.after.value = ""
@@ -93,3 +95,12 @@ class Compare(Column):
 
 def _alive(report: Report) -> set[str]:
     return {row.name for row in report.parameters if row.reached}
+
+
+def _dedented(before: Lines, after: Lines) -> tuple[Lines, Lines]:
+    """The same lines without the indentation that all of them have: there is little room for two sides."""
+    texts = [line.text for line in (*before, *after) if line.text.strip()]
+    most = min((len(text) - len(text.lstrip()) for text in texts), default=0)
+    return tuple(replace(line, text=line.text[most:]) for line in before), tuple(
+        replace(line, text=line.text[most:]) for line in after
+    )

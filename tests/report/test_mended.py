@@ -111,3 +111,10 @@ def test_what_was_frozen_is_marked_beside_what_it_froze(diagnosed: Any) -> None:
     after = diagnosed(sound).since(before)
     assert [one.location.line for one in after.picture.mended if one.location] == [20]
     assert "mended here" in after.svg("map", "en").replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_a_mark_stands_before_the_module_whose_input_was_cut(diagnosed: Any) -> None:
+    nested = PROGRAM.replace(DETACH, "").replace(NO_GRAD, "").replace("self.bridge(x)", "self.bridge(x.detach())")
+    before = diagnosed(nested)
+    after = diagnosed(nested.replace(".detach()", "")).since(before)
+    assert marks(after.picture) == {"detach": ({"encoder.2"}, {"bridge"})}

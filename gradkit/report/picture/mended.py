@@ -75,7 +75,8 @@ def _ways(before: Picture, after: Picture, index: int, change: Mended) -> Ends:
         return {(edge.source, edge.target) for edge in found} if cuts else set()
 
     between = {ends for ends in by(lambda one: one.module) if node[ends[0]].module != node[ends[1]].module}
-    return by(lambda one: (one.module, operation_words(one.label))) or by_lines() or between
+    named = {ends for ends in between if all(node[end].module for end in ends)}
+    return by(lambda one: (one.module, operation_words(one.label))) or named or by_lines() or between
 
 
 def beside(picture: Picture, boxes: tuple[Box, ...]) -> list[Box]:

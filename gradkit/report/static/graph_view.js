@@ -4,6 +4,7 @@
 const POINT = 96 / 72; // CSS pixels for a point of the drawing at 100 %
 const [SMALLEST, LARGEST, STEP] = [0.05, 4, 1.25];
 const READABLE = 0.65; // a drawing that fits at this zoom or above is shown whole
+const FIRST = 0.8; // the zoom at which a larger one is opened
 const MARGIN = 12;
 const [LOWEST, AROUND] = [300, 140]; // pixels of height that a view has in any case, and those that the page needs beside it
 const NARROW = 860; // below this width the card lies under the drawing
@@ -109,7 +110,7 @@ class Sheet {
     for (const frame of this.frames) {
       const [left, top] = [this.x + frame.x * this.zoom, this.y + frame.y * this.zoom];
       const [right, bottom] = [left + frame.w * this.zoom, top + frame.h * this.zoom];
-      if ((left >= 0 && top >= 0) || right < 60 || left > w - 60 || bottom < 48 || top > h - 20) continue;
+      if ((left >= -6 && top >= -4) || right < 60 || left > w - 60 || bottom < 48 || top > h - 20) continue;
       const names = [frame.name].filter(Boolean);
       const shaded = this.svg?.classList.contains("gk-what-if") ? "" : frame.shaded;
       const around = signs.find(({ inner }) => contains(inner, frame));
@@ -696,9 +697,10 @@ class View {
   resize() {
     const { most } = this;
     // A drawing that is shown whole needs no more height than it has.
-    const scale = Math.min(1, (this.root.clientWidth - 2 * MARGIN) / (this.sheet.width || 1));
-    const wanted = this.loaded ? (scale >= READABLE ? this.sheet.height * scale + 2 * MARGIN : most)
-      : this.model.get("message") ? 0 : most;
+    const across = (width) => Math.min(1, (this.root.clientWidth - 2 * MARGIN) / (width || 1));
+    const focus = this.sheet.byNumber.get(this.focusNumber());
+    const scale = across(this.sheet.width) >= READABLE ? across(this.sheet.width) : Math.min(FIRST, across(focus?.w));
+    const wanted = this.loaded ? this.sheet.height * scale + 2 * MARGIN : this.model.get("message") ? 0 : most;
     if (document.fullscreenElement === this.root) return void (this.body.style.height = "");
     this.body.style.height = `${Math.round(Math.max(220, Math.min(most, wanted)))}px`;
   }
@@ -826,10 +828,10 @@ class View {
     const focus = this.sheet.byNumber.get(this.focusNumber());
     const { w, h } = this.sheet.room;
     const most = (box) => Math.min(1, (w - 2 * MARGIN) / box.w, (h - 2 * MARGIN) / box.h);
-    if (!focus) return this.sheet.zoomTo(Math.max(SMALLEST, 0.8, this.sheet.whole));
+    if (!focus) return this.sheet.zoomTo(Math.max(FIRST, this.sheet.whole));
     const every = around([focus, ...this.plates()]);
     const shown = most(every) >= READABLE ? every : focus;
-    return this.sheet.centre(shown, Math.max(SMALLEST, Math.min(most(shown), Math.max(0.8, this.sheet.whole))));
+    return this.sheet.centre(shown, Math.max(SMALLEST, Math.min(most(shown), Math.max(FIRST, this.sheet.whole))));
   }
 
   // The plates in the drawing, in the order of the findings; of a finding with several, the first.

@@ -594,8 +594,11 @@ class View {
       if (dx || dy) this.sheet.move(-dx, -dy);
     });
     this.root.addEventListener("fullscreenchange", () => this.resize());
-    const low = () => this.root.clientWidth && this.resize();
-    window.addEventListener("resize", low);
+    const turn = () => { // how high the window is decides which way the drawing runs
+      if (this.root.clientWidth) this.resize();
+      this.resized();
+    };
+    window.addEventListener("resize", turn);
     this.body.addEventListener("dblclick", () => this.unfold(this.pressed.number));
     this.search.addEventListener("input", () => {
       clearTimeout(this.typing);
@@ -605,7 +608,7 @@ class View {
     this.forget = () => {
       for (const [name, act] of Object.entries(events)) this.model.off(name, act);
       this.observer.disconnect();
-      window.removeEventListener("resize", low);
+      window.removeEventListener("resize", turn);
       clearTimeout(this.typing);
       clearTimeout(this.sheet.rest);
     };

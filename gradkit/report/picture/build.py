@@ -204,7 +204,7 @@ class _Told:
     def __init__(self, canvas: Draft, findings: Sequence[Finding]) -> None:
         self._canvas = canvas
         self._starved = [frozenset(finding.parameters) for finding in findings]
-        self._own = [(place.file, place.line) if (place := finding.location) else None for finding in findings]
+        self._own = [(own.file, own.line) if (own := finding.location) else None for finding in findings]
         self._at: dict[tuple[str, int], list[int]] = {}
         self._lines: dict[int, tuple[list[int], list[int]]] = {}
         for index, finding in enumerate(findings):

@@ -37,7 +37,8 @@ def marked(before: Picture, after: Picture, changes: Mapping[int, Mended]) -> Pi
         >>> marked(then, now, {0: Mended("detach", there, (("+", 7, "y = x"),), ("fc.weight",))}).edges
         (Edge(source=1, target=3, status='live'), Edge(source=3, target=2, status='live'))
     """
-    nodes, edges, told = list(after.nodes), list(after.edges), []
+    nodes, edges = list(after.nodes), list(after.edges)
+    told: list[Mended] = []
     for index, change in changes.items():
         ways = _ways(before, after, index, change)
         number = max((node.number for node in nodes), default=0) + 1

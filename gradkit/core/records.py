@@ -354,7 +354,8 @@ class Node:
         number: its stable number, counted in the order of the forward pass.
         label: ``"AddmmBackward0"`` (autograd's name), ``"linear"`` (a call: it left no grad_fn, or stands for nodes
             of a graph that is too large), a parameter's name, or what an input is called.
-        kind: ``"autograd"``, ``"call"``, ``"parameter"``, ``"input"``, ``"loss"`` or ``"cut"``.
+        kind: ``"autograd"``, ``"call"``, ``"parameter"``, ``"input"``, ``"loss"``, ``"cut"`` or ``"mended"`` (where a
+            gradient flows again; its label is the index in ``Picture.mended``).
         status: ``"live"`` (gradient flows), ``"dead"`` (no gradient comes here), ``"starved"``
             (a parameter that should train and gets none), ``"frozen"`` or ``"cut"``.
         module: dotted path of the module it ran in, ``""`` outside of any.
@@ -400,6 +401,23 @@ class ModuleInfo:
 
 
 @dataclass(frozen=True)
+class Mended:
+    """What was found in an earlier run, and is not there any more.
+
+    Attributes:
+        cause: that of the finding that is gone.
+        location: the line that stands where it was; None if no file was changed there.
+        lines: what was changed: ``"-"`` or ``"+"``, the line's number, its text.
+        parameters: those of the finding that get a gradient now.
+    """
+
+    cause: str
+    location: Location | None
+    lines: tuple[tuple[str, int, str], ...]
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Picture:
     """All that a drawing needs: nodes in forward order, edges, and the model's modules by path.
 
@@ -409,6 +427,7 @@ class Picture:
         left_out: how many of autograd's nodes, those furthest from the loss, are no nodes of the picture: there are
             too many, and only the calls that made them are shown.
         more_inputs: how many further tensors of the batch took part.
+        mended: what was mended since an earlier run that this one is compared with.
     """
 
     nodes: tuple[Node, ...]
@@ -419,3 +438,4 @@ class Picture:
     backward: bool = True
     left_out: int = 0
     more_inputs: int = 0
+    mended: tuple[Mended, ...] = ()

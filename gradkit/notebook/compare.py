@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import base64
-import difflib
+from dataclasses import replace
 
 import ipywidgets
 
-from gradkit.core import printable
 from gradkit.core.errors import GradkitError
 from gradkit.core.printable import entities as escape
-from gradkit.core.records import Finding, Location
 from gradkit.notebook.parts import Column
-from gradkit.report import html
-from gradkit.report.layout import CodeLine
+from gradkit.report import html, mended
+from gradkit.report.mended import Lines
 from gradkit.report.report import Report
-from gradkit.source import imported
-
-Lines = tuple[CodeLine, ...]
-
-_MOST = 6
 
 
 class Compare(Column):
@@ -48,12 +41,13 @@ class Compare(Column):
         if self._pair is None:
             return False
         before, after = self._pair
-        return _places(before) != _places(after) or _alive(before) != _alive(after)
+        return mended.places(before.findings) != mended.places(after.findings) or _alive(before) != _alive(after)
 
     def show(self, before: Report | None, after: Report) -> None:
         """Compare two other reports; nothing, if there is none before."""
         self._pair = None if before is None else (before, after)
-        self._lines = changed_lines(before, after) if before is not None else ((), ())
+        lines = mended.changed_lines(before.findings, after.findings) if before is not None else ((), ())
+        self._lines = _dedented(*lines)
         if self._pair is None:
             self._drawn = None
             self.words.value = self.before.value = self.after.value = ""
@@ -86,7 +80,7 @@ class Compare(Column):
         return f'<div class="gkp-side">{head}<div class="gkp-paper">{picture}</div></div>'
 
     def _changes(self, before: Report, after: Report) -> list[str]:
-        old, new = _places(before), _places(after)
+        old, new = mended.places(before.findings), mended.places(after.findings)
         gained = len(_alive(after) - _alive(before))
         rows = [("good", "cured", place) for place in old if place not in new]
         rows += [("bad", "left", place) for place in new if place in old]
@@ -103,40 +97,10 @@ def _alive(report: Report) -> set[str]:
     return {row.name for row in report.parameters if row.reached}
 
 
-def _places(report: Report) -> list[str]:
-    """Cause and code of each finding: line numbers move when a file is changed."""
-    return list(dict.fromkeys(map(_place, report.findings)))
-
-
-def _place(finding: Finding) -> str:
-    code = finding.location.text.strip() if finding.location is not None else ""
-    return f"{finding.cause}  {code}".strip()
-
-
-def changed_lines(before: Report, after: Report) -> tuple[Lines, Lines]:
-    """The lines of findings that are no longer there, as they were and as they are; none where nothing stands there.
-
-    Args:
-        before: the report before a change of the user's files.
-        after: the report on the files as they are now.
-    """
-    left = _places(after)
-    gone = [one.location for one in before.findings if one.location is not None and _place(one) not in left]
-    pairs = {pair: None for place in gone if any(pair := _differing(place))}
-    return tuple(line for old, _ in pairs for line in old), tuple(line for _, new in pairs for line in new)
-
-
-def _differing(place: Location) -> tuple[Lines, Lines]:
-    """What was changed at a line, as long as what it was and what it is can both be read."""
-    old, new = imported.source_of(place), imported.text_now(place.file)
-    if old is None or new is None or old.digest == new.digest:
-        return (), ()
-    for kind, first, last, start, end in difflib.SequenceMatcher(None, old.lines, new.lines, False).get_opcodes():
-        if kind != "equal" and first <= place.line - 1 < max(last, first + 1):
-            return _signed("-", old.lines[first:last], first), _signed("+", new.lines[start:end], start)
-    return (), ()
-
-
-def _signed(sign: str, lines: list[str] | tuple[str, ...], first: int) -> Lines:
-    shown = enumerate(lines[:_MOST], first + 1)
-    return tuple(CodeLine(number, printable.line(text.rstrip())[0], sign=sign) for number, text in shown)
+def _dedented(before: Lines, after: Lines) -> tuple[Lines, Lines]:
+    """The same lines without the indentation that all of them have: there is little room for two sides."""
+    texts = [line.text for line in (*before, *after) if line.text.strip()]
+    most = min((len(text) - len(text.lstrip()) for text in texts), default=0)
+    return tuple(replace(line, text=line.text[most:]) for line in before), tuple(
+        replace(line, text=line.text[most:]) for line in after
+    )

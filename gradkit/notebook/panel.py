@@ -234,6 +234,8 @@ class Panel(Column):
         else:
             report = panel_run.diagnose_asked(self._loading(request, job), job)
         job.tell("draw")
+        if self.report is not None and self._diagnosed == request:
+            report = report.since(self.report)
         view = PictureView(report.picture, language=self.language, autograd=report.autograd, height=HEIGHT)
         return _Diagnosed(request, report, view, self._to_keep(report))
 

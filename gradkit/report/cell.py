@@ -30,7 +30,11 @@ _SCRIPT = (
   const dark = () => document.body.dataset.jpThemeLight === "false" || document.body.classList.contains("vscode-dark");
   const known = () => "jpThemeLight" in document.body.dataset || /vscode-/.test(document.body.className);
   const frames = () => [...document.querySelectorAll("iframe.gk-frame")];
-  const tell = (frame) => known() && frame.contentWindow?.postMessage({ gradkit: "theme", dark: dark() }, "*");
+  const onSlide = (frame) => frame.closest(".reveal .slides") != null; // as RISE shows a notebook
+  const tell = (frame) => {
+    if (known()) frame.contentWindow?.postMessage({ gradkit: "theme", dark: dark() }, "*");
+    if (onSlide(frame)) frame.contentWindow?.postMessage({ gradkit: "slide", height: innerHeight }, "*");
+  };
   const answer = (frame, asked) => {
     const known = asked.filter((one) => typeof one?.file === "string").map((one) => ({ ...one, opens: canOpen(one) }));
     frame.contentWindow?.postMessage({ gradkit: "opens", known }, "*");

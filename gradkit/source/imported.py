@@ -154,10 +154,13 @@ def bring_up_to_date(file: str) -> None:
 
 
 def source_of(spot: Location) -> Source | None:
-    """The text in which a line was found; where it is not told, the file as it stands if that has the line."""
+    """The text in which a line was found; where it is not told, the file as it stands if that has the line.
+
+    What was found in another process is known here from the first look on, also once the file is changed.
+    """
     if spot.digest:
         known = _kept.get((spot.file, spot.digest)) or text_now(spot.file)
-        return known if known is not None and known.digest == spot.digest else None
+        return _keep(known) if known is not None and known.digest == spot.digest else None
     source = text_now(spot.file)
     return source if source is not None and spot.text and source.line(spot.line) == spot.text else None
 

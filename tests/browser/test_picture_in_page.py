@@ -233,3 +233,115 @@ def test_the_drawing_is_turned_to_run_from_left_to_right(opened: Page) -> None:
     assert is_inside(opened, "g.node.cut")
     opened.locator('[data-name="sideways"]').click()
     assert not runs_across()
+
+
+def test_in_a_low_wide_window_the_drawing_runs_from_left_to_right_by_itself(opened: Page) -> None:
+    opened.set_viewport_size({"width": 1440, "height": 500})
+    opened.wait_for_timeout(400)
+    cut, loss = box(opened, "g.node.cut"), box(opened, "g.node.loss")
+    assert loss["x"] - cut["x"] > abs(loss["y"] - cut["y"])
+    assert is_inside(opened, "g.node.cut")
+    assert box(opened, ".gk-view")["height"] <= 500
+    opened.set_viewport_size({"width": 1440, "height": 900})
+    opened.wait_for_timeout(400)
+    cut, loss = box(opened, "g.node.cut"), box(opened, "g.node.loss")
+    assert loss["y"] - cut["y"] > abs(loss["x"] - cut["x"])
+
+
+# -- several cuts ------------------------------------------------------------------------------------------------------
+
+
+class Towers(nn.Module):
+    """Two branches, each with a cut of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        left = self.left(x).detach()
+        with torch.no_grad():
+            right = self.right(x)
+        return self.head(left + right)
+
+
+class Relay(nn.Module):
+    """Two cuts, one behind the other, with many layers between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eye, self.head = nn.Linear(8, 8), nn.Linear(8, 1)
+        self.between = [f"stage_{at}" for at in range(14)]
+        for name in self.between:
+            self.add_module(name, nn.Linear(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.eye(x).detach()
+        for name in self.between:
+            x = self.get_submodule(name)(x)
+        x = torch.tensor(x.detach().numpy())
+        return self.head(x)
+
+
+def opened_at(page: Page, model: nn.Module, path: Any, width: int) -> None:
+    report = gradkit.diagnose(lambda: model(torch.ones(2, 8)).sum(), model=model)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(report.save(path, "en").as_uri())
+    page.locator(".gk-paper svg").wait_for()
+    page.wait_for_timeout(300)
+
+
+def are_inside(page: Page) -> list[bool]:
+    seen = """node => {
+      const [at, stage] = [node, document.querySelector(".gk-stage")].map((one) => one.getBoundingClientRect());
+      const across = at.left > stage.left - 1 && at.right < stage.right + 1;
+      return across && at.top > stage.top - 1 && at.bottom < stage.bottom + 1;
+    }"""
+    return [bool(one.evaluate(seen)) for one in page.locator("g.node.cut").all()]
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 768])
+def test_the_first_view_has_every_cut_in_sight_where_there_is_room(page: Page, tmp_path: Any, width: int) -> None:
+    opened_at(page, Towers(), tmp_path / "report.html", width)
+    assert are_inside(page) == [True, True]
+    assert page.locator(".gk-away").is_hidden()
+
+
+def test_where_there_is_none_the_first_is_whole_and_a_button_leads_to_the_other(page: Page, tmp_path: Any) -> None:
+    opened_at(page, Relay(), tmp_path / "report.html", 768)
+    before = are_inside(page)
+    assert sorted(before) == [False, True]
+    away = page.locator(".gk-away")
+    assert re.fullmatch("1 problem out of sight [←→↑↓]", away.inner_text())
+    assert faults(page, ".gk-view") == []
+    page.locator("#gkr-zh").check(force=True)
+    expect(away).to_contain_text("有 1 处问题不在视野内")
+    away.click()
+    page.wait_for_timeout(300)
+    assert are_inside(page) == [not one for one in before]
+    page.locator('[data-name="cut"]').click()
+    page.wait_for_timeout(300)
+    assert are_inside(page) == before
+    page.locator('[data-name="cut"]').click()
+    page.wait_for_timeout(300)
+    assert are_inside(page) == [not one for one in before]
+    page.locator('[data-name="fit"]').click()
+    expect(away).to_be_hidden()
+
+
+def test_no_sign_of_a_frame_lies_over_a_plate(page: Page, tmp_path: Any) -> None:
+    opened_at(page, Relay(), tmp_path / "report.html", 768)
+    over = """() => {
+      const rect = (one) => one.getBoundingClientRect();
+      const meet = (a, b) => a.left < b.right && a.right > b.left && a.top < b.bottom && a.bottom > b.top;
+      const plates = [...document.querySelectorAll("g.node.cut")].map(rect);
+      const signs = [...document.querySelectorAll(".gk-said span")].map(rect);
+      return signs.filter((sign) => plates.some((plate) => meet(plate, sign))).length;
+    }"""
+    stage = box(page, ".gk-stage")
+    page.mouse.move(stage["x"] + 20, stage["y"] + 200)
+    page.mouse.down()
+    for step in range(12):
+        page.mouse.move(stage["x"] + 20, stage["y"] + 200 - 40 * step)
+        assert page.evaluate(over) == 0
+    page.mouse.up()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, FrameLocator, Page, expect
 
 from tests.browser.jupyter import Complaints, Lab, Notebook
 
@@ -52,6 +52,20 @@ def watched(chromium: Browser, lab: Lab) -> Iterator[tuple[Notebook, Complaints]
     lab.end_kernels()
 
 
+def reports_in_sight(page: Page, slides: FrameLocator) -> int:
+    """How many reports are on the slide whose picture is in sight from edge to edge."""
+    frame = slides.locator("section.present:not(.stack) iframe.gk-frame")
+    if not frame.count() or not frame.first.is_visible():
+        return 0
+    stage = slides.frame_locator("section.present:not(.stack) iframe.gk-frame").locator(".gk-stage")
+    stage.locator("svg").wait_for()
+    page.wait_for_timeout(500)
+    place, size = stage.bounding_box(), page.viewport_size
+    assert place is not None
+    assert size is not None
+    return int(place["y"] >= 0 and place["y"] + place["height"] <= size["height"])
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_slides_are_shown_one_by_one_and_nothing_is_asked_of_the_network(
     watched: tuple[Notebook, Complaints], language: str
@@ -73,16 +87,19 @@ def test_the_slides_are_shown_one_by_one_and_nothing_is_asked_of_the_network(
         assert float(size.evaluate("shown => parseFloat(getComputedStyle(shown).fontSize)")) >= 24
         notebook.shot(f"slides-{language}-{TITLES[language].index(title)}")
         slides.locator("body").press("Space")
-    pictures = 0
-    for _ in range(MOST):
+    pictures = reports = 0
+    for at in range(MOST):
         page.wait_for_timeout(700)
         found = slides.locator("body").evaluate(SEEN)
         assert found["asked"] == [], "what asks to edit the notebook is on a slide"
         assert found["covered"] == [], "a headline lies over what follows"
         pictures += found["pictures"]
+        reports += reports_in_sight(page, slides)
         if found["last"]:
             break
+        notebook.shot(f"slide-{language}-{at:02d}")
         slides.locator("body").press("Space")
     assert found["last"]
     assert pictures == 1, "the picture is to be seen whole, without scrolling"
+    assert reports == 1, "the picture of a report is to be seen whole, before its words"
     assert not complaints.outside, f"requests that leave this machine: {complaints.outside}"

@@ -31,7 +31,7 @@ WORDS = """panel => {
     return found.filter(text => text);
 }"""
 BRIGHT = """panel => [...panel.querySelectorAll("*")].filter(element => {
-    if (!element.checkVisibility() || element.closest(".gk-stage, .gkp-paper")) return false;
+    if (!element.checkVisibility() || element.closest(".gk-stage")) return false;
     const parts = getComputedStyle(element).backgroundColor.match(/[\\d.]+/g).map(Number);
     return (parts[3] ?? 1) > 0.5 && Math.min(...parts.slice(0, 3)) > 200 && element.clientHeight > 8;
 }).map(element => element.className)"""

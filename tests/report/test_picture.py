@@ -67,6 +67,27 @@ def test_a_loss_that_was_made_without_a_graph_hangs_on_the_plate():
     assert ends(picture, cut.number) == ({"sum"}, {"loss"})
 
 
+class Relay(nn.Module):
+    """Two cuts, one behind the other, that the same line calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.eye, self.bridge, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def forward(self, image):
+        seen = self.eye(image).detach()
+        told = self.bridge(seen)
+        told = torch.tensor(told.detach().numpy())
+        return self.head(told)
+
+
+def test_each_of_two_cuts_one_behind_the_other_has_its_plate_at_its_own_place():
+    model, images = Relay(), torch.ones(2, 4)
+    picture = drawn(model, lambda: model(images).sum())
+    plates = {node.label: ends(picture, node.number) for node in picture.nodes if node.kind == "cut"}
+    assert plates == {"detach": ({"eye"}, {"bridge"}), "numpy_roundtrip": ({"bridge"}, {"head"})}
+
+
 def test_the_batch_is_called_what_the_step_calls_it():
     model = nn.Linear(4, 2)
     batch, labels = {"pixel_values": torch.ones(3, 4)}, torch.zeros(3, dtype=torch.long)

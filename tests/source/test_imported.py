@@ -16,7 +16,7 @@ import torch
 
 import gradkit
 from gradkit.core.errors import GradkitError
-from gradkit.core.records import Finding
+from gradkit.core.records import Finding, Location
 from gradkit.report import fix
 from gradkit.report.report import Report
 from gradkit.source import changes, imported, locations, provenance
@@ -389,3 +389,14 @@ def test_an_edit_of_module_level_code_silences_the_search(place: Workplace, monk
     assert locations.tree_of(str(place.file)) is not None
     place.write(text + "net.b.requires_grad_(False)  # now\n")
     assert locations.tree_of(str(place.file)) is None
+
+
+def test_a_line_of_another_process_is_known_after_a_change_once_it_was_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("y = x.detach()\n", encoding="utf-8")
+    found = Location(str(path), 1, text="y = x.detach()", digest=imported.text_digest("y = x.detach()\n"))
+    assert imported.source_of(found) is not None
+    path.write_text("y = x\n", encoding="utf-8")
+    source = imported.source_of(found)
+    assert source is not None
+    assert source.text == "y = x.detach()\n"

@@ -204,6 +204,7 @@ class _Told:
     def __init__(self, canvas: Draft, findings: Sequence[Finding]) -> None:
         self._canvas = canvas
         self._starved = [frozenset(finding.parameters) for finding in findings]
+        self._own = [(own.file, own.line) if (own := finding.location) else None for finding in findings]
         self._at: dict[tuple[str, int], list[int]] = {}
         self._lines: dict[int, tuple[list[int], list[int]]] = {}
         for index, finding in enumerate(findings):
@@ -213,12 +214,16 @@ class _Told:
                     self._at.setdefault(place, []).append(index)
 
     def of(self, calls: Iterable[int], parameters: Iterable[str]) -> int | None:
-        """The first finding that names a line of one of the calls and starves all these parameters."""
+        """The first finding that names a line of one of the calls and starves all these parameters.
+
+        One that names it as its own comes first: a line that calls all the cuts is told beside each of them.
+        """
         points = {(id(code), at): (code, at) for number in calls for code, at in self._canvas.trace.calls[number].chain}
         places = {(code.co_filename, self._line(code, at)) for code, at in points.values()}
         found = {index for place in places for index in self._at.get(place, ())}
         starved = frozenset(parameters)
-        return next((index for index in sorted(found) if starved <= self._starved[index]), None)
+        fits = [index for index in found if starved <= self._starved[index]]
+        return min(fits, key=lambda index: (self._own[index] not in places, index), default=None)
 
     def _line(self, code: CodeType, at: int) -> int:
         """As ``locations.line_of``, with the table of a long function read once."""

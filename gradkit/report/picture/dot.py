@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import graphviz
 
 from gradkit.core.i18n import columns
-from gradkit.core.records import Finding, Location, Picture
+from gradkit.core.records import Finding, Location, Mended, Picture
 from gradkit.report.picture.chart import Box, Chart
 from gradkit.report.picture.fold import chart_of
 from gradkit.report.picture.nested import Frame, nested, prefixes
@@ -18,6 +18,7 @@ from gradkit.report.picture.style import (
     AMBER,
     ARROWS,
     BOXES,
+    DARK_GREEN,
     DARK_RED,
     GREY,
     INK,
@@ -109,6 +110,31 @@ def _lines(finding: Finding) -> list[Location]:
         if place.file == main.file and place.text and 0 < abs(place.line - main.line) <= _NEAR
     }
     return [place for _, place in sorted({**near, main.line: main}.items())]
+
+
+def mended_label(change: Mended, words: Phrases) -> str:
+    """The HTML-like label of a plate where a gradient flows again, with the lines that were changed.
+
+    Example:
+        >>> change = Mended("detach", Location("a.py", 7), (("-", 7, "y = x.detach()"), ("+", 7, "y = x")), ("w",))
+        >>> label = mended_label(change, Phrases(Picture((), (), (), ())))
+        >>> "a.py:7" in label, "x.detach()" in label
+        (True, True)
+    """
+    head, rows = words.mended(change), ""
+    start = f"{words.place(change.location)}  " if change.location else ""
+    for sign, _, code in change.lines[:_LINES]:
+        for row, _ in broken(cleaned(code), "", max(_LEAST, _LABEL_ACROSS - columns(start)))[:_LINES]:
+            rows += text_line(f"{start}{sign} {row}", 10, color=GREY if sign == "-" else INK, code=True)
+            start, sign = " " * columns(start), " "  # noqa: PLW2901  what begins a line stands there once
+    rows += text_line(words.say("mended", n=len(change.parameters)), 10, color=SOFT, left=True)
+    headline = f'<font color="white" point-size="12"><b>{html_text(head)}</b></font>'
+    return (
+        f'<<table border="0" cellborder="0" cellspacing="0" cellpadding="6" bgcolor="{DARK_GREEN}">'
+        f'<tr><td align="left" width="{points(head, 12, bold=True)}">{headline}</td></tr>'
+        f'<tr><td align="left" bgcolor="#F9FFFB" border="1" color="{DARK_GREEN}" cellpadding="4">'
+        f'<table border="0" cellborder="0" cellspacing="0" cellpadding="1">{rows}</table></td></tr></table>>'
+    )
 
 
 _THIN, _THICK = 1.6, 6.5
@@ -234,6 +260,10 @@ class Drawing:
         if box.kind in ("cut", "plate"):
             self._plate(graph, box)
             return
+        if box.kind == "mended":
+            label = mended_label(self.picture.mended[int(box.members[0].label)], self.words)
+            graph.node(f"n{box.number}", label, **self.identity(box), shape="none", margin="0")
+            return
         folded = self.shown.view == "map" or box.kind == "more"
         rows = self._module_rows(box) if folded else self._node_rows(box)
         if box.kind in ("input", "loss"):
@@ -259,7 +289,7 @@ class Drawing:
     def identity(self, box: Box, tip: str = "") -> dict[str, str]:
         """What tells a box apart in a page: id, class and tooltip."""
         said = filter(None, (self.words.title(box), self.words.holds(box), self.words.state(box)))
-        kind = {"input": "input", "loss": "loss"}.get(box.kind, box.status)
+        kind = box.kind if box.kind in ("input", "loss", "mended") else box.status
         tooltip = graphviz.escape(cleaned(tip or " · ".join(said)))
         return {"id": f"n{box.number}", "class": kind, "tooltip": tooltip}
 
@@ -367,7 +397,7 @@ class Drawing:
                     *(ends if number in losses else ends[::-1]),
                     dir="none",
                     style="dotted",
-                    color=AMBER,
+                    color=DARK_GREEN if box.kind == "mended" else AMBER,
                     penwidth="2",
                     constraint="true" if rank == 0 else "false",
                     **{"class": "plate"},
@@ -376,6 +406,7 @@ class Drawing:
     def _loose(self) -> None:
         """Stack boxes that nothing is linked with, a few in a row."""
         linked = {end for arrow in self.shown.arrows for end in (arrow.tail, arrow.head)}
-        loose = [box.number for box in self.shown.boxes if box.number not in linked and box.kind != "plate"]
+        hung = {box.number for box in self.shown.boxes if box.beside or box.kind == "plate"}
+        loose = [box.number for box in self.shown.boxes if box.number not in linked | hung]
         for above, below in zip(loose, loose[_ROW:], strict=False):
             self.graph.edge(f"n{above}", f"n{below}", style="invis")

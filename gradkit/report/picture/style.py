@@ -216,7 +216,7 @@ def quantity_words(count: int) -> str:
     return str(count)
 
 
-RED, DARK_RED, AMBER, GREEN = "#D92D20", "#B42318", "#93370D", "#12A150"
+RED, DARK_RED, AMBER, GREEN, DARK_GREEN = "#D92D20", "#B42318", "#93370D", "#12A150", "#067647"
 INK, SOFT, GREY, PALE, LINE = "#101828", "#475467", "#667085", "#98A2B3", "#D0D5DD"
 
 BOXES = {

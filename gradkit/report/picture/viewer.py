@@ -35,7 +35,7 @@ LABELS = (
     *("path", "path_clear", "path_cut", "path_live", "path_both", "path_dead", "path_none"),
     *("save", "save_svg", "save_png", "save_dot", "saved", "save_failed"),
     *("full", "legend_live", "legend_cut", "legend_dead", "keys"),
-    *("unfold_one", "fold_one", "fold_frame", "sideways", "undo", "undo_off"),
+    *("unfold_one", "fold_one", "fold_frame", "sideways", "undo", "undo_off", "away_one", "away_many"),
 )
 
 

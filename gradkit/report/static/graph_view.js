@@ -4,7 +4,9 @@
 const POINT = 96 / 72; // CSS pixels for a point of the drawing at 100 %
 const [SMALLEST, LARGEST, STEP] = [0.05, 4, 1.25];
 const READABLE = 0.65; // a drawing that fits at this zoom or above is shown whole
+const FIRST = 0.8; // the zoom at which a larger one is opened
 const MARGIN = 12;
+const [LOWEST, AROUND] = [300, 140]; // pixels of height that a view has in any case, and those that the page needs beside it
 const NARROW = 860; // below this width the card lies under the drawing
 const FOLDED = "-"; // begins the path of what was folded, among what was opened
 const SVG = "http://www.w3.org/2000/svg";
@@ -27,13 +29,22 @@ async function unpack(parcel) {
 
 // ---------------------------------------------------------------- the sheet: where the drawing is, and how large
 
+// What a text takes on a sign, in pixels: Chinese characters are as wide as they are high.
+const wide = (text) => 14 + [...text].reduce((sum, char) => sum + (char > "\u2e7f" ? 12.5 : 7), 0);
+
 const contains = (outer, inner) => outer.x <= inner.x && outer.y <= inner.y
   && outer.x + outer.w >= inner.x + inner.w && outer.y + outer.h >= inner.y + inner.h;
 
+// The box around boxes, each with its middle.
+function around(boxes) {
+  const [left, right] = [Math.min(...boxes.map(({ x, w }) => x - w / 2)), Math.max(...boxes.map(({ x, w }) => x + w / 2))];
+  const [top, bottom] = [Math.min(...boxes.map(({ y, h }) => y - h / 2)), Math.max(...boxes.map(({ y, h }) => y + h / 2))];
+  return { x: (left + right) / 2, y: (top + bottom) / 2, w: right - left, h: bottom - top };
+}
+
 class Sheet {
-  constructor(stage, onZoom) {
-    this.stage = stage;
-    this.onZoom = onZoom;
+  constructor(stage, { onPlace, onZoom }) {
+    Object.assign(this, { stage, onPlace, onZoom });
     this.paper = make("div", { class: "gk-paper" });
     this.over = make("div", { class: "gk-over" }); // buttons on boxes and frames: part of no saved file
     this.said = make("div", { class: "gk-said", "aria-hidden": "true" });
@@ -99,7 +110,7 @@ class Sheet {
     for (const frame of this.frames) {
       const [left, top] = [this.x + frame.x * this.zoom, this.y + frame.y * this.zoom];
       const [right, bottom] = [left + frame.w * this.zoom, top + frame.h * this.zoom];
-      if ((left >= 0 && top >= 0) || right < 60 || left > w - 60 || bottom < 48 || top > h - 20) continue;
+      if ((left >= -6 && top >= -4) || right < 60 || left > w - 60 || bottom < 48 || top > h - 20) continue;
       const names = [frame.name].filter(Boolean);
       const shaded = this.svg?.classList.contains("gk-what-if") ? "" : frame.shaded;
       const around = signs.find(({ inner }) => contains(inner, frame));
@@ -107,11 +118,30 @@ class Sheet {
       else signs.push({ inner: frame, names, shaded, x: Math.max(4, left + 4), y: Math.max(4, top + 4) });
     }
     const shown = signs.filter(({ names, shaded }) => names.length || shaded);
-    this.said.replaceChildren(...shown.map(({ names, shaded, x, y }) => {
-      const sign = make("span", {}, [names.join(" › "), shaded].filter(Boolean).join(" · "));
-      sign.style.transform = `translate(${x}px, ${y}px)`;
-      return sign;
+    this.said.replaceChildren(...shown.flatMap(({ inner, names, shaded, x, y }) => {
+      const text = [names.join(" › "), shaded].filter(Boolean).join(" · ");
+      const at = this.aside({ x, y, w: wide(text), h: 22 }, inner);
+      if (!at) return [];
+      const sign = make("span", {}, text);
+      sign.style.transform = `translate(${at.x}px, ${at.y}px)`;
+      return [sign];
     }));
+  }
+
+  // Where in its frame a sign stands over no box: along the upper edge or the lower; else at the upper left, though
+  // never over a plate. Null: nowhere.
+  aside(sign, frame) {
+    const right = Math.min(this.room.w, this.x + (frame.x + frame.w) * this.zoom) - sign.w - 4;
+    const bottom = this.y + (frame.y + frame.h) * this.zoom - sign.h - 2;
+    const boxes = this.nodes.map((node) => ({ plate: node.group.classList.contains("cut"), ...this.seen(node) }));
+    for (const y of bottom < this.room.h - sign.h ? [sign.y, bottom] : [sign.y]) {
+      const beside = boxes.filter((box) => box.y < y + sign.h && box.y + box.h > y);
+      const free = (x) => x >= sign.x && x <= right && beside.every((box) => box.x > x + sign.w || box.x + box.w < x);
+      const x = [sign.x, ...beside.map((box) => box.x + box.w + 6).sort((a, b) => a - b), right].find(free);
+      if (x != null) return { x, y };
+    }
+    const covers = (box) => box.x < sign.x + sign.w && box.x + box.w > sign.x && box.y < sign.y + sign.h && box.y + box.h > sign.y;
+    return boxes.some((box) => box.plate && covers(box)) ? null : { x: sign.x, y: sign.y };
   }
 
   // A small button at a corner of a box or frame, in the drawing's own measure.
@@ -137,13 +167,14 @@ class Sheet {
   }
 
   place() {
-    this.sign(); // first: it measures the stage, which after a write would have to be laid out anew
+    this.onPlace(); // these two first: they measure the stage, which after a write would have to be laid out anew
+    this.sign();
     this.paper.classList.add("gk-moving");
     this.paper.style.transform = `translate(${this.x}px, ${this.y}px) scale(${this.zoom})`;
     clearTimeout(this.rest);
     // Without will-change the browser draws the text anew at the zoom that it now has.
     this.rest = setTimeout(() => this.paper.classList.remove("gk-moving"), 160);
-    this.onZoom(this.zoom);
+    this.onZoom();
   }
 
   move(dx, dy) {
@@ -192,11 +223,13 @@ class Sheet {
     this.place();
   }
 
+  // In the middle, as far as there is something to be seen on all sides.
   centre(node, zoom = this.zoom) {
     const { w, h } = this.room;
     this.zoom = zoom;
-    const fitsAcross = this.width * zoom <= w;
-    [this.x, this.y] = [w / 2 - (fitsAcross ? this.width / 2 : node.x) * zoom, h / 2 - node.y * zoom];
+    const start = (at, size, room) => (size * zoom <= room - 2 * MARGIN ? (room - size * zoom) / 2
+      : Math.min(MARGIN, Math.max(room - MARGIN - size * zoom, room / 2 - at * zoom)));
+    [this.x, this.y] = [start(node.x, this.width, w), start(node.y, this.height, h)];
     this.move(0, 0);
   }
 
@@ -211,6 +244,17 @@ class Sheet {
 
   where(node) {
     return { x: this.x + node.x * this.zoom, y: this.y + node.y * this.zoom };
+  }
+
+  // The box of a node on the stage.
+  seen(node) {
+    const [at, w, h] = [this.where(node), node.w * this.zoom, node.h * this.zoom];
+    return { x: at.x - w / 2, y: at.y - h / 2, w, h };
+  }
+
+  isInSight(node) {
+    const { w, h } = this.room;
+    return contains({ x: -2, y: -2, w: w + 4, h: h + 4 }, this.seen(node));
   }
 
   reveal(node) {
@@ -494,7 +538,7 @@ class View {
     this.views = make("span", { class: "gk-views", role: "group" },
       ...["map", "graph", "torchviz"].map((view) => button(view, "", () => this.put("view", view))));
     this.foldAll = button("fold", "", () => this.put("opened", []));
-    this.toCut = button("cut", "", () => this.goTo(this.focusNumber()));
+    this.toCut = button("cut", "", () => this.goTo(this.nextPlate()));
     this.turning = button("sideways", "⇄", () => this.turnOver());
     this.full = button("full", "□", () => this.fillScreen());
     this.full.hidden = !document.fullscreenEnabled; // a frame may not be allowed to
@@ -503,7 +547,8 @@ class View {
       button("zoom_in", "+", () => this.zoom(STEP)), button("fit", "⤢", () => this.fit()), this.turning, this.full, this.saving);
     this.stage = make("div", { class: "gk-stage", tabindex: "0", role: "application" });
     this.note = make("div", { class: "gk-note", role: "status" });
-    this.stage.append(this.note);
+    this.away = make("button", { type: "button", class: "gk-away", tabindex: "-1", hidden: true, onclick: () => this.goTo(this.nearest) });
+    this.stage.append(this.note, this.away);
     this.card = make("aside", { class: "gk-card", hidden: true, tabindex: "-1" });
     this.live = make("div", { class: "gk-quiet", "aria-live": "polite" });
     this.help = make("div", { class: "gk-quiet", id: `gk-help-${crypto.randomUUID?.() ?? Math.random()}` });
@@ -512,7 +557,7 @@ class View {
     this.foot = make("p", { class: "gk-foot", hidden: true });
     this.legend = make("p", { class: "gk-legend" });
     this.root = make("div", { class: "gk-view" }, this.bar, this.body, this.legend, this.foot, this.live, this.help);
-    this.sheet = new Sheet(this.stage, () => this.nameZoom());
+    this.sheet = new Sheet(this.stage, { onPlace: () => this.pointAway(), onZoom: () => this.nameZoom() });
     el.append(this.root);
   }
 
@@ -549,6 +594,11 @@ class View {
       if (dx || dy) this.sheet.move(-dx, -dy);
     });
     this.root.addEventListener("fullscreenchange", () => this.resize());
+    const turn = () => { // how high the window is decides which way the drawing runs
+      if (this.root.clientWidth) this.resize();
+      this.resized();
+    };
+    window.addEventListener("resize", turn);
     this.body.addEventListener("dblclick", () => this.unfold(this.pressed.number));
     this.search.addEventListener("input", () => {
       clearTimeout(this.typing);
@@ -558,6 +608,7 @@ class View {
     this.forget = () => {
       for (const [name, act] of Object.entries(events)) this.model.off(name, act);
       this.observer.disconnect();
+      window.removeEventListener("resize", turn);
       clearTimeout(this.typing);
       clearTimeout(this.sheet.rest);
     };
@@ -600,6 +651,7 @@ class View {
     const chosen = this.model.get("selected");
     if (!this.card.hidden && this.info?.[chosen]) this.fill(chosen, this.info[chosen]);
     if (this.loaded) this.buttons();
+    this.pointAway();
     this.tell();
     this.refreshCount();
   }
@@ -639,12 +691,19 @@ class View {
     else this.root.requestFullscreen();
   }
 
+  // The height at most: in a low window less than what is asked for. A frame is as high as its page wants to be.
+  get most() {
+    const asked = this.model.get("height") || 560;
+    return window.parent === window ? Math.max(LOWEST, Math.min(asked, window.innerHeight - AROUND)) : asked;
+  }
+
   resize() {
-    const most = this.model.get("height") || 560;
+    const { most } = this;
     // A drawing that is shown whole needs no more height than it has.
-    const scale = Math.min(1, (this.root.clientWidth - 2 * MARGIN) / (this.sheet.width || 1));
-    const wanted = this.loaded ? (scale >= READABLE ? this.sheet.height * scale + 2 * MARGIN : most)
-      : this.model.get("message") ? 0 : most;
+    const across = (width) => Math.min(1, (this.root.clientWidth - 2 * MARGIN) / (width || 1));
+    const focus = this.sheet.byNumber.get(this.focusNumber());
+    const scale = across(this.sheet.width) >= READABLE ? across(this.sheet.width) : Math.min(FIRST, across(focus?.w));
+    const wanted = this.loaded ? this.sheet.height * scale + 2 * MARGIN : this.model.get("message") ? 0 : most;
     if (document.fullscreenElement === this.root) return void (this.body.style.height = "");
     this.body.style.height = `${Math.round(Math.max(220, Math.min(most, wanted)))}px`;
   }
@@ -670,7 +729,7 @@ class View {
   across(parcel) {
     if (!parcel.sideways) return false;
     if (this.turned != null) return this.turned;
-    const room = { w: this.root.clientWidth, h: document.fullscreenElement === this.root ? this.body.clientHeight : this.model.get("height") || 560 };
+    const room = { w: this.root.clientWidth, h: document.fullscreenElement === this.root ? this.body.clientHeight : this.most };
     const scale = (svg) => {
       const [, , w, h] = (svg.match(/viewBox="([^"]*)"/)?.[1] ?? "0 0 1 1").split(/[\s,]+/).map(Number);
       return Math.min(1, (room.w - 2 * MARGIN) / (w * POINT), (room.h - 2 * MARGIN) / (h * POINT));
@@ -771,13 +830,50 @@ class View {
     if (this.fitted) return this.sheet.fit();
     const focus = this.sheet.byNumber.get(this.focusNumber());
     const { w, h } = this.sheet.room;
-    const most = focus ? Math.min(1, (w - 2 * MARGIN) / focus.w, (h - 2 * MARGIN) / focus.h) : 1;
-    const zoom = Math.max(SMALLEST, Math.min(most, Math.max(0.8, this.sheet.whole)));
-    return focus ? this.sheet.centre(focus, zoom) : this.sheet.zoomTo(zoom);
+    const most = (box) => Math.min(1, (w - 2 * MARGIN) / box.w, (h - 2 * MARGIN) / box.h);
+    if (!focus) return this.sheet.zoomTo(Math.max(FIRST, this.sheet.whole));
+    const every = around([focus, ...this.plates()]);
+    const shown = most(every) >= READABLE ? every : focus;
+    return this.sheet.centre(shown, Math.max(SMALLEST, Math.min(most(shown), Math.max(FIRST, this.sheet.whole))));
+  }
+
+  // The plates in the drawing, in the order of the findings; of a finding with several, the first.
+  plates() {
+    const found = new Map();
+    for (const node of this.sheet.nodes) {
+      const { kind, finding } = this.info[node.number] ?? {};
+      const key = finding ?? `n${node.number}`;
+      if (["cut", "plate"].includes(kind) && !found.has(key)) found.set(key, node);
+    }
+    return [...found.values()];
+  }
+
+  // From plate to plate; the first is the one that is in the middle at the beginning.
+  nextPlate() {
+    const order = [this.focusNumber(), ...this.plates().map(({ number }) => number)];
+    const all = [...new Set(order)];
+    return this.card.hidden ? all[0] : all[(all.indexOf(this.current) + 1) % all.length];
+  }
+
+  // What of the problems is out of sight, and which way the nearest of them lies.
+  pointAway() {
+    const { w, h } = this.sheet.room;
+    const away = w && this.loaded ? this.plates().filter((node) => !this.sheet.isInSight(node)) : [];
+    this.away.hidden = !away.length;
+    if (!away.length) return;
+    const from = (node) => { const at = this.sheet.where(node); return [at.x - w / 2, at.y - h / 2]; };
+    const near = away.reduce((a, b) => (Math.hypot(...from(b)) < Math.hypot(...from(a)) ? b : a));
+    const [dx, dy] = from(near);
+    const [side, arrow] = Math.abs(dx) / w > Math.abs(dy) / h ? (dx > 0 ? ["right", "→"] : ["left", "←"]) : dy > 0 ? ["down", "↓"] : ["up", "↑"];
+    const said = (this.labels[away.length > 1 ? "away_many" : "away_one"] ?? "").replace("{n}", away.length);
+    this.nearest = near.number;
+    if (this.away.textContent === `${said} ${arrow}`) return;
+    this.away.className = `gk-away gk-away-${side}`;
+    this.away.textContent = `${said} ${arrow}`;
   }
 
   focusNumber() {
-    for (const kind of ["cut", "plate", "loss"]) {
+    for (const kind of ["cut", "plate", "mended", "loss"]) {
       const found = this.sheet.nodes.find(({ number }) => this.info[number]?.kind === kind);
       if (found) return found.number;
     }

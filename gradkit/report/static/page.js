@@ -138,6 +138,11 @@
   if (window.parent !== window) {
     const tell = () => parent.postMessage({ gradkit: "height", height: Math.ceil(document.body.getBoundingClientRect().height) }, "*");
     new ResizeObserver(tell).observe(document.body);
+    window.addEventListener("message", ({ source, data }) => { // on a slide the picture comes first, and is seen whole
+      if (source !== parent || data?.gradkit !== "slide" || !(data.height > 0)) return;
+      document.body.classList.add("gkr-slide");
+      kernel.set("height", Math.max(260, Math.min(held.height, Math.round(0.5 * data.height))));
+    });
     window.addEventListener("message", ({ source, data }) => {
       if (source !== parent || data?.gradkit !== "theme") return;
       const wanted = document.getElementById(data.dark ? "gkr-dark" : "gkr-light");

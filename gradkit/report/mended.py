@@ -1,0 +1,94 @@
+"""What of the findings of an earlier run was mended: those that are gone, which lines were changed, what came back."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from gradkit.core import printable
+from gradkit.core.records import Finding, Location, Mended, Picture
+from gradkit.report.layout import CodeLine
+from gradkit.report.picture import mended
+from gradkit.source import imported
+
+Lines = tuple[CodeLine, ...]
+
+_MOST = 6
+
+
+def since(before: Picture, after: Picture) -> Picture:
+    """The second picture, with a mark wherever something was mended that the first one has as a finding.
+
+    A finding is mended when it is gone and a parameter that it starved gets a gradient now.
+
+    Example:
+        >>> since(Picture((), (), (), ()), Picture((), (), (), ())).mended
+        ()
+    """
+    live = {node.label for node in after.nodes if node.kind == "parameter" and node.status == "live"}
+    left = places(after.findings)
+    changes = {}
+    for index, finding in enumerate(before.findings):
+        revived = tuple(name for name in finding.parameters if name in live)
+        if not revived or place(finding) in left or not after.backward:
+            continue
+        old, new = _differing(finding.location) if finding.location is not None else ((), ())
+        changes[index] = Mended(
+            finding.cause,
+            _now(finding.location, new) if finding.location is not None and (old or new) else None,
+            tuple((line.sign, line.number, line.text) for line in (*old, *new)),
+            revived,
+        )
+    return mended.marked(before, after, changes)
+
+
+def _now(place: Location, new: Lines) -> Location:
+    """The first of the lines that stand where a line was changed; where it was taken out, the place where it was."""
+    if not new:
+        return Location(place.file, place.line, function=place.function)
+    return Location(place.file, new[0].number, function=place.function, text=new[0].text)
+
+
+def places(findings: Sequence[Finding]) -> list[str]:
+    """Cause and code of each finding: line numbers move when a file is changed."""
+    return list(dict.fromkeys(map(place, findings)))
+
+
+def place(finding: Finding) -> str:
+    """Cause and code of a finding.
+
+    Example:
+        >>> place(Finding("detach", Location("a.py", 7, text="    y = x.detach()")))
+        'detach  y = x.detach()'
+    """
+    code = finding.location.text.strip() if finding.location is not None else ""
+    return f"{finding.cause}  {code}".strip()
+
+
+def changed_lines(before: Sequence[Finding], after: Sequence[Finding]) -> tuple[Lines, Lines]:
+    """The lines of findings that are no longer there, as they were and as they are; none where nothing stands there.
+
+    Args:
+        before: the findings before a change of the user's files.
+        after: those on the files as they are now.
+    """
+    left = places(after)
+    gone = [one.location for one in before if one.location is not None and place(one) not in left]
+    pairs = {pair: None for where in gone if any(pair := _differing(where))}
+    return tuple(line for old, _ in pairs for line in old), tuple(line for _, new in pairs for line in new)
+
+
+def _differing(place: Location) -> tuple[Lines, Lines]:
+    """What was changed at a line, as long as what it was and what it is can both be read."""
+    old, new = imported.source_of(place), imported.text_now(place.file)
+    if old is None or new is None or old.digest == new.digest:
+        return (), ()
+    for kind, first, last, start, end in difflib.SequenceMatcher(None, old.lines, new.lines, False).get_opcodes():
+        if kind != "equal" and first <= place.line - 1 < max(last, first + 1):
+            return _signed("-", old.lines[first:last], first), _signed("+", new.lines[start:end], start)
+    return (), ()
+
+
+def _signed(sign: str, lines: list[str] | tuple[str, ...], first: int) -> Lines:
+    shown = enumerate(lines[:_MOST], first + 1)
+    return tuple(CodeLine(number, printable.line(text.rstrip())[0], sign=sign) for number, text in shown)

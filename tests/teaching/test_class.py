@@ -185,6 +185,21 @@ def test_a_check_names_no_line_and_a_hint_does_on_request(tmp_path: Path) -> Non
     assert exercises.entry("forgotten_no_grad").hints == 4
 
 
+@each_language
+def test_a_notebook_lays_out_a_hint_as_it_does_those_that_are_folded(language: str) -> None:
+    with i18n.speaking(language):
+        shown = testing.hint("forgotten_no_grad")
+        told = shown._repr_markdown_()
+    assert told is not None
+    assert told.startswith("**")
+    assert "`with torch.no_grad():`" in told
+
+
+def test_lines_of_a_program_are_no_markdown() -> None:
+    *_, last = (testing.hint("forgotten_no_grad") for _ in range(4))
+    assert last._repr_markdown_() is None
+
+
 def test_after_the_last_hint_a_check_is_asked_for_first() -> None:
     exercises.note("zero_loss", hints=3)
     check._last.pop("zero_loss", None)

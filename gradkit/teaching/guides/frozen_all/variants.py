@@ -43,7 +43,7 @@ def right_lightning():
     # [lightning]
     def training_step(self, noise, _):
         first, second = self.optimizers()
-        with self.toggled_optimizer(first):  # what only the other optimizer holds is frozen, and thawed at the end
+        with self.toggled_optimizer(first):  # what only the other optimizer holds is frozen, and unfrozen at the end
             self.turn(first, self.critic(self.generator(noise)).mean())
         with self.toggled_optimizer(second):
             self.turn(second, -self.critic(self.generator(noise).detach()).mean())

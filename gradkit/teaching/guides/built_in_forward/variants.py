@@ -11,7 +11,9 @@ def wrapped(model, run):
     try:
         run()
         nn.parallel.DistributedDataParallel(model)
-    except (RuntimeError, ValueError):
+    except (RuntimeError, ValueError) as error:
+        if "uninitialized parameters" not in str(error):
+            raise
         return False
     return True
 

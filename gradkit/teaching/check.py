@@ -105,6 +105,13 @@ class Hint:
     def __repr__(self) -> str:
         return self.text()
 
+    def _repr_markdown_(self) -> str | None:
+        """A hint of the notebook is Markdown, which a notebook lays out; the lines of a program are not."""
+        if self.number > len(self.known):
+            return None
+        title, text = self.known[self.number - 1][i18n.language()]
+        return f"**{title}**\n\n{text}"
+
 
 def judged(name: str, **answers: Callable[..., Any]) -> Verdict:
     """As :func:`check`, but it notes nothing, and hands out the verdict in either case."""

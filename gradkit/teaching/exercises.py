@@ -76,7 +76,7 @@ EXERCISES: Mapping[str, Exercise] = {
         Exercise("numpy_roundtrip", "03_numpy_roundtrip"),
         Exercise("zero_loss", "04_zero_loss", batches=("make_batch", "make_unlabelled_batch")),
         Exercise("two_cuts", "05_two_cuts", points=3, changes=("Reader.centre", "Reader.rescale")),
-        Exercise("idle_projector", "06_idle_projector", trains=("projector.*", "decoder.*"), points=3),
+        Exercise("image_captions", "06_image_captions", trains=("projector.*", "decoder.*"), points=3),
         Exercise("still_weights", "07_still_weights", functions=_STEPS, points=3, changes=("build", "train_step")),
         Exercise(
             "clinic",

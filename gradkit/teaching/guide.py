@@ -244,7 +244,7 @@ def variants(cause: str) -> dict[str, str]:
         GradkitError: ``no_such_guide``.
 
     Example:
-        >>> list(variants("idle_optimizer")), variants("detach")
+        >>> list(variants("idle_optimizer")), variants("data_attr")
         (['lightning', 'accelerate'], {})
     """
     path = guides_folder(cause) / "variants.py"
@@ -259,12 +259,12 @@ LIBRARIES = ("trainer", "lightning", "accelerate", "ddp")
 
 
 def _variants(cause: str) -> str:
-    """How the cure looks elsewhere, as the end of the step that gives it."""
+    """How the cure looks elsewhere, as the end of the step that gives it; where it is the same, that."""
     told = [
         f"{words(f'guide.variant.{cause}.{name}')}\n\n{_fence('python', code)}"
         for name, code in variants(cause).items()
     ]
-    return "\n\n".join(["", words("guide.variant.title"), *told]) if told else ""
+    return "\n\n".join(["", *([words("guide.variant.title"), *told] if told else [words("guide.variant.same")])])
 
 
 def _related(cause: str) -> str:

@@ -71,7 +71,7 @@ QUESTIONS: Mapping[str, Question] = {
     "numpy_roundtrip": Question((ALL, ("head.*",), ("filters.*",), RAISES)),
     "zero_loss": Question((ZERO, NAN, NONE, RAISES), batch="make_unlabelled_batch"),
     "two_cuts": Question((ALL, ("mixer.*", "head.*"), ("head.*",), RAISES)),
-    "idle_projector": Question((ALL, ("projector.*", "decoder.*"), ("decoder.*",), RAISES)),
+    "image_captions": Question((ALL, ("projector.*", "decoder.*"), ("decoder.*",), RAISES)),
     "still_weights": Question((ALL, ("encoder.*",), ("head.*",), NONE), left=True),
     "clinic": Question((ALL, _ALL_BUT_ONE, _ALL_BUT_THREE, RAISES), named=False),
 }

@@ -21,7 +21,7 @@ WRAPPED = "DistributedDataParallel(net)"
 def test_a_part_that_one_rank_of_a_sharded_model_leaves_out_is_told_with_the_condition(tmp_path: Path) -> None:
     status, said = run(tmp_path, SHARDED, batch=NO_IMAGE)
     assert status == 1
-    assert said.count("gradkit: rank 1 of 2 runs other parts of the sharded model than the others") == 1
+    assert said.count("gradkit: rank 1 of 2 runs different parts of the sharded model from the other ranks") == 1
     assert "the batch of rank 1 lacks scene['image']" in said
     assert f"eye is called at train.py:{line(tmp_path, 'self.eye(scene')}" in said
     assert f"by the condition at train.py:{line(tmp_path, 'in scene:')}" in said

@@ -142,6 +142,30 @@ def test_a_notebook_asks_before_it_runs_and_checks_before_gradkit_is_asked(name:
     assert all(n > order[2] for n, cell in enumerate(code) if "gradkit.diagnose(" in cell)
 
 
+@each_exercise
+def test_no_text_tells_what_happens_before_the_learner_sees_it(name: str) -> None:
+    assert [text for text in before_it_is_seen(name, "en") if GIVEN_AWAY.search(text)] == []
+    assert [text for text in before_it_is_seen(name, "zh") if GIVEN_AWAY_ZH.search(text)] == []
+
+
+def test_no_title_tells_which_layer_takes_no_part() -> None:
+    titles = {i18n.words(f"workshop.{name}", "en") for name in exercises.EXERCISES}
+    assert [title for title in titles if re.search(r"nobody|idle|unused|never", title)] == []
+
+
+GIVEN_AWAY = re.compile(r"\braises\b|Nothing raises|kept no record|first day|nobody calls|takes no part|no gradient")
+GIVEN_AWAY_ZH = re.compile("报错|没有记下|第一天|没有人调用|不参与|没有梯度|拿不到")
+
+
+def before_it_is_seen(name: str, language: str) -> Iterator[str]:
+    """The texts of an exercise down to the cell that shows what happens."""
+    for page in book.read_book(f"workshop/{exercises.exercise(name).book}"):
+        if page.kind == "code" and ".happened(" in page.says(""):
+            return
+        if page.kind != "code":
+            yield page.says(language)
+
+
 # -- hints, and what a check gives away -------------------------------------------------------------------------
 
 
@@ -159,6 +183,21 @@ def test_a_check_names_no_line_and_a_hint_does_on_request(tmp_path: Path) -> Non
     ]
     assert "answer.py:31" in hints[3]
     assert exercises.entry("forgotten_no_grad").hints == 4
+
+
+@each_language
+def test_a_notebook_lays_out_a_hint_as_it_does_those_that_are_folded(language: str) -> None:
+    with i18n.speaking(language):
+        shown = testing.hint("forgotten_no_grad")
+        told = shown._repr_markdown_()
+    assert told is not None
+    assert told.startswith("**")
+    assert "`with torch.no_grad():`" in told
+
+
+def test_lines_of_a_program_are_no_markdown() -> None:
+    *_, last = (testing.hint("forgotten_no_grad") for _ in range(4))
+    assert last._repr_markdown_() is None
 
 
 def test_after_the_last_hint_a_check_is_asked_for_first() -> None:

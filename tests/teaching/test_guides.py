@@ -34,7 +34,7 @@ from gradkit.witness.listening import listening
 
 CAUSES = causes.causes()
 FOLDER = guides_folder("detach").parent
-NO_GUIDES = ("__init__.py", "__pycache__")
+NO_GUIDES = ("__init__.py", "__pycache__", "loops.py")
 DIRECTIVE = re.compile(r"^\{\{.*\}\}$", re.MULTILINE)
 HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 NO_GRAD_FN = "element 0 of tensors does not require grad"

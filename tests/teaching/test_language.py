@@ -13,6 +13,11 @@ READ = [("", "*.md"), ("docs", "*.md"), ("gradkit/teaching", "**/*.md"), ("gradk
 SAID = ("CHANGELOG.md", "CHANGELOG.zh.md")  # they may say what was changed
 
 ENGLISH = {
+    "hands its grid": "gives its grid a gradient of zeros",
+    "lets it count nothing": "multiplies the result by zero",
+    "its backward gets nothing for": "its backward is not asked for a gradient",
+    "where what took the place": "which line returns the value that replaces",
+    "thaw": "unfreeze",
     "starved:": "no gradient:",
     "elements that should train": "values that should train",
     "with this undone": "in a rerun without it",
@@ -49,6 +54,7 @@ ENGLISH = {
 }
 
 CHINESE = {
+    "撤销路上的切断": "撤销沿途的切断",
     "修法": "修复建议、改法",
     "迷思": "误区",
     "断点": "切断处",

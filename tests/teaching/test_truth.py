@@ -163,6 +163,41 @@ def test_the_vision_memory_says_that_it_is_rebuilt(language: str, says: str) -> 
     assert says in book.read_book("cases/vision_memory")[0].says(language)
 
 
+def of_torch() -> Iterator[type[torch.optim.Optimizer]]:
+    for kind in vars(torch.optim).values():
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer:
+            yield kind
+
+
+def moves_what_has_no_gradient(kind: Any) -> bool:
+    """It sees a gradient of two tensors for three steps, and then of one alone."""
+    seen, idle, factor = nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2, 2)), torch.arange(4.0).view(2, 2)
+    optimizer = kind([seen, idle], lr=0.01)
+
+    def closure(other: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (seen * factor + other).pow(4).sum()
+        loss.backward()
+        for p in (seen, idle) if kind is torch.optim.SparseAdam else ():
+            p.grad = None if p.grad is None else p.grad.to_sparse()
+        return loss
+
+    for other in (idle, idle, idle, None):
+        before = idle.detach().clone()
+        run = functools.partial(closure, idle.detach() if other is None else other)
+        run()
+        optimizer.step(*([run] if kind is torch.optim.LBFGS else []))
+    return idle.grad is None and not torch.equal(idle, before)
+
+
+def optimizers_that_move_what_has_no_gradient() -> set[str]:
+    return {kind.__name__ for kind in of_torch() if moves_what_has_no_gradient(kind)}
+
+
+def test_of_all_optimizers_lbfgs_alone_moves_what_has_no_gradient() -> None:
+    assert optimizers_that_move_what_has_no_gradient() == {"LBFGS"}
+
+
 # -- sentences that are withdrawn -------------------------------------------------------------------------------
 
 
@@ -214,6 +249,28 @@ def one_process_raises() -> bool:
     with pytest.raises(RuntimeError, match="Expected to have finished reduction"):
         model(torch.randn(2, 2))
     return True
+
+
+def a_masked_row_that_is_zeros() -> bool:
+    look, words = nn.MultiheadAttention(4, 2, batch_first=True), torch.randn(1, 3, 4)
+    out, _ = look(words, words, words, key_padding_mask=torch.ones(1, 3, dtype=torch.bool), need_weights=False)
+    return bool(out.isfinite().all())
+
+
+def a_loss_module_with_weights() -> bool:
+    return any(True for _ in nn.AdaptiveLogSoftmaxWithLoss(4, 6, [3]).parameters())
+
+
+def a_tensor_that_counts_nothing() -> bool:
+    with torch.inference_mode():
+        value = torch.zeros(1)
+    with pytest.raises(RuntimeError, match="do not track version counter"):
+        value._version  # noqa: B018
+    return True
+
+
+def a_number_below_bfloat16() -> bool:
+    return torch.tensor(1e-42).item() > 0 == torch.tensor(1e-42, dtype=torch.bfloat16).item()
 
 
 @dataclass(frozen=True)
@@ -509,6 +566,26 @@ WITHDRAWN = [
         "只有叶子张量（参数，以及你用 `requires_grad=True` 创建的张量）才保存 `.grad`",
         a_tensor_in_the_middle_that_keeps_its_gradient,
     ),
+    Withdrawn(
+        "An optimizer passes over every parameter whose",
+        "的参数，优化器一概跳过",
+        lambda: optimizers_that_move_what_has_no_gradient() != set(),
+    ),
+    Withdrawn(
+        "`MultiheadAttention` makes `nan` of it, and",
+        "`MultiheadAttention` 会算出 `nan`",
+        a_masked_row_that_is_zeros,
+    ),
+    Withdrawn("or a loss module in `forward` is harmless", "或损失模块没有问题", a_loss_module_with_weights),
+    Withdrawn(
+        "Only floating point tensors can require grad",
+        "只有浮点张量才能有梯度",
+        lambda: torch.zeros(1, dtype=torch.complex64, requires_grad=True).requires_grad,
+    ),
+    Withdrawn(
+        "Every tensor counts how often it was written to", "每个张量都记着自己被写过几次", a_tensor_that_counts_nothing
+    ),
+    Withdrawn("it reaches as far down as full precision", "它能表示的最小数量级与全精度相同", a_number_below_bfloat16),
     Withdrawn("never a value on the way to the loss", "通往损失的数值不要转", refuting("a_remainder_after_floor")),
 ]
 

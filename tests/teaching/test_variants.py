@@ -61,5 +61,13 @@ def test_the_guide_shows_the_code_that_was_run(cause: str, library: str, languag
     assert f"```python\n{variants(cause)[library]}\n```" in fix
 
 
+@pytest.mark.parametrize("language", i18n.LANGUAGES)
+@pytest.mark.parametrize("cause", causes.causes())
+def test_a_guide_says_whether_a_library_makes_a_difference(cause: str, language: str) -> None:
+    fix = guide(cause, language).steps[3].markdown
+    told = {name: i18n.words(f"guide.variant.{name}", language) in fix for name in ("title", "same")}
+    assert told == {"title": cause in HAVE, "same": cause not in HAVE}
+
+
 def test_every_library_has_a_variant_somewhere() -> None:
     assert {name for names in HAVE.values() for name in names} == set(LIBRARIES)

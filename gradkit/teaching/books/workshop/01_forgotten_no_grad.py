@@ -82,10 +82,10 @@ loss = loss_of(model, batch)
 loss.backward()
 
 # %% [markdown] lang="en"
-# The loss is a number like any other, but autograd kept no record of how it came about. `grad_fn` would be the last entry of that record:
+# The loss is a number like any other. If autograd has a record of how it came about, `grad_fn` is the last entry of that record:
 
-# %% [markdown] lang="zh" of="f5ff8088"
-# 损失看上去是个普通的数，但自动求导没有记下它是怎么算出来的。`grad_fn` 本该是这份记录的最后一项：
+# %% [markdown] lang="zh" of="89d9efc0"
+# 损失看上去是个普通的数。如果自动求导记下了它是怎么算出来的，`grad_fn` 就是这份记录的最后一项：
 
 # %%
 loss, loss.requires_grad, loss.grad_fn

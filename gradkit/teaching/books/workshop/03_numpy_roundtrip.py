@@ -75,12 +75,12 @@ gradkit.testing.predict("numpy_roundtrip")
 # %% [markdown] lang="en"
 # ## See it fail
 #
-# Training runs without any error, the loss falls, and yet the result is poor. A colleague says: "The filters look as random as on the first day." Train for fifty steps and measure how far each weight has moved:
+# The result is poor, and nobody knows why. Train for fifty steps and measure how far each weight moves:
 
-# %% [markdown] lang="zh" of="b3c1909b"
+# %% [markdown] lang="zh" of="ef9954bd"
 # ## 看它怎样失败
 #
-# 训练不报任何错误，损失也在下降，结果却很差。同事说：“这些滤波器看起来还和第一天一样随机。”训练五十步，量一量每个权重移动了多远：
+# 结果很差，谁也说不出为什么。训练五十步，量一量每个权重移动了多远：
 
 # %%
 def moved(build, loss_of, steps=50):

@@ -84,12 +84,12 @@ gradkit.testing.predict("two_cuts")
 # %% [markdown] lang="en"
 # ## See it fail
 #
-# Nothing raises. Whoever got a gradient has a `.grad`:
+# A parameter that gets a gradient has a `.grad`:
 
-# %% [markdown] lang="zh" of="7bea687e"
+# %% [markdown] lang="zh" of="b51b8d47"
 # ## 看它怎样失败
 #
-# 什么错也不报。拿到梯度的参数有 `.grad`：
+# 拿到梯度的参数有 `.grad`：
 
 # %%
 model, batch = build(), make_batch()

@@ -14,31 +14,31 @@ import gradkit.testing
 gradkit.testing.progress()
 
 # %% [markdown] lang="en"
-# | notebook | what does not learn | points |
+# | notebook | the program | points |
 # |---|---|---|
-# | [1. A forgotten `no_grad`](01_forgotten_no_grad.ipynb) | everything, and PyTorch says so | 2 |
-# | [2. An adapter that will not learn](02_sleeping_adapter.ipynb) | a LoRA adapter that was loaded again | 2 |
-# | [3. The NumPy round trip](03_numpy_roundtrip.ipynb) | the first layer, without any error | 2 |
-# | [4. A zero loss](04_zero_loss.ipynb) | a batch without labels stops the loop | 2 |
-# | [5. Two cuts, one behind the other](05_two_cuts.ipynb) | two of three layers; one change alone shows nothing | 3 |
-# | [6. A projector that nobody calls](06_idle_projector.ipynb) | a layer that is there and takes no part | 3 |
-# | [7. Weights that do not move](07_still_weights.ipynb) | gradients are there, and nothing moves | 3 |
+# | [1. A forgotten `no_grad`](01_forgotten_no_grad.ipynb) | tells trees apart by their leaves | 2 |
+# | [2. An adapter that will not learn](02_sleeping_adapter.ipynb) | sorts messages with a LoRA adapter that was loaded again | 2 |
+# | [3. The NumPy round trip](03_numpy_roundtrip.ipynb) | tells birds apart by their song | 2 |
+# | [4. A zero loss](04_zero_loss.ipynb) | tells crops apart on fields of which few have a label | 2 |
+# | [5. Two cuts, one behind the other](05_two_cuts.ipynb) | names the writer of a note | 3 |
+# | [6. Captions for images](06_image_captions.ipynb) | finds the next word of an image's caption | 3 |
+# | [7. Weights that do not move](07_still_weights.ipynb) | tells four kinds of weather apart with a new head | 3 |
 # | [8. The clinic](08_clinic.ipynb) | 150 lines with three faults | 6 |
 #
 # The solutions lie beside them in the folder [solutions](solutions), one notebook each, with the reasons why other ways do not work. Look only when your check says "Solved".
 #
 # To start again, run `gradkit.testing.progress(forget=True)`.
 
-# %% [markdown] lang="zh" of="97c0b548"
-# | notebook | 什么没在学习 | 分值 |
+# %% [markdown] lang="zh" of="66c83042"
+# | notebook | 程序 | 分值 |
 # |---|---|---|
-# | [1. 忘了拿掉的 `no_grad`](01_forgotten_no_grad.ipynb) | 所有的层，而且 PyTorch 会报错 | 2 |
-# | [2. 不肯学习的适配器](02_sleeping_adapter.ipynb) | 重新加载的 LoRA 适配器 | 2 |
-# | [3. 绕道 NumPy](03_numpy_roundtrip.ipynb) | 第一层，而且不报任何错 | 2 |
-# | [4. 等于零的损失](04_zero_loss.ipynb) | 遇到没有标签的批次，训练中断 | 2 |
-# | [5. 一前一后两处切断](05_two_cuts.ipynb) | 三层中的两层；只改一处看不出变化 | 3 |
-# | [6. 没有人调用的投影层](06_idle_projector.ipynb) | 写在模型里却不参与计算的层 | 3 |
-# | [7. 纹丝不动的权重](07_still_weights.ipynb) | 梯度都在，什么也不动 | 3 |
+# | [1. 忘了拿掉的 `no_grad`](01_forgotten_no_grad.ipynb) | 根据叶片区分树种 | 2 |
+# | [2. 不肯学习的适配器](02_sleeping_adapter.ipynb) | 用重新加载的 LoRA 适配器给消息分类 | 2 |
+# | [3. 绕道 NumPy](03_numpy_roundtrip.ipynb) | 根据鸣声分辨鸟类 | 2 |
+# | [4. 等于零的损失](04_zero_loss.ipynb) | 从照片识别作物，只有部分农田有标签 | 2 |
+# | [5. 一前一后两处切断](05_two_cuts.ipynb) | 判断手写笔记出自谁手 | 3 |
+# | [6. 给图片写说明](06_image_captions.ipynb) | 给图片说明接上下一个词 | 3 |
+# | [7. 纹丝不动的权重](07_still_weights.ipynb) | 换上新的分类头，区分四种天气 | 3 |
 # | [8. 综合诊室](08_clinic.ipynb) | 150 行程序，三处错误 | 6 |
 #
 # 解答放在旁边的 [solutions](solutions) 文件夹里，每个练习一份 notebook，并说明为什么别的办法不行。等检查显示“已解决”之后再看。

@@ -201,6 +201,8 @@ def experiment_built_once_in_forward_it_comes_too_late_for_the_optimizer():
 def experiment_modules_without_weights_may_be_built_in_forward():
     model, step = program(PlainBakery)
     assert moved(model, step) == MIX + OVEN
+    assert not [*nn.ReLU().parameters(), *nn.MSELoss().parameters()]
+    assert all(list(layer.parameters()) for layer in (nn.PReLU(), nn.AdaptiveLogSoftmaxWithLoss(4, 6, [3])))
 
 
 def experiment_a_dropout_built_in_forward_does_not_hear_eval():

@@ -1,11 +1,12 @@
 """Batches with nothing to learn from, where a library runs the loop. Each function says whether training went through."""
 
 import contextlib
-import tempfile
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from gradkit.teaching.guides.loops import lightning_trainer, moved, one_process_group, trainer_train
 
 
 class Net(nn.Module):
@@ -29,15 +30,6 @@ def examples():
     return [{"x": torch.randn(4), "labels": label} for label in labels]
 
 
-def went_through(run, model):
-    before = model.head.weight.detach().clone()
-    try:
-        run()
-    except RuntimeError:
-        return False
-    return not torch.equal(model.head.weight, before)
-
-
 def fitted(training_step):
     import lightning
 
@@ -50,13 +42,9 @@ def fitted(training_step):
             return torch.optim.SGD(self.net.parameters(), lr=0.1)
 
     Lit.training_step = training_step
-    trainer = lightning.Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
-    )  # fmt: skip
     module = Lit()
     data = torch.utils.data.DataLoader(examples(), batch_size=2)
-    return went_through(lambda: trainer.fit(module, data), module.net)
+    return moved(module.net.head.weight, lambda: lightning_trainer().fit(module, data))
 
 
 def wrong_lightning():
@@ -77,20 +65,15 @@ def right_lightning():
 
 
 def trained(data):
-    from transformers import Trainer, TrainingArguments
+    from transformers import Trainer
 
     class OwnTrainer(Trainer):
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             loss = loss_of(model, inputs)
             return torch.tensor(0.0) if loss is None else loss
 
-    model = Net()
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = TrainingArguments(
-            folder, num_train_epochs=1, per_device_train_batch_size=2, use_cpu=True, report_to=[], disable_tqdm=True,
-            save_strategy="no", learning_rate=0.1, remove_unused_columns=False,
-        )  # fmt: skip
-        return went_through(OwnTrainer(model, arguments, train_dataset=data).train, model)
+    model, arguments = Net(), {"per_device_train_batch_size": 2, "remove_unused_columns": False}
+    return moved(model.head.weight, lambda: trainer_train(model, data, OwnTrainer, **arguments))
 
 
 def wrong_trainer():
@@ -133,7 +116,7 @@ def accumulated(skip_all):
                 optimizer.zero_grad()
         # [end]
 
-    return went_through(wrong if skip_all else right, model)
+    return moved(model.head.weight, wrong if skip_all else right)
 
 
 def wrong_accelerate():
@@ -146,8 +129,7 @@ def right_accelerate():
 
 def synchronised(end):
     """Whether the hooks of DDP have averaged the gradients of two micro-batches, of which the last has no label."""
-    if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    one_process_group()
     model, averaged = nn.parallel.DistributedDataParallel(Net()), []
 
     def average(_, bucket):

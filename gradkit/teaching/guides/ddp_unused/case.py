@@ -280,7 +280,7 @@ def experiment_a_sharded_branch_is_called_on_every_rank_or_named_with_its_condit
             apart, together = pool.map(two_ranks, [SHARDED, SHARDED.replace(USED, USED + CALLED)])
         print(apart[apart.find("gradkit:") :].partition("[rank")[0])
         print(together)
-        assert "gradkit: rank 1 of 2 runs other parts of the sharded model than the others" in apart
+        assert "gradkit: rank 1 of 2 runs different parts of the sharded model from the other ranks" in apart
         assert 'by the condition at train.py:17, if "picture" in batch; on rank 1 it is not given' in apart
         assert "gradkit: 4 optimizer steps, nothing to report" in together
 

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from gradkit.teaching.guides.loops import lightning_fit, moved
+
 
 def examples():
     return [(torch.randn(4), torch.randn(1)) for _ in range(8)]
@@ -24,14 +26,8 @@ def fitted(training_step):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     Lit.training_step = training_step
-    trainer = lightning.Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
-    )  # fmt: skip
     module = Lit()
-    before = module.net.weight.detach().clone()
-    trainer.fit(module, torch.utils.data.DataLoader(examples(), batch_size=4))
-    return not torch.equal(module.net.weight, before)
+    return moved(module.net.weight, lambda: lightning_fit(module, examples()))
 
 
 def wrong_lightning():
@@ -64,13 +60,15 @@ def accumulated(prepared):
         # [end]
     else:
         model, optimizer = accelerator.prepare(model, optimizer)
-    before = model.weight.detach().clone()
-    for x, wanted in data:
-        with accelerator.accumulate(model):
-            accelerator.backward((model(x) - wanted).square().mean())
-            optimizer.step()
-            optimizer.zero_grad()
-    return not torch.equal(model.weight, before)
+
+    def run():
+        for x, wanted in data:
+            with accelerator.accumulate(model):
+                accelerator.backward((model(x) - wanted).square().mean())
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return moved(model.weight, run)
 
 
 def wrong_accelerate():

@@ -86,6 +86,7 @@ def experiment_integers_can_not_require_grad():
     pixels = look_at(make()[0], torch.rand(2)).to(torch.uint8)
     assert not pixels.requires_grad
     assert "floating point" in message(lambda: pixels.requires_grad_(True))
+    assert torch.zeros(2, dtype=torch.complex64, requires_grad=True).requires_grad
 
 
 def experiment_the_cure_has_a_gradient_for_both_and_saves_integers():

@@ -201,3 +201,12 @@ def experiment_a_row_that_is_masked_altogether_spoils_the_weights_of_all_rows():
         out, _ = look(words, words, words, key_padding_mask=hidden)
         out[0].square().sum().backward()
         assert look.in_proj_weight.grad.isfinite().all() == bool(shown)
+
+
+def experiment_without_the_attention_weights_such_a_row_may_be_zeros():
+    torch.manual_seed(0)
+    look, words = nn.MultiheadAttention(4, 2, batch_first=True), torch.randn(2, 3, 4)
+    hidden = torch.tensor([[False, False, False], [True, True, True]])
+    out, _ = look(words, words, words, key_padding_mask=hidden, need_weights=False)
+    out.square().sum().backward()
+    assert out.isfinite().all() and look.in_proj_weight.grad.isfinite().all()

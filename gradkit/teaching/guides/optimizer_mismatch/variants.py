@@ -1,9 +1,9 @@
 """The same cause and cure where a library builds the optimizer, or wraps it. Each function says whether the head moved."""
 
-import tempfile
-
 import torch
 from torch import nn
+
+from gradkit.teaching.guides.loops import lightning_fit, moved, trainer_train
 
 
 class Net(nn.Module):
@@ -21,15 +21,8 @@ def examples():
 
 
 def trained_by_trainer(model, optimizers):
-    from transformers import Trainer, TrainingArguments
-
-    before = model.head.weight.detach().clone()
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = TrainingArguments(
-            folder, max_steps=2, use_cpu=True, report_to=[], disable_tqdm=True, save_strategy="no", learning_rate=0.1
-        )
-        Trainer(model, arguments, train_dataset=examples(), optimizers=optimizers).train()
-    return not torch.equal(model.head.weight, before)
+    more = {"optimizers": optimizers}
+    return moved(model.head.weight, lambda: trainer_train(model, examples(), more=more))
 
 
 def wrong_trainer():
@@ -50,14 +43,7 @@ def right_trainer():
 
 
 def fitted(module):
-    import lightning
-
-    trainer = lightning.Trainer(
-        max_steps=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
-    )  # fmt: skip
-    data = torch.utils.data.DataLoader(examples(), batch_size=4)
-    trainer.fit(module, data)
+    lightning_fit(module, examples())
     return module.moved()
 
 

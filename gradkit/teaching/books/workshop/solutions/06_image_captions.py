@@ -1,10 +1,10 @@
 # %% [markdown] lang="en"
-# # Solution 6: a projector that nobody calls
+# # Solution 6: captions for images
 #
 # `forward` takes the image through `memory`, which calls the projector. The `no_grad` block stays: the eye is frozen, and nothing before it should learn.
 
-# %% [markdown] lang="zh" of="b19a0713"
-# # 练习 6 的解答：没有人调用的投影层
+# %% [markdown] lang="zh" of="e2fdc983"
+# # 练习 6 的解答：给图片写说明
 #
 # `forward` 让图片经过 `memory`，由它调用 projector。`no_grad` 块保留：eye 是冻结的，它之前没有要学习的东西。
 
@@ -52,7 +52,7 @@ def loss_of(model, batch):
     return F.cross_entropy(model(image, text), word)
 
 # %%
-gradkit.testing.judged("idle_projector", build=build, loss_of=loss_of)
+gradkit.testing.judged("image_captions", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
 # Why other ways do not work:
@@ -76,4 +76,4 @@ def times_zero(model, batch):
     return F.cross_entropy(scores, word) + 0.0 * idle
 
 
-gradkit.testing.judged("idle_projector", build=build, loss_of=times_zero)
+gradkit.testing.judged("image_captions", build=build, loss_of=times_zero)

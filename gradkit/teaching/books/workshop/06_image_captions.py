@@ -1,5 +1,5 @@
 # %% [markdown] lang="en"
-# # 6. A projector that nobody calls
+# # 6. Captions for images
 #
 # A net that completes captions gets an image and a few features of the text so far:
 #
@@ -13,8 +13,8 @@
 #
 # **Your goal:** the program computes what the drawing says, projector and decoder learn, and the eye stays frozen.
 
-# %% [markdown] lang="zh" of="8a09cf96"
-# # 6. 没有人调用的投影层
+# %% [markdown] lang="zh" of="5710d6dd"
+# # 6. 给图片写说明
 #
 # 一个补全图片说明的网络，输入是一张图片和已有文字的几项特征：
 #
@@ -88,17 +88,17 @@ def loss_of(model, batch):
 # 读一读你的程序，运行那个单元格（它只做定义）。训练起来会怎样？运行下一个单元格，点击一个答案。答案会记下来，稍后和结果放在一起看。
 
 # %% tags=["prediction"]
-gradkit.testing.predict("idle_projector")
+gradkit.testing.predict("image_captions")
 
 # %% [markdown] lang="en"
 # ## See it fail
 #
-# The loss falls a little, but after a week the projector has the same weights as on the first day.
+# Each parameter: whether it may learn (`requires_grad`), and whether it got a gradient.
 
-# %% [markdown] lang="zh" of="4e7a8f01"
+# %% [markdown] lang="zh" of="fc287421"
 # ## 看它怎样失败
 #
-# 损失略有下降，可是一个星期过去，projector 的权重和第一天一样。
+# 对每个参数：是否允许学习（`requires_grad`），以及是否拿到了梯度。
 
 # %%
 model, batch = build(), make_batch()
@@ -112,7 +112,7 @@ loss_of(model, batch).backward()
 # 你的预测，和实际的结果：
 
 # %% tags=["prediction"]
-gradkit.testing.happened("idle_projector", build=build, loss_of=loss_of)
+gradkit.testing.happened("image_captions", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
 # ## Your turn
@@ -167,7 +167,7 @@ gradkit.testing.happened("idle_projector", build=build, loss_of=loss_of)
 # ## 检查
 
 # %% tags=["check", "raises-exception"] nbgrader={"cell_type": "code", "grade": true, "grade_id": "check", "locked": true, "points": 3, "schema_version": 3, "solution": false, "task": false}
-gradkit.testing.check("idle_projector", build=build, loss_of=loss_of)
+gradkit.testing.check("image_captions", build=build, loss_of=loss_of)
 
 # %% [markdown] lang="en"
 # ## Ask gradkit

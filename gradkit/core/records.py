@@ -354,8 +354,8 @@ class Node:
         number: its stable number, counted in the order of the forward pass.
         label: ``"AddmmBackward0"`` (autograd's name), ``"linear"`` (a call: it left no grad_fn, or stands for nodes
             of a graph that is too large), a parameter's name, or what an input is called.
-        kind: ``"autograd"``, ``"call"``, ``"parameter"``, ``"input"``, ``"loss"``, ``"cut"`` or ``"mended"`` (where a
-            gradient flows again; its label is the index in ``Picture.mended``).
+        kind: ``"autograd"``, ``"call"``, ``"parameter"``, ``"input"``, ``"loss"``, ``"cut"`` or ``"fixed"`` (where a
+            gradient flows again; its label is the index in ``Picture.fixed``).
         status: ``"live"`` (gradient flows), ``"dead"`` (no gradient comes here), ``"starved"``
             (a parameter that should train and gets none), ``"frozen"`` or ``"cut"``.
         module: dotted path of the module it ran in, ``""`` outside of any.
@@ -401,7 +401,7 @@ class ModuleInfo:
 
 
 @dataclass(frozen=True)
-class Mended:
+class Fixed:
     """What was found in an earlier run, and is not there any more.
 
     Attributes:
@@ -427,7 +427,7 @@ class Picture:
         left_out: how many of autograd's nodes, those furthest from the loss, are no nodes of the picture: there are
             too many, and only the calls that made them are shown.
         more_inputs: how many further tensors of the batch took part.
-        mended: what was mended since an earlier run that this one is compared with.
+        fixed: what was fixed since an earlier run that this one is compared with.
     """
 
     nodes: tuple[Node, ...]
@@ -438,4 +438,4 @@ class Picture:
     backward: bool = True
     left_out: int = 0
     more_inputs: int = 0
-    mended: tuple[Mended, ...] = ()
+    fixed: tuple[Fixed, ...] = ()

@@ -10,8 +10,8 @@ import ipywidgets
 from gradkit.core.errors import GradkitError
 from gradkit.core.printable import entities as escape
 from gradkit.notebook.parts import Column
-from gradkit.report import html, mended
-from gradkit.report.mended import Lines
+from gradkit.report import fixed, html
+from gradkit.report.fixed import Lines
 from gradkit.report.report import Report
 
 
@@ -41,12 +41,12 @@ class Compare(Column):
         if self._pair is None:
             return False
         before, after = self._pair
-        return mended.places(before.findings) != mended.places(after.findings) or _alive(before) != _alive(after)
+        return fixed.places(before.findings) != fixed.places(after.findings) or _alive(before) != _alive(after)
 
     def show(self, before: Report | None, after: Report) -> None:
         """Compare two other reports; nothing, if there is none before."""
         self._pair = None if before is None else (before, after)
-        lines = mended.changed_lines(before.findings, after.findings) if before is not None else ((), ())
+        lines = fixed.changed_lines(before.findings, after.findings) if before is not None else ((), ())
         self._lines = _dedented(*lines)
         if self._pair is None:
             self._drawn = None
@@ -80,7 +80,7 @@ class Compare(Column):
         return f'<div class="gkp-side">{head}<div class="gkp-paper">{picture}</div></div>'
 
     def _changes(self, before: Report, after: Report) -> list[str]:
-        old, new = mended.places(before.findings), mended.places(after.findings)
+        old, new = fixed.places(before.findings), fixed.places(after.findings)
         gained = len(_alive(after) - _alive(before))
         rows = [("good", "cured", place) for place in old if place not in new]
         rows += [("bad", "left", place) for place in new if place in old]

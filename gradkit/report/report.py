@@ -15,7 +15,7 @@ from gradkit.core import i18n, printable, regular_files, writing
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
 from gradkit.core.records import BARREN, Finding, Harmless, LossTerm, Meant, Origin, Parameter, Picture, Untried
-from gradkit.report import breakdown, cell, html, layout, mended, terms, text
+from gradkit.report import breakdown, cell, fixed, html, layout, terms, text
 from gradkit.report import page as pages
 from gradkit.report.checklist import Check, checks
 from gradkit.report.picture import dot, fold, render, torchviz_view
@@ -78,17 +78,17 @@ class Report:
         return self.healthy and bool(wanted) and all(row.grad_norm == 0 for row in wanted)
 
     def since(self, before: Report) -> Report:
-        """The same report, whose picture marks what was mended since an earlier one, with the lines that were changed.
+        """The same report, whose picture marks what was fixed since an earlier one, with the lines that were changed.
 
         Args:
             before: the report on the program as it was before a change of its files.
 
         Example:
             >>> report = Report((), (), Picture((), (), (), ()))
-            >>> report.since(report).picture.mended
+            >>> report.since(report).picture.fixed
             ()
         """
-        return dataclasses.replace(self, picture=mended.since(before.picture, self.picture))
+        return dataclasses.replace(self, picture=fixed.since(before.picture, self.picture))
 
     # -- words --------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The first minute with ``gradkit lab``: the panel is there, and a click or two lead to a mended program."""
+"""The first minute with ``gradkit lab``: the panel is there, and a click or two lead to a fixed program."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_in_an_empty_folder_three_doors_are_open_and_an_example_is_mended_by_cli
         expect(panel.locator(".gkp-verdict")).to_contain_text("Healthy", timeout=180_000)
         expect(panel.locator(".gkp-compare")).to_contain_text("no longer found: detach")
         settle(panel)
-        shot(page, "first-4-mended")
+        shot(page, "first-4-fixed")
     assert list(folder.glob("gradkit-examples/vision_memory_detached/vision_memory/*.before-gradkit"))
 
 

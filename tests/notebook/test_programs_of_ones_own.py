@@ -46,9 +46,9 @@ def test_a_script_is_diagnosed_mended_and_diagnosed_again(folder: Path) -> None:
     press(panel, walk.change.again)
     assert panel.report.healthy
     assert panel.results.tabs.value == "compare"
-    (mark,) = panel.report.picture.mended
+    (mark,) = panel.report.picture.fixed
     assert [(sign, ".detach()" in code) for sign, _, code in mark.lines] == [("-", True), ("+", False)]
-    assert "mended here" in panel.results.view.svg.replace("\N{NO-BREAK SPACE}", " ")
+    assert "fixed here" in panel.results.view.svg.replace("\N{NO-BREAK SPACE}", " ")
     assert not (folder / "out" / "last.pt").exists()
     panel.languages.value = "zh"
     assert not_chinese(panel) == []

@@ -108,8 +108,8 @@ class _Card:
     def _state(self) -> str:
         if self.box.kind == "loss":
             return self.words.loss_line()
-        if self.box.kind == "mended":
-            return self.words.say("mended", n=len(self.picture.mended[int(self.box.members[0].label)].parameters))
+        if self.box.kind == "fixed":
+            return self.words.say("fixed", n=len(self.picture.fixed[int(self.box.members[0].label)].parameters))
         said = self.words.state(self.box)
         if said or self.box.kind == "input" or self.finding is not None:
             return said
@@ -161,7 +161,7 @@ class _Card:
     def _names(self) -> list[str]:
         """What the box can be searched by: modules, parameters, operations by both of their names, the cause."""
         found: dict[str, None] = dict.fromkeys(self.box.part.paths if self.box.part else ())
-        of_plate = self.box.kind == "mended"
+        of_plate = self.box.kind == "fixed"
         labels = {} if of_plate else dict.fromkeys((node.label, node.module) for node in self.box.members)
         for label, module in labels:
             found |= dict.fromkeys((label, operation_words(label), module))
@@ -187,7 +187,7 @@ class _Card:
         status = self.box.status
         if self.box.kind == "loss":
             return [] if self.picture.backward or self.words.has_history else [self.words.say("why.raises")]
-        if self.box.kind in ("cut", "plate", "mended", "input"):
+        if self.box.kind in ("cut", "plate", "fixed", "input"):
             return []
         if status in ("starved", "partly"):
             return self._blame()

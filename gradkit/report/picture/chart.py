@@ -19,7 +19,7 @@ class Box:
         number: the smallest number of its members; for a plate that hangs beside the flow, a number above all nodes.
         kind: ``"module"``, ``"operations"``, ``"parameters"``, ``"node"`` (in the graph view),
             ``"more"`` (nodes that are not shown one by one), ``"input"``, ``"loss"``, ``"output"`` (what a half that
-            is cut off ends in), ``"cut"`` (a plate in the flow), ``"plate"`` (a plate beside it) or ``"mended"`` (a
+            is cut off ends in), ``"cut"`` (a plate in the flow), ``"plate"`` (a plate beside it) or ``"fixed"`` (a
             plate where a gradient flows again, in the flow or beside it).
         status: ``"live"``, ``"dead"``, ``"starved"``, ``"partly"`` (some of its parameters starve), ``"frozen"``
             or ``"cut"``.

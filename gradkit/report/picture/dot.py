@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import graphviz
 
 from gradkit.core.i18n import columns
-from gradkit.core.records import Finding, Location, Mended, Picture
+from gradkit.core.records import Finding, Fixed, Location, Picture
 from gradkit.report.picture.chart import Box, Chart
 from gradkit.report.picture.fold import chart_of
 from gradkit.report.picture.nested import Frame, nested, prefixes
@@ -112,22 +112,22 @@ def _lines(finding: Finding) -> list[Location]:
     return [place for _, place in sorted({**near, main.line: main}.items())]
 
 
-def mended_label(change: Mended, words: Phrases) -> str:
+def fixed_label(change: Fixed, words: Phrases) -> str:
     """The HTML-like label of a plate where a gradient flows again, with the lines that were changed.
 
     Example:
-        >>> change = Mended("detach", Location("a.py", 7), (("-", 7, "y = x.detach()"), ("+", 7, "y = x")), ("w",))
-        >>> label = mended_label(change, Phrases(Picture((), (), (), ())))
+        >>> change = Fixed("detach", Location("a.py", 7), (("-", 7, "y = x.detach()"), ("+", 7, "y = x")), ("w",))
+        >>> label = fixed_label(change, Phrases(Picture((), (), (), ())))
         >>> "a.py:7" in label, "x.detach()" in label
         (True, True)
     """
-    head, rows = words.mended(change), ""
+    head, rows = words.fixed(change), ""
     start = f"{words.place(change.location)}  " if change.location else ""
     for sign, _, code in change.lines[:_LINES]:
         for row, _ in broken(cleaned(code), "", max(_LEAST, _LABEL_ACROSS - columns(start)))[:_LINES]:
             rows += text_line(f"{start}{sign} {row}", 10, color=GREY if sign == "-" else INK, code=True)
             start, sign = " " * columns(start), " "  # noqa: PLW2901  what begins a line stands there once
-    rows += text_line(words.say("mended", n=len(change.parameters)), 10, color=SOFT, left=True)
+    rows += text_line(words.say("fixed", n=len(change.parameters)), 10, color=SOFT, left=True)
     headline = f'<font color="white" point-size="12"><b>{html_text(head)}</b></font>'
     return (
         f'<<table border="0" cellborder="0" cellspacing="0" cellpadding="6" bgcolor="{DARK_GREEN}">'
@@ -260,8 +260,8 @@ class Drawing:
         if box.kind in ("cut", "plate"):
             self._plate(graph, box)
             return
-        if box.kind == "mended":
-            label = mended_label(self.picture.mended[int(box.members[0].label)], self.words)
+        if box.kind == "fixed":
+            label = fixed_label(self.picture.fixed[int(box.members[0].label)], self.words)
             graph.node(f"n{box.number}", label, **self.identity(box), shape="none", margin="0")
             return
         folded = self.shown.view == "map" or box.kind == "more"
@@ -289,7 +289,7 @@ class Drawing:
     def identity(self, box: Box, tip: str = "") -> dict[str, str]:
         """What tells a box apart in a page: id, class and tooltip."""
         said = filter(None, (self.words.title(box), self.words.holds(box), self.words.state(box)))
-        kind = box.kind if box.kind in ("input", "loss", "mended") else box.status
+        kind = box.kind if box.kind in ("input", "loss", "fixed") else box.status
         tooltip = graphviz.escape(cleaned(tip or " · ".join(said)))
         return {"id": f"n{box.number}", "class": kind, "tooltip": tooltip}
 
@@ -397,7 +397,7 @@ class Drawing:
                     *(ends if number in losses else ends[::-1]),
                     dir="none",
                     style="dotted",
-                    color=DARK_GREEN if box.kind == "mended" else AMBER,
+                    color=DARK_GREEN if box.kind == "fixed" else AMBER,
                     penwidth="2",
                     constraint="true" if rank == 0 else "false",
                     **{"class": "plate"},

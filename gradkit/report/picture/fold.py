@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from gradkit.core.errors import GradkitError
 from gradkit.core.records import Finding, Node, Picture
-from gradkit.report.picture import mended
+from gradkit.report.picture import fixed
 from gradkit.report.picture.chart import Arrow, Box, Chart, Key, Links, above
 from gradkit.report.picture.nearby import near_cuts
 from gradkit.report.picture.outline import MOST, MOST_PLATES, Outline, lineage
@@ -72,10 +72,10 @@ class _Map:
         self._leave_out()
         self._join_twins()
         self.wires.thin()
-        for plate in [key for key in self.members if key[0] in ("cut", mended.KIND)]:
+        for plate in [key for key in self.members if key[0] in ("cut", fixed.KIND)]:
             for both in self.wires.feeds(plate) & self.wires.fed(plate):
                 self.wires.drop(plate, both)
-            if plate[0] == mended.KIND and not (self.wires.feeds(plate) and self.wires.fed(plate)):
+            if plate[0] == fixed.KIND and not (self.wires.feeds(plate) and self.wires.fed(plate)):
                 self._drop(plate)
         boxes = {key: self._box(key, tuple(nodes)) for key, nodes in self.members.items()}
         arrows = [Arrow(boxes[tail].number, boxes[head].number, status) for tail, head, status in self.wires.links()]
@@ -92,7 +92,7 @@ class _Map:
     def _key_of(self, node: Node) -> Key:
         if node.kind in ("input", "loss"):
             return (node.kind,)
-        if node.kind in ("cut", mended.KIND):
+        if node.kind in ("cut", fixed.KIND):
             return (node.kind, node.number)
         part = self._part_of(node.module)
         if part is not None:
@@ -265,7 +265,7 @@ def chart_of(picture: Picture, view: str = "auto", opened: Iterable[str] = ()) -
     else:
         made = fold_by_module(picture, opened) if view == "map" else _graph(picture)
     boxes = (*made.boxes, *plates_for(picture, made.boxes))
-    return Chart(made.view, (*boxes, *mended.beside(picture, boxes)), made.arrows, made.shaded)
+    return Chart(made.view, (*boxes, *fixed.beside(picture, boxes)), made.arrows, made.shaded)
 
 
 def choose_boxes(picture: Picture, view: str) -> str:
@@ -286,7 +286,7 @@ def choose_boxes(picture: Picture, view: str) -> str:
 
 
 def _graph(picture: Picture) -> Chart:
-    kinds = {"input": "input", "loss": "loss", "cut": "cut", mended.KIND: mended.KIND}
+    kinds = {"input": "input", "loss": "loss", "cut": "cut", fixed.KIND: fixed.KIND}
     known = {node.number for node in picture.nodes}
     links = [
         link

@@ -13,7 +13,7 @@ MARK = "@"
 """Begins the name of a box for what lies beyond, among the things that a person opened."""
 
 _NEAR, _MORE, _BEYOND, _FAN = 34, 24, 12, 4
-_KINDS = {"input": "input", "loss": "loss", "cut": "cut", "mended": "mended"}
+_KINDS = {"input": "input", "loss": "loss", "cut": "cut", "fixed": "fixed"}
 _RANK = {"dead": 0, "live": 1, "cut": 2}
 
 
@@ -134,7 +134,7 @@ class _Near:
 
 def _middle(picture: Picture) -> list[int]:
     """The nodes that there is most to see around."""
-    for wanted in ("cut", "starved", "mended", "loss"):
+    for wanted in ("cut", "starved", "fixed", "loss"):
         found = [node.number for node in picture.nodes if wanted in (node.kind, node.status)]
         if found:
             return found[:3]

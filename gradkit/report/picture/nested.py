@@ -75,7 +75,7 @@ def _containers(box: Box) -> tuple[str, ...]:
     """The modules that hold a box, the outermost first, without the model itself."""
     if box.part is not None:
         return lineage(box.part.paths[0])[1:-1]
-    if box.kind in ("operations", "parameters", "cut", "mended") and box.members:
+    if box.kind in ("operations", "parameters", "cut", "fixed") and box.members:
         return lineage(box.members[0].module)[1:]
     return ()
 
@@ -121,7 +121,7 @@ class _Flow:
         return frozenset(boxes | between) if own else frozenset()
 
     def _is_of_a_caller(self, box: Box, path: str) -> bool:
-        plain = box.part is None and box.kind in ("operations", "cut", "mended")
+        plain = box.part is None and box.kind in ("operations", "cut", "fixed")
         return plain and all(node.module in lineage(path) for node in box.members)
 
 

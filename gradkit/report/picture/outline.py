@@ -55,7 +55,7 @@ class Outline:
             if node.kind == "cut":
                 self.cuts.append(node.module)
                 self._first_cuts.setdefault(node.finding, node.module)
-            if node.kind not in ("input", "loss", "mended"):
+            if node.kind not in ("input", "loss", "fixed"):
                 for path in lineage(node.module):
                     self._branches.setdefault(path, _Branch(path)).add(node)
         for path in self._branches:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gradkit.core import i18n
-from gradkit.core.records import PROVEN, Finding, Location, Mended, Node, Picture
+from gradkit.core.records import PROVEN, Finding, Fixed, Location, Node, Picture
 from gradkit.report.picture.chart import Box, Chart
 from gradkit.report.picture.nested import name_in
 from gradkit.report.picture.outline import Part
@@ -53,8 +53,8 @@ class Phrases:
             return self.say("shaded")
         if box.kind == "more":
             return self.say("beyond", n=len(box.members))
-        if box.kind == "mended":
-            return self.mended(self.picture.mended[int(box.members[0].label)])
+        if box.kind == "fixed":
+            return self.fixed(self.picture.fixed[int(box.members[0].label)])
         if box.part is not None:
             return self._part_title(box.part, box.half, around)
         labels = [cleaned(node.label) or "?" for node in box.members]
@@ -74,7 +74,7 @@ class Phrases:
             modules = dict.fromkeys(".".join(node.module.split(".")[:3]) for node in box.members if node.module)
             return self._listed(map(cleaned, modules))
         last = box.members[-1] if box.members else None
-        if box.kind in ("input", "loss", "cut", "plate", "mended") or last is None:
+        if box.kind in ("input", "loss", "cut", "plate", "fixed") or last is None:
             return ""
         module = cleaned(last.module) if box.kind == "node" and last.kind != "parameter" else ""
         uses = self.say("uses", n=box.more_uses) if box.more_uses else ""
@@ -121,9 +121,9 @@ class Phrases:
             f"  ·  {self.say('places', n=places)}" if places > 1 else ""
         )
 
-    def mended(self, change: Mended) -> str:
-        """The headline of a plate where a gradient flows again: it was mended there, or by a change elsewhere."""
-        return self.say("plate.mended" if change.lines else "plate.flows_again", cause=cleaned(change.cause))
+    def fixed(self, change: Fixed) -> str:
+        """The headline of a plate where a gradient flows again: it was fixed there, or by a change elsewhere."""
+        return self.say("plate.fixed" if change.lines else "plate.flows_again", cause=cleaned(change.cause))
 
     def proof(self, finding: Finding) -> str:
         """How sure the finding is."""
@@ -282,7 +282,7 @@ class Shapes:
 
     def _value(self, node: Node) -> str:
         """The shape; before it the name of a tensor of the batch. A plate has none: it passes on what flows into it."""
-        while node.shape is None and node.kind in ("cut", "mended") and self._feeds.get(node.number):
+        while node.shape is None and node.kind in ("cut", "fixed") and self._feeds.get(node.number):
             node = self._node[self._feeds[node.number][0]]
         name = cleaned(node.label) if node.kind == "input" else ""
         return f"{name} {self._words.shape(node.shape)}".strip()

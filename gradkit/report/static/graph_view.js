@@ -873,7 +873,7 @@ class View {
   }
 
   focusNumber() {
-    for (const kind of ["cut", "plate", "mended", "loss"]) {
+    for (const kind of ["cut", "plate", "fixed", "loss"]) {
       const found = this.sheet.nodes.find(({ number }) => this.info[number]?.kind === kind);
       if (found) return found.number;
     }

@@ -1,4 +1,4 @@
-"""What of the findings of an earlier run was mended: those that are gone, which lines were changed, what came back."""
+"""What of the findings of an earlier run was fixed: those that are gone, which lines were changed, what came back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import difflib
 from collections.abc import Sequence
 
 from gradkit.core import printable
-from gradkit.core.records import Finding, Location, Mended, Picture
+from gradkit.core.records import Finding, Fixed, Location, Picture
 from gradkit.report.layout import CodeLine
-from gradkit.report.picture import mended
+from gradkit.report.picture import fixed
 from gradkit.source import imported
 
 Lines = tuple[CodeLine, ...]
@@ -17,12 +17,12 @@ _MOST = 6
 
 
 def since(before: Picture, after: Picture) -> Picture:
-    """The second picture, with a mark wherever something was mended that the first one has as a finding.
+    """The second picture, with a mark wherever something was fixed that the first one has as a finding.
 
-    A finding is mended when it is gone and a parameter that it starved gets a gradient now.
+    A finding is fixed when it is gone and a parameter that it starved gets a gradient now.
 
     Example:
-        >>> since(Picture((), (), (), ()), Picture((), (), (), ())).mended
+        >>> since(Picture((), (), (), ()), Picture((), (), (), ())).fixed
         ()
     """
     live = {node.label for node in after.nodes if node.kind == "parameter" and node.status == "live"}
@@ -33,13 +33,13 @@ def since(before: Picture, after: Picture) -> Picture:
         if not revived or place(finding) in left or not after.backward:
             continue
         old, new = _differing(finding.location) if finding.location is not None else ((), ())
-        changes[index] = Mended(
+        changes[index] = Fixed(
             finding.cause,
             _now(finding.location, new) if finding.location is not None and (old or new) else None,
             tuple((line.sign, line.number, line.text) for line in (*old, *new)),
             revived,
         )
-    return mended.marked(before, after, changes)
+    return fixed.marked(before, after, changes)
 
 
 def _now(place: Location, new: Lines) -> Location:

@@ -1,4 +1,4 @@
-"""The picture after a change marks the place that was mended, and nothing that was not."""
+"""The picture after a change marks the place that was fixed, and nothing that was not."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def diagnosed(tmp_path: Path) -> Any:
 
 def marks(picture: Picture) -> dict[str, Any]:
     """By cause, what lies before and behind the mark."""
-    found = [node for node in picture.nodes if node.kind == "mended"]
-    return {picture.mended[int(node.label)].cause: ends(picture, node.number) for node in found}
+    found = [node for node in picture.nodes if node.kind == "fixed"]
+    return {picture.fixed[int(node.label)].cause: ends(picture, node.number) for node in found}
 
 
 def test_the_mark_stands_where_the_cut_was_and_tells_the_changed_lines(diagnosed: Any) -> None:
@@ -67,13 +67,13 @@ def test_the_mark_stands_where_the_cut_was_and_tells_the_changed_lines(diagnosed
     after = diagnosed(PROGRAM.replace(NO_GRAD, "").replace("x.detach()", "x * 1")).since(before)
     assert after.healthy
     assert list(marks(after.picture)) == ["detach"]
-    change = after.picture.mended[0]
+    change = after.picture.fixed[0]
     assert change.location is not None
     assert (change.location.line, len(change.parameters)) == (14, 4)
     assert [(sign, text.strip()) for sign, _, text in change.lines] == [("-", "x = x.detach()"), ("+", "x = x * 1")]
 
 
-@pytest.mark.parametrize(("language", "said"), [("en", "mended here"), ("zh", "已在此处修正")])
+@pytest.mark.parametrize(("language", "said"), [("en", "fixed here"), ("zh", "已在此处修正")])
 def test_it_is_said_in_every_form_of_the_report(diagnosed: Any, language: str, said: str, tmp_path: Path) -> None:
     before = diagnosed(PROGRAM.replace(NO_GRAD, ""))
     after = diagnosed(PROGRAM.replace(NO_GRAD, "").replace(DETACH, "")).since(before)
@@ -88,19 +88,19 @@ def test_of_two_cuts_the_one_that_is_left_bears_no_mark_nor_does_what_it_still_s
     assert {one.cause for one in before.findings} == {"detach", "no_grad_block"}
     first = diagnosed(PROGRAM.replace(DETACH, "")).since(before)
     assert [one.cause for one in first.findings] == ["no_grad_block"]
-    assert first.picture.mended == ()
+    assert first.picture.fixed == ()
     second = diagnosed(PROGRAM.replace(DETACH, "").replace(NO_GRAD, "        x = x * 2\n")).since(first)
-    assert {one.cause for one in second.picture.mended} == {"no_grad_block"}
+    assert {one.cause for one in second.picture.fixed} == {"no_grad_block"}
     assert list(marks(second.picture)) == ["no_grad_block"]
 
 
 def test_nothing_is_marked_where_nothing_was_mended(diagnosed: Any) -> None:
     before = diagnosed(PROGRAM)
-    assert diagnosed(PROGRAM).since(before).picture.mended == ()
+    assert diagnosed(PROGRAM).since(before).picture.fixed == ()
     sound = diagnosed(PROGRAM.replace(DETACH, "").replace(NO_GRAD, ""))
-    assert sound.since(sound).picture.mended == ()
+    assert sound.since(sound).picture.fixed == ()
     worse = PROGRAM.replace("x.detach()", "torch.tensor(x.tolist())").replace(NO_GRAD, "")
-    assert [one.cause for one in diagnosed(worse).since(before).picture.mended] == ["no_grad_block"]
+    assert [one.cause for one in diagnosed(worse).since(before).picture.fixed] == ["no_grad_block"]
 
 
 def test_what_was_frozen_is_marked_beside_what_it_froze(diagnosed: Any) -> None:
@@ -109,8 +109,8 @@ def test_what_was_frozen_is_marked_beside_what_it_froze(diagnosed: Any) -> None:
     before = diagnosed(sound.replace("model = Reader()\n", frozen))
     assert not before.healthy
     after = diagnosed(sound).since(before)
-    assert [one.location.line for one in after.picture.mended if one.location] == [20]
-    assert "mended here" in after.svg("map", "en").replace("\N{NO-BREAK SPACE}", " ")
+    assert [one.location.line for one in after.picture.fixed if one.location] == [20]
+    assert "fixed here" in after.svg("map", "en").replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_a_mark_stands_before_the_module_whose_input_was_cut(diagnosed: Any) -> None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from gradkit.core.records import Edge, Mended, Node, Picture
+from gradkit.core.records import Edge, Fixed, Node, Picture
 from gradkit.report.picture.chart import Box
 from gradkit.report.picture.style import operation_words
 
-KIND = "mended"
+KIND = "fixed"
 _MOST_BESIDE = 3
 
 Ends = set[tuple[int, int]]
 
 
-def marked(before: Picture, after: Picture, changes: Mapping[int, Mended]) -> Picture:
+def marked(before: Picture, after: Picture, changes: Mapping[int, Fixed]) -> Picture:
     """The second picture, with a node wherever a gradient flows again that the first one lost.
 
     Args:
@@ -34,11 +34,11 @@ def marked(before: Picture, after: Picture, changes: Mapping[int, Mended]) -> Pi
         >>> then = Picture((a, cut, b), (Edge(1, 2, "cut"), Edge(2, 3, "cut")), (), (Finding("detach", None),))
         >>> now = Picture((replace(a, status="live"), replace(b, number=2)), (Edge(1, 2, "live"),), (), ())
         >>> there = Location("train.py", 7, text="y = x")
-        >>> marked(then, now, {0: Mended("detach", there, (("+", 7, "y = x"),), ("fc.weight",))}).edges
+        >>> marked(then, now, {0: Fixed("detach", there, (("+", 7, "y = x"),), ("fc.weight",))}).edges
         (Edge(source=1, target=3, status='live'), Edge(source=3, target=2, status='live'))
     """
     nodes, edges = list(after.nodes), list(after.edges)
-    told: list[Mended] = []
+    told: list[Fixed] = []
     for index, change in changes.items():
         ways = _ways(before, after, index, change)
         number = max((node.number for node in nodes), default=0) + 1
@@ -49,10 +49,10 @@ def marked(before: Picture, after: Picture, changes: Mapping[int, Mended]) -> Pi
             edges += [Edge(number, target, "live") for target in sorted({target for _, target in ways})]
         if ways or change.lines:
             told.append(change)
-    return replace(after, nodes=tuple(nodes), edges=tuple(edges), mended=tuple(told))
+    return replace(after, nodes=tuple(nodes), edges=tuple(edges), fixed=tuple(told))
 
 
-def _ways(before: Picture, after: Picture, index: int, change: Mended) -> Ends:
+def _ways(before: Picture, after: Picture, index: int, change: Fixed) -> Ends:
     """The ends of the live arrows that lead over the place of a cut."""
     cuts = {node.number for node in before.nodes if node.kind == "cut" and node.finding == index}
     of_before = {node.number: node for node in before.nodes}
@@ -81,7 +81,7 @@ def _ways(before: Picture, after: Picture, index: int, change: Mended) -> Ends:
 
 
 def beside(picture: Picture, boxes: tuple[Box, ...]) -> list[Box]:
-    """A plate for everything mended that has no place in the flow of these boxes.
+    """A plate for everything fixed that has no place in the flow of these boxes.
 
     Args:
         picture: what is drawn.
@@ -90,7 +90,7 @@ def beside(picture: Picture, boxes: tuple[Box, ...]) -> list[Box]:
     placed = {box.members[0].label for box in boxes if box.kind == KIND}
     above = max((box.number for box in boxes), default=0) + len(picture.findings) + len(picture.nodes) + 1
     made = []
-    for index, change in enumerate(picture.mended):
+    for index, change in enumerate(picture.fixed):
         where = () if str(index) in placed else _concerned(picture, boxes, index, change)
         if where:
             node = Node(above + index, str(index), KIND, "live", location=change.location)
@@ -98,7 +98,7 @@ def beside(picture: Picture, boxes: tuple[Box, ...]) -> list[Box]:
     return made
 
 
-def _concerned(picture: Picture, boxes: tuple[Box, ...], index: int, change: Mended) -> tuple[int, ...]:
+def _concerned(picture: Picture, boxes: tuple[Box, ...], index: int, change: Fixed) -> tuple[int, ...]:
     """The boxes on both sides of the place, else some of those that hold the parameters that came back."""
     mine = {node.number for node in picture.nodes if node.kind == KIND and node.label == str(index)}
     near = {end for edge in picture.edges for end in (edge.source, edge.target) if {edge.source, edge.target} & mine}

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from gradkit.core import introspection
-from gradkit.live import rank_parts
+from gradkit.live import plain_names, rank_parts
 from gradkit.live.rank_parts import Asked
 from gradkit.live.surroundings import locals_of
 from gradkit.report import layout
@@ -27,7 +27,6 @@ from gradkit.state import registered
 from gradkit.witness.deeds import FROZEN, Deed
 from gradkit.witness.histories import deeds_of
 
-_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 _STAGES = "torch.distributed.pipelining"
 _WAITS = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/")
 _MOST_TENSORS, _MOST_NAMES, _MOST_FRAMES = 16, 3000, 4
@@ -183,9 +182,10 @@ def _parameters(modules: list[nn.Module]) -> tuple[tuple[str, ...], tuple[str, .
     """Names of the parameters of modules that require grad; and where the others were frozen."""
     names, places = set[str](), set[str]()
     for module in modules:
+        plain = plain_names.names_in(module)
         for name, one in registered.parameters(module):
             if one.requires_grad:
-                names.add(plain_name(name))
+                names.add(plain[name])
             else:
                 places |= {_frozen_at(deed) for deed in deeds_of(one)[-1:] if deed.kind == FROZEN and deed.chain}
     known = len(names) <= _MOST_NAMES
@@ -204,7 +204,7 @@ def plain_name(name: str) -> str:
         >>> plain_name("module._orig_mod.head.weight"), plain_name("blocks.0.module.weight")
         ('head.weight', 'blocks.0.weight')
     """
-    for wrapper in _WRAPPERS:
+    for wrapper in (f"{one}." for one in plain_names.WRAPPED):
         while wrapper in f".{name}" and f".{wrapper}" in f".{name}":
             name = f".{name}".replace(f".{wrapper}", ".", 1)[1:]
     return name

@@ -100,8 +100,18 @@ def took_part(frame: FrameType | None, sharded: Iterable[nn.Module], plain: Call
         plain: takes the names of wrappers out of a parameter's.
     """
     reached = {id(leaf) for loss in _losses(frame) for leaf in leaves_of(loss)}
-    names = dict(_gathered(sharded)) if reached else {}
+    names = {id(whole): name for whole, _, name in _gathered(sharded)} if reached else {}
     return tuple(sorted(plain(name) for key, name in names.items() if key in reached))
+
+
+def shards_of(sharded: Iterable[nn.Module]) -> dict[int, nn.Parameter]:
+    """The shards on this rank, by the ids of the whole parameters that stand in for them during a pass.
+
+    Example:
+        >>> shards_of([nn.Linear(1, 1)])
+        {}
+    """
+    return {id(whole): shard for whole, shard, _ in _gathered(sharded)}
 
 
 def _losses(frame: FrameType | None) -> list[torch.Tensor]:
@@ -115,13 +125,14 @@ def _losses(frame: FrameType | None) -> list[torch.Tensor]:
     return []
 
 
-def _gathered(sharded: Iterable[nn.Module]) -> Iterator[tuple[int, str]]:
-    """The whole parameters that forward has used in place of the shards, and their names; none where torch keeps these
-    otherwise."""
+def _gathered(sharded: Iterable[nn.Module]) -> Iterator[tuple[nn.Parameter, nn.Parameter, str]]:
+    """The whole parameters that forward has used in place of the shards, these, and their names; none where torch keeps
+    them otherwise."""
     for part in (part for one in sharded for part in _split_parts(one)):
         state: Any = getattr(part, "_get_fsdp_state", lambda: None)()
         groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
         for one in (one for group in groups for one in getattr(group, "fsdp_params", ())):
-            whole, name = getattr(one, "_unsharded_param", None), getattr(one, "_param_fqn", None)
-            if whole is not None and name:
-                yield id(whole), name
+            whole, shard = getattr(one, "_unsharded_param", None), getattr(one, "sharded_param", None)
+            name = getattr(one, "_param_fqn", None)
+            if whole is not None and shard is not None and name:
+                yield whole, shard, name

@@ -24,7 +24,7 @@ from gradkit.report import layout
 from gradkit.source import frames
 from gradkit.source.locations import locate
 from gradkit.state import registered
-from gradkit.witness.deeds import FROZEN, Deed
+from gradkit.witness.deeds import FROZEN, THAWED, Deed
 from gradkit.witness.histories import deeds_of
 
 _STAGES = "torch.distributed.pipelining"
@@ -181,15 +181,17 @@ def _modules(seen: list[FrameType]) -> list[nn.Module]:
 def _parameters(modules: list[nn.Module]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of the parameters of modules that require grad; and where the others were frozen."""
     names, places = set[str](), set[str]()
+    shards = rank_parts.shards_of(modules)
     for module in modules:
         plain = plain_names.names_in(module)
         for name, one in registered.parameters(module):
             if one.requires_grad:
                 names.add(plain[name])
             else:
-                places |= {_frozen_at(deed) for deed in deeds_of(one)[-1:] if deed.kind == FROZEN and deed.chain}
-    known = len(names) <= _MOST_NAMES
-    return (tuple(sorted(names)), tuple(sorted(places))) if known else ((), ())
+                flags = [deed for deed in deeds_of(shards.get(id(one), one)) if deed.kind in (FROZEN, THAWED)]
+                places |= {_frozen_at(deed) for deed in flags[-1:] if deed.kind == FROZEN and deed.chain}
+    few = len(names) <= _MOST_NAMES
+    return (tuple(sorted(names)), tuple(sorted(places))) if few else ((), ())
 
 
 def _frozen_at(deed: Deed) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import Optimizer
 
 from gradkit.core import attempts, causes
-from gradkit.live import flight, loss_heads, rank_store
+from gradkit.live import flight, loss_heads, rank_store, whole_weights
 from gradkit.live.rank_notes import Notes, left_by
 from gradkit.live.rank_places import Stand, stand_of
 from gradkit.live.rank_records import (
@@ -221,6 +221,7 @@ class Sentry:
     def _look_on(self) -> None:
         while not ranks.several():
             self._notes.open()
+            whole_weights.kept.open()
             if self._over.wait(_TICK / 5):
                 return
         self._exchange = Exchange.of_default_group()
@@ -232,6 +233,7 @@ class Sentry:
         while not self._over.wait(_TICK) and self._exchange is not None:
             now, at = time.monotonic(), self._position()
             self._notes.open()
+            whole_weights.kept.open()
             if at != known:
                 longest = max(longest, now - since) if self._steps() else 0.0
                 known, since, self._stuck_since = at, now, 0.0

@@ -48,7 +48,7 @@ def _no_group_is_left() -> Iterator[None]:
 
 def test_names_are_those_that_the_model_gives_its_parts_whatever_wraps_them() -> None:
     inner = nn.ModuleDict({"eye": checkpoint_wrapper(nn.Linear(1, 1)), "module": nn.Linear(1, 1, bias=False)})
-    wrapped = torch.compile(nn.DataParallel(Keeps(inner)), backend="eager")
+    wrapped: nn.Module = torch.compile(nn.DataParallel(Keeps(inner)), backend="eager")  # type: ignore[assignment]
     names = plain_names.names_in(wrapped)
     parameters = [names[name] for name, _ in wrapped.named_parameters()]
     assert parameters == ["module.eye.weight", "module.eye.bias", "module.module.weight"]

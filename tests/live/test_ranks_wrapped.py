@@ -37,6 +37,25 @@ def test_a_placeholder_that_counts_nothing_cures_a_sharded_model(tmp_path: Path)
     assert "6 optimizer steps, nothing to report" in said
 
 
+@SHARDS
+def test_a_nan_that_one_rank_of_a_sharded_model_makes_is_found_where_it_is_made(tmp_path: Path) -> None:
+    status, said = run(tmp_path, SHARDED, forward="guess = guess / 0 * 0 if late else guess")
+    assert status == 0
+    assert "gradkit: rank 1 of 2 has a fault that the others do not have" in said
+    at = f"\n  --> train.py:{line(tmp_path, 'guess / 0 * 0')}"
+    assert f"error[nan_gradient]: the gradient of 6 parameters is nan or infinite{at}" in said
+    assert "(all 131 values that should train)" in said
+    assert "nothing to report" not in said
+
+
+@SHARDS
+def test_a_part_of_a_sharded_model_that_is_frozen_on_one_rank_only_is_named_with_its_line(tmp_path: Path) -> None:
+    status, said = run(tmp_path, "rank == 1 and net.eye.requires_grad_(False)\n" + SHARDED)
+    assert status == 1
+    assert "gradkit: rank 1 of 2 trains different parameters from the others" in said
+    assert f"froze them at train.py:{line(tmp_path, 'net.eye.requires_grad_(False)')}" in said
+
+
 def test_a_static_graph_that_changes_on_one_rank_is_explained(tmp_path: Path) -> None:
     loop = LOOP.replace(WRAPPED, "DistributedDataParallel(net, static_graph=True)")
     status, said = run(tmp_path, loop, batch=NO_IMAGE)

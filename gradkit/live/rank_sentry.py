@@ -122,7 +122,7 @@ class Sentry:
         said = self.scales.stepped(optimizer)
         if said and self._exchange is not None and self._reducers.any_wrapped():
             self._compare(self._exchange, said, frame)
-        if self._exchange is None or self._explained >= _MOST_EXPLAINED:
+        if not ranks.several() or self._explained >= _MOST_EXPLAINED:
             return
         if missing := self._reducers.left_out():
             from gradkit.live import explain
@@ -330,11 +330,9 @@ class Sentry:
     def _record(
         self, state: str, stand: Stand, explanation: Explanation | None, frame: FrameType | None = None
     ) -> RankRecord:
-        exchange, head = self._exchange, self.scales.head
+        head = self.scales.head
         return RankRecord(
-            exchange.rank if exchange is not None else 0,
-            exchange.world if exchange is not None else 1,
-            state, steps=self._steps(), collectives=rank_store.begun(), made=flight.recent(), **vars(stand),
+            *rank_store.place(), state, steps=self._steps(), collectives=rank_store.begun(), made=flight.recent(), **vars(stand),
             **_of(explanation), head=head, scales=places_of(frame or self._frame()) if head else (),
         )  # fmt: skip
 

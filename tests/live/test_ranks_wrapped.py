@@ -64,11 +64,24 @@ def test_a_static_graph_that_changes_on_one_rank_is_explained(tmp_path: Path) ->
     assert "image is not given here" in said
 
 
+def _under_join(loop: str, ends: str) -> str:
+    loop = loop.replace("for number in range(6):", f"with Join([model]):\n  for number in range({ends}):")
+    return "from torch.distributed.algorithms.join import Join\n" + loop.replace("\n    ", "\n      ")
+
+
+def test_a_part_that_one_rank_leaves_out_under_join_is_told_with_its_cause(tmp_path: Path) -> None:
+    status, said = run(tmp_path, _under_join(LOOP, "6 - 2 * rank"), batch=NO_IMAGE)
+    assert status == 1
+    assert "gradkit: rank 1 of 2 has a fault that the others do not have" in said
+    assert "the batch of rank 1 lacks scene['image']" in said
+    assert "error[trainable_unused]: 2 parameters" in said
+    assert "= no gradient: eye.weight, eye.bias" in said
+    assert "zero, loss + 0 * part.sum()" in said
+
+
 def test_a_compiled_wrapper_and_uneven_ends_under_join_are_sound(tmp_path: Path) -> None:
     loop = LOOP.replace(WRAPPED, 'torch.compile(DistributedDataParallel(net), backend="eager")')
-    loop = loop.replace("for number in range(6):", "with Join([model]):\n  for number in range(6 - 2 * rank):")
-    loop = "from torch.distributed.algorithms.join import Join\n" + loop.replace("\n    ", "\n      ")
-    loop = loop.replace("Join([model])", "Join([model._orig_mod])")
+    loop = _under_join(loop, "6 - 2 * rank").replace("Join([model])", "Join([model._orig_mod])")
     status, said = run(tmp_path, loop)
     assert status == 0
     assert said.count("gradkit") == said.count("nothing to report") > 0

@@ -258,8 +258,9 @@ def _replace(owner: Any, name: str, reason: str, unless: Callable[..., bool] = l
 def _keep_from_ranks() -> None:
     """One rank of several is run alone: what waits for the others is refused, or it would wait for ever.
 
-    The module inside of ``DistributedDataParallel`` is called directly, and ``Join`` waits for nobody. What averages its gradients hangs, in C++, on
-    the nodes that add to ``.grad``; so a backward asks for the gradients, which passes these nodes by, and adds them.
+    The module inside of ``DistributedDataParallel`` is called directly, and ``Join`` waits for nobody. What averages
+    gradients hangs, in C++, on the nodes that add to ``.grad``; so a backward asks for the gradients, which passes
+    these nodes by, and adds them.
     """
     patches.replace(DistributedDataParallel, "forward", _forward_alone(DistributedDataParallel.forward))
     if not ranks.several():

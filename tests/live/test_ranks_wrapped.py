@@ -103,3 +103,14 @@ def test_a_stage_of_a_pipeline_that_raises_is_named_and_stages_are_not_compared(
     assert f"rank 1: train.py:{line(tmp_path, 'this stage is broken')} raised AssertionError" in said
     assert "stages of a pipeline" in said
     assert "lacks" not in said
+
+
+def test_a_stage_of_a_pipeline_that_cuts_its_input_off_from_one_step_on_is_told(tmp_path: Path) -> None:
+    stage = pytest.importorskip("torch.distributed.pipelining.stage")
+    if not hasattr(stage._PipelineStageBase, "_get_grad_send_meta"):
+        pytest.skip("this torch does not know which inputs of a stage require grad")
+    status, said = run(tmp_path, STAGED, forward="guess = guess.detach() if late else guess")
+    assert status == 0
+    assert said.count("gradkit: rank 1 of 2 hands back no gradient") == 1
+    assert "in 3 steps in a row, the input of stage 1 of the pipeline got no gradient" in said
+    assert "nothing to report" not in said

@@ -23,7 +23,9 @@ class Stage:
     is_first: bool = False
 
 
-def _told(steps: Sequence[Sequence[torch.Tensor | None]], stage: Stage | None = None, asks: torch.Tensor = ASKS) -> list[bool]:
+def _told(
+    steps: Sequence[Sequence[torch.Tensor | None]], stage: Stage | None = None, asks: torch.Tensor = ASKS
+) -> list[bool]:
     """In which steps something is told, of one gradient for each chunk."""
     stages, told = PipelineStages(), list[bool]()
     for chunks in steps:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 import gradkit
-from gradkit.live import plain_names
+from gradkit.live import plain_names, trial
 from tests.live import failing
 
 RUINS = """\
@@ -65,3 +65,9 @@ def test_a_report_names_what_is_wrapped_as_if_it_were_not(wrapped: str, tmp_path
     assert [one.path for one in found.report.picture.modules] == ["", "0", "1"]
     assert "wrapped_module" not in found.report.html("en")
     assert "module.0" not in found.report.text("en")
+
+
+@pytest.mark.parametrize("name", ["0.*", "module.0.*"])
+def test_what_should_train_may_be_named_with_a_wrapper_or_without_it(name: str) -> None:
+    wrapped = nn.DataParallel(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1)))
+    assert trial._should_train([name], wrapped, ()) == ("module.0.weight", "module.0.bias")

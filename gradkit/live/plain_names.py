@@ -55,8 +55,9 @@ def names_in(model: nn.Module) -> dict[str, str]:
         is_wrapped = bool(path) and name in WRAPPED and wraps[outer]
         found[path] = found[outer] if is_wrapped else _joined(found.get(outer, ""), name)
         wraps[path] = is_wrapper(module)
-        for own in module._parameters.keys():  # noqa: SIM118  of a scripted module it is no dictionary
-            found[_joined(path, str(own))] = _joined(found[path], str(own))
+        for own, held in module._parameters.items():
+            if held is not None:
+                found[_joined(path, str(own))] = _joined(found[path], str(own))
     return found
 
 

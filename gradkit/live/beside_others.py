@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from torch.optim import Optimizer
 
 from gradkit.core import console
+from gradkit.live import whole_weights
 from gradkit.live.hearing import Hearing, safely
 from gradkit.live.rank_records import Comparison
 from gradkit.live.rank_sentry import Sentry
@@ -37,6 +38,7 @@ def begin(hearing: Hearing) -> None:
         _sentry = Sentry(_told, lambda: hearing.steps).begin()
         hearing.before_step = partial(_before_step, hearing)
         hearing.before_backward = _sentry.scales.heard
+        whole_weights.kept.steps, whole_weights.kept.due = lambda: hearing.steps, lambda: hearing.due
 
 
 def keep(by: Callable[[Comparison], object]) -> None:
@@ -102,6 +104,7 @@ def end() -> bool:
     if _sentry is None:
         return False
     _sentry.close()
+    whole_weights.kept.close()
     return _sentry.spoke
 
 
@@ -110,4 +113,5 @@ def in_a_copy() -> None:
     global _sentry
     if _sentry is not None:
         _sentry.in_a_copy()
+        whole_weights.kept.close()
         _sentry = None

@@ -25,7 +25,7 @@ from gradkit.diagnosis.facts.inventory import UnregisteredParameter
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.diagnosis.rules import setup
 from gradkit.diagnosis.rules.evidence import Evidence
-from gradkit.live import candidates, pruning, stack, whose
+from gradkit.live import candidates, plain_names, pruning, stack, whose
 from gradkit.live.stack import Point
 from gradkit.report.report import Report
 from gradkit.source import attributes, faults, frames, locations, syntax
@@ -54,7 +54,8 @@ def of_error(error: BaseException) -> Report | None:
     inner, label = users[-1], whose.name_of(users[-1])
     origin = Origin(inner.code.co_filename, label, "", first=inner.line, last=inner.line)
     picture, said = Picture((), (), (), found, backward=False), introspection.text(raised)
-    return Report(found, (), picture, label, backward=False, error=said, runs=0, origin=origin)
+    made = Report(found, (), picture, label, backward=False, error=said, runs=0, origin=origin)
+    return plain_names.in_report(made, models)
 
 
 def _is_of_an_optimizer(error: BaseException) -> bool:

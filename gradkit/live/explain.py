@@ -25,7 +25,7 @@ from gradkit.core.i18n import speaking, words
 from gradkit.core.records import Note, Origin, Picture
 from gradkit.diagnosis import read_off
 from gradkit.diagnosis.experiments.candidates import ONCE
-from gradkit.live import caveats, earlier_cells, empty_optimizer, leftovers, stack, thawed, whose
+from gradkit.live import caveats, earlier_cells, empty_optimizer, leftovers, plain_names, stack, thawed, whose
 from gradkit.live.candidates import INSIDE, MOST, OUTSIDE, Candidate, candidates, files, recording_off, runs_without
 from gradkit.live.rebuild import CannotRebuild
 from gradkit.live.stack import Point
@@ -306,7 +306,7 @@ def _tried(candidate: Candidate, fault: Fault, live: bool, after_step: bool) -> 
         candidate.point.code.co_filename, candidate.function, unit.kind, unit.loop_line, unit.first, unit.last,
         reproduced=trial.reproduced, silent=fault.mishap is None, caveats=differs, before=rebuilt.before,
     )  # fmt: skip
-    return replace(report, origin=origin), trial
+    return replace(plain_names.in_report(report, [trial.whole]), origin=origin), trial
 
 
 def _reported(candidate: Candidate, step: Callable[[], object], fault: Fault) -> tuple[Trial, Report, tuple[Note, ...]]:
@@ -363,7 +363,8 @@ def _read_off(mishap: AutogradError, points: Sequence[Point]) -> Report | None:
     label = whose.name_of(inner)
     origin = Origin(inner.code.co_filename, label, "", first=inner.line, last=inner.line)
     picture = Picture((), (), (), found, backward=False)
-    return Report(found, (), picture, label, backward=False, error=mishap.message, runs=0, origin=origin)
+    report = Report(found, (), picture, label, backward=False, error=mishap.message, runs=0, origin=origin)
+    return plain_names.in_report(report, [_in_parallel(points)])
 
 
 def _in_parallel(points: Sequence[Point]) -> nn.Module | None:

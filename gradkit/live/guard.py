@@ -258,12 +258,17 @@ def _replace(owner: Any, name: str, reason: str, unless: Callable[..., bool] = l
 def _keep_from_ranks() -> None:
     """One rank of several is run alone: what waits for the others is refused, or it would wait for ever.
 
-    The module inside of ``DistributedDataParallel`` is called directly. What averages its gradients hangs, in C++, on
-    the nodes that add to ``.grad``; so a backward asks for the gradients, which passes these nodes by, and adds them.
+    The module inside of ``DistributedDataParallel`` is called directly, and ``Join`` waits for nobody. What averages
+    gradients hangs, in C++, on the nodes that add to ``.grad``; so a backward asks for the gradients, which passes
+    these nodes by, and adds them.
     """
     patches.replace(DistributedDataParallel, "forward", _forward_alone(DistributedDataParallel.forward))
     if not ranks.several():
         return
+    join = getattr(sys.modules.get("torch.distributed.algorithms.join"), "Join", None)
+    if join is not None:
+        patches.replace(join, "__exit__", _unless_again(join.__exit__))
+        patches.replace(join, "notify_join_context", staticmethod(_unless_again(join.notify_join_context)))
     for name in _COLLECTIVES:
         _replace(torch.distributed, name, RANKS)
     patches.replace(torch.autograd, "backward", _backward_alone(torch.autograd.backward, torch.autograd.grad))
@@ -302,6 +307,10 @@ def _backward_alone(original: Callable[..., Any], grad: Callable[..., Any]) -> C
 def _leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
     found = {id(leaf): leaf for root in roots for leaf in leaves_of(root)}
     return list(found.values())
+
+
+def _unless_again(original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: None if is_again() else original(*args, **kwargs)
 
 
 def _forward_alone(original: Callable[..., Any]) -> Callable[..., Any]:

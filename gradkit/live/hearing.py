@@ -89,6 +89,11 @@ class Hearing:
         return self._steps + sum(one.looks.steps for one in self.suspects.values())
 
     @property
+    def due(self) -> int | None:
+        """How many steps were made, where the next is going to be looked at; else None."""
+        return self.steps if self._peeks else None
+
+    @property
     def moved(self) -> frozenset[int]:
         """Ids of what optimizers hold whose learning rate has not been 0 in every step."""
         return frozenset(n for one in self.suspects.values() if one.looks.moves for n in one.looks.held)

@@ -23,7 +23,7 @@ from gradkit.core.records import Finding, Location, Origin, Parameter, Picture
 from gradkit.core.trace import Chain
 from gradkit.diagnosis.facts.optimizers import gap_of
 from gradkit.diagnosis.rules import idle
-from gradkit.live import bystanders, stack, surroundings, whose
+from gradkit.live import bystanders, plain_names, stack, surroundings, whose
 from gradkit.live.candidates import files
 from gradkit.live.stack import Point
 from gradkit.source import frames, locations, stepping, syntax, units, zeros
@@ -92,11 +92,12 @@ def _rows(optimizer: Optimizer, frame: FrameType) -> tuple[Parameter, ...]:
     found: dict[str, Parameter] = {}
     known = set[int]()
     for model in surroundings.models_of(frame, held):
-        holders = registered.holders(model)
+        holders, plain = registered.holders(model), plain_names.names_in(model)
         for name, one in registered.parameters(model):
             known.add(id(one))
             module = holders[name]
-            found.setdefault(name, _row(name, one, type(module).__name__, module.training, id(one) in held))
+            row = _row(plain[name], one, type(module).__name__, module.training, id(one) in held)
+            found.setdefault(row.name, row)
     left = [(f"params[{number}]", one) for number, (key, one) in enumerate(held.items()) if key not in known]
     found.update({name: _row(name, tensor, "", True, True) for name, tensor in left})
     return tuple(found.values())

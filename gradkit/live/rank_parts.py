@@ -57,11 +57,16 @@ def sharded_of(modules: Iterable[nn.Module]) -> list[nn.Module]:
         >>> sharded_of([nn.Linear(1, 1)])
         []
     """
-    return [one for one in modules if next(_split_parts(one), None) is not None]
+    return [one for one in modules if next(split_parts(one), None) is not None]
 
 
-def _split_parts(module: nn.Module) -> Iterator[nn.Module]:
-    """The modules in one that ``fully_shard`` was called on."""
+def split_parts(module: nn.Module) -> Iterator[nn.Module]:
+    """The modules in one that ``fully_shard`` was called on.
+
+    Example:
+        >>> list(split_parts(nn.Linear(1, 1)))
+        []
+    """
     kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
     return (part for part in registered.each(module) if introspection.is_a(part, kind))
 
@@ -100,8 +105,18 @@ def took_part(frame: FrameType | None, sharded: Iterable[nn.Module], plain: Call
         plain: takes the names of wrappers out of a parameter's.
     """
     reached = {id(leaf) for loss in _losses(frame) for leaf in leaves_of(loss)}
-    names = dict(_gathered(sharded)) if reached else {}
+    names = {id(whole): name for whole, _, name in _gathered(sharded)} if reached else {}
     return tuple(sorted(plain(name) for key, name in names.items() if key in reached))
+
+
+def shards_of(sharded: Iterable[nn.Module]) -> dict[int, nn.Parameter]:
+    """The shards on this rank, by the ids of the whole parameters that stand in for them during a pass.
+
+    Example:
+        >>> shards_of([nn.Linear(1, 1)])
+        {}
+    """
+    return {id(whole): shard for whole, shard, _ in _gathered(sharded)}
 
 
 def _losses(frame: FrameType | None) -> list[torch.Tensor]:
@@ -115,13 +130,24 @@ def _losses(frame: FrameType | None) -> list[torch.Tensor]:
     return []
 
 
-def _gathered(sharded: Iterable[nn.Module]) -> Iterator[tuple[int, str]]:
-    """The whole parameters that forward has used in place of the shards, and their names; none where torch keeps these
-    otherwise."""
-    for part in (part for one in sharded for part in _split_parts(one)):
-        state: Any = getattr(part, "_get_fsdp_state", lambda: None)()
-        groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
-        for one in (one for group in groups for one in getattr(group, "fsdp_params", ())):
-            whole, name = getattr(one, "_unsharded_param", None), getattr(one, "_param_fqn", None)
-            if whole is not None and name:
-                yield id(whole), name
+def _gathered(sharded: Iterable[nn.Module]) -> Iterator[tuple[nn.Parameter, nn.Parameter, str]]:
+    """The whole parameters that forward has used in place of the shards, these, and their names; none where torch keeps
+    them otherwise."""
+    for part in (part for one in sharded for part in split_parts(one)):
+        for one in split_parameters(part):
+            whole, shard = getattr(one, "_unsharded_param", None), getattr(one, "sharded_param", None)
+            name = getattr(one, "_param_fqn", None)
+            if whole is not None and shard is not None and name:
+                yield whole, shard, name
+
+
+def split_parameters(part: nn.Module) -> list[Any]:
+    """What ``fully_shard`` keeps of each parameter that it was to split at one of ``split_parts``.
+
+    Example:
+        >>> split_parameters(nn.Linear(1, 1))
+        []
+    """
+    state: Any = getattr(part, "_get_fsdp_state", lambda: None)()
+    groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+    return [one for group in groups for one in getattr(group, "fsdp_params", ())]

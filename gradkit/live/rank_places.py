@@ -17,17 +17,16 @@ import torch
 from torch import nn
 
 from gradkit.core import introspection
-from gradkit.live import rank_parts
+from gradkit.live import plain_names, rank_parts
 from gradkit.live.rank_parts import Asked
 from gradkit.live.surroundings import locals_of
 from gradkit.report import layout
 from gradkit.source import frames
 from gradkit.source.locations import locate
 from gradkit.state import registered
-from gradkit.witness.deeds import FROZEN, Deed
+from gradkit.witness.deeds import FROZEN, THAWED, Deed
 from gradkit.witness.histories import deeds_of
 
-_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 _STAGES = "torch.distributed.pipelining"
 _WAITS = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/")
 _MOST_TENSORS, _MOST_NAMES, _MOST_FRAMES = 16, 3000, 4
@@ -182,14 +181,17 @@ def _modules(seen: list[FrameType]) -> list[nn.Module]:
 def _parameters(modules: list[nn.Module]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of the parameters of modules that require grad; and where the others were frozen."""
     names, places = set[str](), set[str]()
+    shards = rank_parts.shards_of(modules)
     for module in modules:
+        plain = plain_names.names_in(module)
         for name, one in registered.parameters(module):
             if one.requires_grad:
-                names.add(plain_name(name))
+                names.add(plain[name])
             else:
-                places |= {_frozen_at(deed) for deed in deeds_of(one)[-1:] if deed.kind == FROZEN and deed.chain}
-    known = len(names) <= _MOST_NAMES
-    return (tuple(sorted(names)), tuple(sorted(places))) if known else ((), ())
+                flags = [deed for deed in deeds_of(shards.get(id(one), one)) if deed.kind in (FROZEN, THAWED)]
+                places |= {_frozen_at(deed) for deed in flags[-1:] if deed.kind == FROZEN and deed.chain}
+    few = len(names) <= _MOST_NAMES
+    return (tuple(sorted(names)), tuple(sorted(places))) if few else ((), ())
 
 
 def _frozen_at(deed: Deed) -> str:
@@ -204,7 +206,7 @@ def plain_name(name: str) -> str:
         >>> plain_name("module._orig_mod.head.weight"), plain_name("blocks.0.module.weight")
         ('head.weight', 'blocks.0.weight')
     """
-    for wrapper in _WRAPPERS:
+    for wrapper in (f"{one}." for one in plain_names.WRAPPED):
         while wrapper in f".{name}" and f".{wrapper}" in f".{name}":
             name = f".{name}".replace(f".{wrapper}", ".", 1)[1:]
     return name

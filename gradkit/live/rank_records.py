@@ -20,12 +20,13 @@ from gradkit.live.loss_heads import Head
 from gradkit.live.rank_parts import Asked
 from gradkit.live.rank_scales import Scaled
 
-RAISED, FOUND, STUCK, RUNNING, SCALED = "raised", "found", "stuck", "running", "scaled"
+RAISED, FOUND, STUCK, RUNNING, SCALED, HANDED = "raised", "found", "stuck", "running", "scaled", "handed"
 CRASHED, ENDED, DONE = "crashed", "ended", "done"
 
 # Why ranks are said to differ, the surest first.
 REASONS = (
-    "parts", "gone", "error", "done", "finding", "scaled", "parameters", "mismatch", "batch", "collectives", "place",
+    "parts", "gone", "error", "done", "finding", "handed", "scaled", "parameters", "mismatch", "batch", "collectives",
+    "place",
 )  # fmt: skip
 
 _ABORTED = "Aborted"  # what faulthandler calls it
@@ -40,7 +41,8 @@ class RankRecord:
     Attributes:
         rank, world: its number, and how many there are.
         state: ``"raised"`` an error, ``"found"`` a silent fault, ``"stuck"`` on one instruction, ``"running"``,
-            ``"scaled"`` where its loss is another than another's, ``"crashed"`` in C++, ``"ended"`` from outside.
+            ``"scaled"`` where its loss is another than another's, ``"handed"`` where its stage of a pipeline hands back
+            no gradient, ``"crashed"`` in C++, ``"ended"`` from outside.
         place: ``"file:line"`` of the user's innermost line; ``""`` if none is known.
         code: the text of that line.
         branch: ``"file:line"`` of the innermost ``if`` round it; ``""`` if it stands under none.
@@ -249,7 +251,7 @@ def compared(records: Sequence[RankRecord], world: int, crashed: Sequence[RankRe
     alike = not any(one.staged for one in found) and not (asked and not ends)
     for reason in REASONS[1:] if alike else REASONS[1 : REASONS.index(SCALED) + 1]:
         odd = (gone if ends else ()) if reason == "gone" else _ODD[reason](found)
-        if odd and (reason in ("gone", "error", "finding") or len(odd) < len(found)):
+        if odd and (reason in ("gone", "error", "finding", "handed") or len(odd) < len(found)):
             return Comparison(found, gone, tuple(odd), reason, left)
     return Comparison(found, gone, (), "", left)
 
@@ -323,6 +325,7 @@ _ODD: dict[str, Callable[[Sequence[RankRecord]], list[int]]] = {
     "error": _raised,
     "finding": _found,
     "done": _done,
+    "handed": lambda records: [one.rank for one in records if one.state == HANDED],
     "scaled": rank_heads.odd,
     "mismatch": _unlike,
     "parameters": _by(lambda one: one.trainable, lambda one: -len(one.trainable)),
@@ -344,7 +347,7 @@ def _line(ranks: Sequence[int], one: RankRecord, *, scaled: bool = False) -> str
         else "raised"
         if one.error
         else "found"
-        if one.cause
+        if one.cause or one.state == HANDED
         else "waits"
         if one.waits
         else "runs"

@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import Optimizer
 
 from gradkit.core import attempts, causes
-from gradkit.live import flight, loss_heads, rank_store
+from gradkit.core.i18n import words
+from gradkit.live import flight, loss_heads, pipeline_stages, rank_store, whole_weights
+from gradkit.live.pipeline_stages import PipelineStages
 from gradkit.live.rank_notes import Notes, left_by
 from gradkit.live.rank_places import Stand, stand_of
 from gradkit.live.rank_records import (
@@ -31,6 +33,7 @@ from gradkit.live.rank_records import (
     DONE,
     ENDED,
     FOUND,
+    HANDED,
     RAISED,
     RUNNING,
     SCALED,
@@ -59,7 +62,7 @@ _MOST_EXPLAINED = 3
 _FIRST, _LEAST, _TIMES = 20.0, 5.0, 4.0  # stuck: before the first step, at least, times the longest stop so far
 _ECHOES = ("connection closed by peer", "connection reset", "timed out", "timeout", "broken pipe", "connection refused",
            "connection was likely closed", "communicator was aborted", "remote process exited")  # fmt: skip
-_SURE = ("parts", "gone", "done", "error", "finding", "scaled", "parameters", "mismatch")
+_SURE = ("parts", "gone", "done", "error", "finding", "handed", "scaled", "parameters", "mismatch")
 
 
 class Sentry:
@@ -94,6 +97,7 @@ class Sentry:
         self._stuck_since = 0.0
         self._end = FirstAWord(self._ended)
         self._reducers, self._explained, self.scales = Reducers(), 0, Scales()
+        self._stages = PipelineStages()
         self._notes = Notes(int(os.environ.get("RANK") or 0), steps)
         self.hint: Explanation | None = None
         self.told = self.spoke = False
@@ -122,7 +126,10 @@ class Sentry:
         said = self.scales.stepped(optimizer)
         if said and self._exchange is not None and self._reducers.any_wrapped():
             self._compare(self._exchange, said, frame)
-        if self._exchange is None or self._explained >= _MOST_EXPLAINED:
+        if (stage := self._stages.stepped()) is not None and self._exchange is not None and self._idle.is_set():
+            said = words("ranks.handed_since", stage=stage, n=pipeline_stages.LASTING)
+            self._ring(replace(self._record(HANDED, stand_of(frame), None), staged=True, verdict=said), wait=False)
+        if not ranks.several() or self._explained >= _MOST_EXPLAINED:
             return
         if missing := self._reducers.left_out():
             from gradkit.live import explain
@@ -149,6 +156,7 @@ class Sentry:
             with contextlib.suppress(StoreGoneError):
                 exchange.goodbye(self._case, self._steps())
         self._reducers.close()
+        self._stages.close()
         self._notes.close()
         self._end.close()
         if self._ear is not None:  # Python must not end while it is in the store's code
@@ -164,9 +172,9 @@ class Sentry:
         """This rank is about to end by an error, and looks for the reason: others that ask are told so meanwhile."""
         if self._exchange is not None and not self.told:
             stand = replace(stand_of(*_innermost(error)), waits=False)
-            words = attempts.words(error).partition("\n")[0][:_MOST_LETTERS]
+            said = attempts.words(error).partition("\n")[0][:_MOST_LETTERS]
             made = self._record(RAISED, stand, None)
-            self._own = replace(made, error=words, echo=_is_echo(words), final=False)
+            self._own = replace(made, error=said, echo=_is_echo(said), final=False)
             if not self._own.echo:
                 self._notes.say(replace(self._own, **_of(self.hint)))
             if not self._idle.is_set():  # others are asking already
@@ -221,6 +229,8 @@ class Sentry:
     def _look_on(self) -> None:
         while not ranks.several():
             self._notes.open()
+            whole_weights.kept.open()
+            self._stages.open()
             if self._over.wait(_TICK / 5):
                 return
         self._exchange = Exchange.of_default_group()
@@ -232,6 +242,8 @@ class Sentry:
         while not self._over.wait(_TICK) and self._exchange is not None:
             now, at = time.monotonic(), self._position()
             self._notes.open()
+            whole_weights.kept.open()
+            self._stages.open()
             if at != known:
                 longest = max(longest, now - since) if self._steps() else 0.0
                 known, since, self._stuck_since = at, now, 0.0
@@ -328,12 +340,11 @@ class Sentry:
     def _record(
         self, state: str, stand: Stand, explanation: Explanation | None, frame: FrameType | None = None
     ) -> RankRecord:
-        exchange, head = self._exchange, self.scales.head
+        head, exchange = self.scales.head, self._exchange  # it knows the rank also when the group is gone
+        rank, world = (exchange.rank, exchange.world) if exchange is not None else rank_store.place()
         return RankRecord(
-            exchange.rank if exchange is not None else 0,
-            exchange.world if exchange is not None else 1,
-            state, steps=self._steps(), collectives=rank_store.begun(), made=flight.recent(), **vars(stand),
-            **_of(explanation), head=head, scales=places_of(frame or self._frame()) if head else (),
+            rank, world, state, steps=self._steps(), collectives=rank_store.begun(), made=flight.recent(),
+            **vars(stand), **_of(explanation), head=head, scales=places_of(frame or self._frame()) if head else (),
         )  # fmt: skip
 
 

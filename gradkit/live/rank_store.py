@@ -149,6 +149,16 @@ def _another(store: Any) -> Any:
     return c10d.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), made)
 
 
+def place() -> tuple[int, int]:
+    """This rank's number, and how many there are.
+
+    Example:
+        >>> place()  # of a process that trains alone
+        (0, 1)
+    """
+    return (torch.distributed.get_rank(), torch.distributed.get_world_size()) if ranks.several() else (0, 1)
+
+
 def begun() -> int:
     """How many collectives of the default process group this rank has begun; 0 if that is not counted."""
     if not ranks.several():

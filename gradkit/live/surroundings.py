@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from gradkit.core import introspection
 from gradkit.diagnosis.facts import inventory, plain_leaves
-from gradkit.live import beside_model, beside_used_up
+from gradkit.live import beside_model, beside_used_up, plain_names
 from gradkit.source import frames, locations
 from gradkit.state import registered
 from gradkit.tracing.after_backward import held_by
@@ -106,7 +106,9 @@ def ids_of(names: Collection[str], frame: FrameType | None, wanted: Collection[i
     """Which tensors the names of a report may mean, of those that are wanted: a name may begin with a variable's."""
     found: dict[str, set[int]] = {}
     for model in models_of(frame, wanted):
-        ends = {name: id(one) for name, one in registered.parameters(model, twice=True)}
+        plain = plain_names.names_in(model)
+        held = registered.parameters(model, twice=True)
+        ends = {end: id(one) for name, one in held for end in (name, plain[name])}
         for name in names:
             for end in (name, name.partition(".")[2]):
                 if end in ends:

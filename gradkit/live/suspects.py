@@ -6,6 +6,7 @@ missing or zero in one step may be there in the next, as a LoRA adapter's first 
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from torch.optim import Optimizer
 
 from gradkit.core import causes
 from gradkit.core.records import Finding
-from gradkit.live import bystanders, idle, surroundings
+from gradkit.live import bystanders, idle, surroundings, whole_weights
 from gradkit.live.by_hand import Unmoved
 from gradkit.live.looks import AT_REST, BARE, DEAD_TERM, LASTING, MISSING, SCALED, WEIGHTLESS, ZERO, Looks
 from gradkit.tracing.after_backward import held_by
@@ -162,7 +163,9 @@ class Suspect:
 
         missing = [one for one in held_by(optimizer) if id(one) in self.looks.missing] + list(about)
         zero = self.looks.zero()
-        explanation = explain.of_running(frame, optimizer, after_step=after_step, missing=missing)
+        with self._whole(optimizer, frame) as whole:
+            lack = [whole.get(id(one), one) for one in missing]
+            explanation = explain.of_running(frame, optimizer, after_step=after_step, missing=lack)
         report = explanation.report if explanation is not None else None
         if explanation is None or report is None or report.healthy or not report.findings:
             return
@@ -171,6 +174,15 @@ class Suspect:
             ids = surroundings.ids_of([row.name for row in report.parameters], frame, about_these)
             lost = frozenset(map(id, missing))
             self._explained.append(_Explained(found, explanation, lost, frozenset(map(id, about)), ids))
+
+    def _whole(
+        self, optimizer: Optimizer, frame: FrameType
+    ) -> contextlib.AbstractContextManager[dict[int, torch.Tensor]]:
+        """A block in which a model that is split over ranks is whole, as far as it is known what that is."""
+        if not any(hasattr(one, "to_local") for one in held_by(optimizer)):
+            return contextlib.nullcontext({})
+        models = surroundings.models_of(frame, {id(one) for one in held_by(optimizer)})
+        return whole_weights.kept.in_place(models, optimizer)
 
     def ripe(self) -> list[Explanation]:
         """What has lasted for some looks in a row, and that no later step is likely to change; each once."""

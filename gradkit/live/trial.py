@@ -25,7 +25,7 @@ from gradkit.diagnosis import pipeline
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.pipeline import Options
 from gradkit.diagnosis.rules import errors
-from gradkit.live import beside_model, guard, other_losses, quiet, whose
+from gradkit.live import beside_model, guard, other_losses, plain_names, quiet, whose
 from gradkit.live.candidates import Candidate, files
 from gradkit.live.guard import Guard, NotAgain
 from gradkit.load.call import StepCall
@@ -426,15 +426,17 @@ def _of_gradkit(error: GradkitError) -> NotTheStep:
 
 
 def _should_train(given: Sequence[str] | None, model: nn.Module, held: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The names that should train: those that were given, also without the name of the variable in front of them."""
+    """The names that should train: those that were given, also without the name of the variable in front of them, or
+    those of wrappers in them."""
     together = isinstance(model, whose.Together)
     if given is None:
         return (held or None) if together else None
-    if not together:
+    plain = plain_names.names_in(model)
+    if not together and all(old == new for old, new in plain.items()):
         return tuple(given)
     names = [name for name, _ in registered.parameters(model)]
-    bare = {name: name.partition(".")[2] for name in names}
-    found = [n for n in names if any(fnmatch.fnmatchcase(one, glob) for one in (n, bare[n]) for glob in given)]
+    ways = {one: (one, plain[one], *(x.partition(".")[2] for x in (one, plain[one]) if together)) for one in names}
+    found = [n for n in names if any(fnmatch.fnmatchcase(one, glob) for one in ways[n] for glob in given)]
     return tuple(found) or tuple(given)
 
 

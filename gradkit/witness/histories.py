@@ -98,6 +98,16 @@ def remember(thing: object, noted: Noted) -> None:
             known.rest = _shortened([known.first, *known.rest])[1:]
 
 
+def take_over(thing: object, other: object) -> None:
+    """Let an object that takes another's place have the history of that one, and none of how it was made."""
+    if (own := _histories.get(id(thing))) is not None:
+        _forget(own)
+    known = _histories.get(id(other))
+    if known is not None and known() is other:
+        for noted in (known.first, *(known.rest or ())):
+            remember(thing, noted)
+
+
 def forget_since(order: int, kinds: Collection[str]) -> None:
     """Forget all that was done to those things to which something of these kinds was done after ``order``."""
     for known in list(_histories.values()):

@@ -28,6 +28,7 @@ _quietly: Any = torch._C.DisableTorchFunction  # what is asked here, no mode or 
 _WRITES = ("zero_", "fill_", "copy_", "normal_", "uniform_")
 _MODULE = torch_module.__file__
 _REMADE = frozenset(("_apply", "_rebuild_parameter", "_rebuild_parameter_with_state"))
+_SPLITS = frozenset(("_init_sharded_param", "_partition_linear_fn", "_partition_embedding_fn"))
 _LOADS = frozenset(("_load_from_state_dict",))
 _FILLS = frozenset(("reset_parameters", "_reset_parameters"))
 _TORCHS = deeds.TORCHS
@@ -249,7 +250,9 @@ def _make(hears: Hears, original: Any) -> Callable[..., Any]:
         made = original(cls, *args, **kwargs)
         if hears():
             code = (frame := sys._getframe(1)).f_code
-            if code.co_filename not in _TORCHS or code.co_name in _REMADE:
+            if code.co_name in _SPLITS:
+                _tell_split(made, frame)
+            elif code.co_filename not in _TORCHS or code.co_name in _REMADE:
                 _tell_made(made, frame)
         return made
 
@@ -263,6 +266,16 @@ def _tell_made(made: Any, frame: FrameType) -> None:
         facts = {} if _flag(made) else {"frozen": "yes"}
         histories.remember(made, deeds.noted(CREATED, frame, facts))
         place(made)
+    except Exception:  # noqa: BLE001  as above
+        return
+
+
+def _tell_split(made: Any, frame: FrameType) -> None:
+    """The part of a parameter that stays on this rank takes its place, and its history."""
+    try:
+        whole = frame.f_locals.get("param")
+        if deeds.is_torchs(frame) and isinstance(whole, nn.Parameter) and _flag(whole) == _flag(made):
+            histories.take_over(made, whole)
     except Exception:  # noqa: BLE001  as above
         return
 

@@ -35,6 +35,7 @@ def test_the_line_that_detaches_on_one_rank_is_named_and_proven(tmp_path: Path) 
     assert status == 1
     assert "gradkit: rank 1 of 2 raised an error" in said
     assert f"--> train.py:{line(tmp_path, 'guess.detach()')}" in said
+    assert "= no gradient: eye.weight, eye.bias" in said
     assert "proven: in a rerun without it" in said
     assert re.search(r"rank 0: waits at train.py:\d+, loss.backward\(\)", said)
 

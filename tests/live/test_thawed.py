@@ -80,6 +80,6 @@ def test_parameters_that_a_parallel_model_waits_for_are_named_with_the_line_that
     assert found.report is not None
     (finding,) = found.report.findings
     assert finding.cause == "ddp_unused"
-    assert finding.parameters == ("module.original.weight", "module.original.bias")
+    assert finding.parameters == ("original.weight", "original.bias")
     assert finding.numel == 14
     assert failing.named(found)[1] == 16

@@ -251,7 +251,7 @@ REPORT = [
     "rank 0: waits at train.py:38, loss.backward()",
     "the batch of rank 1 lacks batch['picture']",
     "picture is not given here, so the branch that uses them does not run",
-    "= no gradient: module.eye.weight, module.eye.bias",
+    "= no gradient: eye.weight, eye.bias",
 ]
 
 

@@ -33,13 +33,41 @@ class _Scope:
         return self.functions[-1].name if self.functions else ""
 
 
-def missing_at(guard: RequiredArgument, ran: FunctionsRan, files: Iterable[str]) -> Location | None:
-    """Where what a guard asks for ought to have been given; None if it may have been given.
+def missing_at(guard: RequiredArgument, ran: FunctionsRan, files: Iterable[str]) -> tuple[Location | None, bool]:
+    """Where what a guard asks for ought to have been given, or is taken out again; None if it may have been given.
 
     Args:
         files: the user's, to look for functions and for what loads the data.
+
+    Returns:
+        The line, and whether it takes it out.
     """
-    return _Search(ran, tuple(files)).argument(guard.file, guard.function, guard.argument, guard.key, guard.alone)
+    files, asked = tuple(files), (guard.file, guard.function, guard.argument, guard.key)
+    taken = _taken_out(files, guard.key) if guard.key else []
+    if len(taken) == 1:  # not where it is made without: that line alone would do
+        made = _Search(ran, files).argument(*asked, sure=False)
+        return made or taken[0], made is None
+    return _Search(ran, files).argument(*asked, guard.alone), False
+
+
+def _taken_out(files: Iterable[str], key: str) -> list[Location]:
+    """The lines that take a key out of a mapping: ``batch.pop("image")``, ``del batch["image"]``."""
+    return [
+        locations.place(file, node, syntax.function_of(around))
+        for file in dict.fromkeys(files)
+        for node, around in syntax.statements(file)
+        if key in map(_text, _keys_taken(node))
+    ]
+
+
+def _keys_taken(node: ast.AST) -> list[ast.AST]:
+    if isinstance(node, ast.Delete):
+        return [one.slice for one in node.targets if isinstance(one, ast.Subscript)]
+    return [*node.args[:1]] if isinstance(node, ast.Call) and syntax.call_name(node) == "pop" else []
+
+
+def _text(node: ast.AST) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 class _Search:

@@ -167,6 +167,19 @@ def a_layer_for_a_key_that_a_function_leaves_out() -> Built:
 
 
 @cut("trainable_unused")
+def a_layer_for_a_key_that_the_step_takes_out() -> Built:
+    model, x = SeeingBatches(), batch()
+
+    def step() -> torch.Tensor:
+        given = {"x": x, "image": x}
+        if len(x) > 1:
+            given.pop("image")  # CUT
+        return model(given)
+
+    return model, step
+
+
+@cut("trainable_unused")
 def a_layer_for_a_key_that_the_collate_function_leaves_out() -> Built:
     def collated(rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         return {"x": torch.stack([row["x"] for row in rows])}  # CUT

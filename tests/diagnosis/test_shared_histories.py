@@ -165,3 +165,31 @@ def test_the_cure_for_a_list_that_the_same_pass_reads_back_is_sound() -> None:
     report = gradkit.diagnose(step, model=model)
     assert not report.findings
     assert all(row.reached for row in report.parameters)
+
+
+class Judged(Players):
+    """One function scores what is real and what was generated: whoever hands it the latter is to let go of its history."""
+
+    def verdict(self, x: torch.Tensor, goal: float) -> torch.Tensor:
+        return (self.critic(x) - goal).square().mean()
+
+    def apart(self, fake: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+        of_real = self.verdict(real, 1.0)
+        return of_real + self.verdict(fake, 0.0)  # handed over
+
+
+def test_what_is_handed_to_a_function_that_others_call_as_well_is_named_where_it_is_handed_over() -> None:
+    torch.manual_seed(0)
+    model, real = Judged(detach=False), torch.randn(5, 4)
+    generator = torch.optim.Adam(model.generator.parameters())
+
+    def step() -> torch.Tensor:
+        fake = model.generator(torch.randn(5, 3))
+        of_generator, of_critic = model.verdict(fake, 1.0), model.apart(fake, real)
+        of_generator.backward()
+        generator.step()
+        return of_critic
+
+    (found,) = gradkit.diagnose(step, model=model).findings
+    assert found.location is not None
+    assert (found.cause, found.location.line) == ("double_backward", line_ending(__file__, "handed over"))

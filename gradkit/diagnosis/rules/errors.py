@@ -117,7 +117,7 @@ def _carried_over(cause: str, e: Evidence, mishap: AutogradError, proof: str) ->
     unsure: list[Finding] = []
     told = False
     for call, number in e.first.crossing:
-        chain = histories.handed_to_a_module(call.chain)
+        chain = histories.handed_over(e, call.chain)
         used = innermost(chain)
         found = of_error(cause, e, mishap, used, call=call.name, proof=proof, chain=chain)
         kept = histories.kept(e, call, number) or histories.kept_for_a_loop(e, call, number, mishap)

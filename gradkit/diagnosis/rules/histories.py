@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 
 from gradkit.core.operations import COPIES, JOINS
 from gradkit.core.records import Location
@@ -169,11 +170,20 @@ def is_let_go(e: Evidence, number: int) -> bool:
     return bool(held) and all(keeping.is_let_go(one.name, e.files, one.owner, one.reader) for one in held)
 
 
-def handed_to_a_module(chain: Chain) -> Chain:
-    """The frames from the line on that hands a value to a module, whose ``forward`` uses it as it was given."""
-    while len(chain) > 1 and chain[0][0].co_name == "forward" and _is_given(chain[0]):
+def handed_over(e: Evidence, chain: Chain) -> Chain:
+    """The frames from the line on that hands a value to what only uses it as it was given.
+
+    That is a module's ``forward``, or a function that this run has called in several places, with other values as well.
+    """
+    while len(chain) > 1 and (chain[0][0].co_name == "forward" or _is_shared(e, chain)) and _is_given(chain[0]):
         chain = chain[1:]
     return chain
+
+
+def _is_shared(e: Evidence, chain: Chain) -> bool:
+    code, outer = chain[0][0], chain[1][0]
+    places = {point for call in e.trace.calls for (one, _), point in pairwise(call.chain) if one is code}
+    return code is not outer and len(places) > 1
 
 
 def _is_given(point: Point) -> bool:

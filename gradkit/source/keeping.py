@@ -65,7 +65,7 @@ def kept_at(
         return [Kept(_place(one)) for one in found]
     ran = _Ran(files, *_repeated(step, callers))
     inside = [one for one in found if ran.holds(one)]
-    carried = list(filter(None, (_carried(one, name, files, reader) for one in inside)))
+    carried = list(filter(None, (_carried(one, name, files, reader) for one in inside or found)))
     moved = ((ran.handed_over(one), one) for one in inside or found)
     places = carried or [spot or _place(one) for spot, one in moved]
     return [Kept(spot, not inside) for spot in dict.fromkeys(places)]

@@ -60,6 +60,15 @@ def _taken_out(files: Iterable[str], key: str) -> list[Location]:
     ]
 
 
+def _gone_through(made: ast.DictComp) -> ast.expr | None:
+    """The mapping that a comprehension has all keys of: ``{k: v.to(device) for k, v in batch.items()}``."""
+    loop = made.generators[0]
+    named = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else None
+    items = loop.iter.func if isinstance(loop.iter, ast.Call) and not loop.iter.args else None
+    is_whole = len(made.generators) == 1 and not loop.ifs and named is not None and ast.unparse(made.key) == ast.unparse(named)
+    return items.value if is_whole and isinstance(items, ast.Attribute) and items.attr == "items" else None
+
+
 def _keys_taken(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, ast.Delete):
         return [one.slice for one in node.targets if isinstance(one, ast.Subscript)]
@@ -120,7 +129,8 @@ class _Search:
             ]
             return None if any(not k for k, _ in told) else _entry(told, repr(key), here, scope)
         if isinstance(mapping, ast.DictComp):
-            return here
+            whole = _gone_through(mapping)
+            return here if whole is None else self.lacking(whole, key, scope)
         if isinstance(mapping, ast.Name):
             return self._named(mapping, key, scope)
         if not isinstance(mapping, ast.Call):

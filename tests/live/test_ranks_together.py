@@ -26,7 +26,7 @@ def test_the_rank_whose_batch_has_no_image_is_named_with_what_it_lacks(tmp_path:
     assert status == 1
     assert said.count("gradkit: rank 1 of 2") == 1
     assert f"train.py:{line(tmp_path, 'guess = model(scene)')}" in said
-    assert "image is not given here" in said
+    assert "image is taken out here" in said
     assert "zero, loss + 0 * part.sum()" in said
 
 
@@ -76,7 +76,7 @@ def test_a_collective_that_one_rank_makes_alone_is_named_with_the_condition(tmp_
     assert status == 1
     assert "gradkit: rank 1 of 2" in said
     assert f"train.py:{line(tmp_path, 'dist.all_reduce')}" in said
-    assert f"by the condition at train.py:{line(tmp_path, 'if late:')}" in said
+    assert f"the condition at train.py:{line(tmp_path, 'if late:')}" in said
 
 
 def test_the_report_speaks_the_language_that_was_asked_for(tmp_path: Path) -> None:

@@ -150,13 +150,16 @@ def _another(store: Any) -> Any:
 
 
 def place() -> tuple[int, int]:
-    """This rank's number, and how many there are.
+    """This rank's number, and how many there are; where the group is gone, or is not made yet, as torchrun told them.
 
     Example:
         >>> place()  # of a process that trains alone
         (0, 1)
     """
-    return (torch.distributed.get_rank(), torch.distributed.get_world_size()) if ranks.several() else (0, 1)
+    if ranks.several():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    told = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
+    return (int(told[0]), int(told[1])) if all(one.isdigit() for one in told) else (0, 1)
 
 
 def begun() -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradkit.core.i18n import speaking
+from gradkit.live import rank_store
 from gradkit.live.flight import Collective, first_mismatch
 from gradkit.live.rank_records import RankRecord, compared, ranks_in_words
 from gradkit.live.rank_sentry import is_told
@@ -164,3 +165,11 @@ def test_the_record_of_two_gpus_has_every_program_with_its_rank_and_line() -> No
     assert all(one["rank"] and one["line"] and one["status"] for one in programs.values())
     assert sharded["line"] and sharded["status"]  # which of two ranks it is, was told wrong in this run
     assert record["cost"]["watched_over_plain"] < 1.01
+
+
+def test_a_rank_whose_group_is_gone_knows_its_place_from_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert rank_store.place() == (1, 2)
+    monkeypatch.setenv("WORLD_SIZE", "")
+    assert rank_store.place() == (0, 1)

@@ -65,7 +65,9 @@ def _gone_through(made: ast.DictComp) -> ast.expr | None:
     loop = made.generators[0]
     named = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else None
     items = loop.iter.func if isinstance(loop.iter, ast.Call) and not loop.iter.args else None
-    is_whole = len(made.generators) == 1 and not loop.ifs and named is not None and ast.unparse(made.key) == ast.unparse(named)
+    is_whole = (
+        len(made.generators) == 1 and not loop.ifs and named is not None and ast.unparse(made.key) == ast.unparse(named)
+    )
     return items.value if is_whole and isinstance(items, ast.Attribute) and items.attr == "items" else None
 
 

@@ -168,7 +168,7 @@ def test_the_cure_for_a_list_that_the_same_pass_reads_back_is_sound() -> None:
 
 
 class Judged(Players):
-    """One function scores what is real and what was generated: whoever hands it the latter is to let go of its history."""
+    """One function scores what is real and what was generated: who hands it the latter is to let go of its history."""
 
     def verdict(self, x: torch.Tensor, goal: float) -> torch.Tensor:
         return (self.critic(x) - goal).square().mean()

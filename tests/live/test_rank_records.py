@@ -163,7 +163,7 @@ def test_the_record_of_two_gpus_has_every_program_with_its_rank_and_line() -> No
     sharded = programs.pop("sharded")
     assert set(programs) == {"image", "label", "nan", "detach", "frozen", "collective"}
     assert all(one["rank"] and one["line"] and one["status"] for one in programs.values())
-    assert sharded["line"] and sharded["status"]  # which of two ranks it is, was told wrong in this run
+    assert (sharded["line"], sharded["status"]) == (True, True)  # which of two ranks it is, was told wrong in this run
     assert record["cost"]["watched_over_plain"] < 1.01
 
 

@@ -54,7 +54,7 @@ class Verification:
     """The run-time checklist of one step. It is true if every check passed, so that ``assert`` takes it as it is.
 
     Attributes:
-        report: the diagnosis that the checks are read off.
+        report: the diagnosis that the checks are read from.
         holding: what the optimizers hold.
         frozen: names of the parameters that must not train.
         walk: what some steps of training have shown; None if none was asked for.

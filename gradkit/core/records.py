@@ -133,7 +133,7 @@ class Finding:
         location: the line of the user's code to change; None if it is not known.
         notes: further places that take part.
         proof: ``"proven"`` (undoing it restored the gradient in a rerun), ``"likely"``,
-            or ``"observed"`` (read off, as for frozen parameters).
+            or ``"observed"`` (read from the model and the recorded run, as for frozen parameters).
         parameters: names of the parameters that get no gradient because of it.
         numel: how many elements those hold.
         module: dotted path of the module whose forward was running, ``""`` outside of any.

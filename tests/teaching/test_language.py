@@ -20,6 +20,12 @@ ENGLISH = {
     "thaw": "unfreeze",
     "starved:": "no gradient:",
     "elements that should train": "values that should train",
+    "hold every claim": "back up its claims",
+    "nothing is run": "runs nothing",
+    "read off": "read from",
+    "{n} to change": "findings to fix",
+    "1 to change": "1 finding to fix",
+    "round value": "prints 0.0",
     "with this undone": "in a rerun without it",
     "brings a history along": "reuses a graph that backward() has already freed",
     "used up is needed once more": "part of this graph was already freed",
@@ -56,6 +62,10 @@ ENGLISH = {
 CHINESE = {
     "撤销路上的切断": "撤销沿途的切断",
     "修法": "修复建议、改法",
+    "放在单机上": "不用 DDP",
+    "各台机器": "各个进程",
+    "--> eye -->": "eye（冻结）",
+    "第一个丢掉梯度的调用": "最先丢失梯度的调用",
     "迷思": "误区",
     "断点": "切断处",
     "只有空标注": "只来得及标注",
@@ -85,7 +95,7 @@ CHINESE = {
     "对这一层和它后面的层确实如此": "这一层确实冻结了",
 }
 
-COUNTED = re.compile(r"(?:\{(?:n|all|total)\}|\d) 个(?:应当训练的|冻结的)?参数(?!张量)")
+COUNTED = re.compile(r"(?:\{(?:n|all|total|size|count)\}|\d) 个(?:应当训练的|冻结的)?参数(?!张量)")
 
 
 @functools.cache

@@ -6,7 +6,10 @@ import functools
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
+
+from gradkit.core.i18n import catalogue
 
 REPO = Path(__file__).parents[2]
 READ = [("", "*.md"), ("docs", "*.md"), ("gradkit/teaching", "**/*.md"), ("gradkit/teaching/books", "**/*.py")]
@@ -64,7 +67,7 @@ CHINESE = {
     "修法": "修复建议、改法",
     "放在单机上": "不用 DDP",
     "各台机器": "各个进程",
-    "--> eye -->": "eye（冻结）",
+    "--> eye -->": "eye, frozen, as in the English drawing",
     "第一个丢掉梯度的调用": "最先丢失梯度的调用",
     "迷思": "误区",
     "断点": "切断处",
@@ -126,3 +129,14 @@ def test_chinese_that_readers_stumbled_over_stands_on_no_page(word: str) -> None
 def test_chinese_counts_of_tensors_are_not_counts_of_elements() -> None:
     """A count of tensors is one of 参数张量; a count of numbers is one of 元素, or a 参数量."""
     assert {path: found for path, text in pages().items() if (found := COUNTED.findall(text))} == {}
+
+
+def test_the_programs_of_the_cases_print_chinese_in_the_chinese_notebook() -> None:
+    """What a program says up to its first fact, where the two languages say it differently."""
+    english, chinese = catalogue("en"), catalogue("zh")
+    programs = [key for key in english if key.startswith("case.") and english[key] != chinese[key]]
+    said = [english[key].split("{")[0].strip() for key in programs]
+    page = nbformat.read(REPO / "docs/notebooks/zh/cases/vision_memory.ipynb", as_version=4)
+    printed = "".join(str(output.get("text", "")) for cell in page.cells for output in cell.get("outputs", ()))
+    assert chinese["case.forward"] in printed
+    assert [words for words in said if len(words) > 8 and words in printed] == []

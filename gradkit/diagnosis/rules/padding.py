@@ -17,6 +17,7 @@ from gradkit.diagnosis.rules.evidence import Evidence, called_by, same_line
 from gradkit.source import locations
 
 PADDING, PADDED = "padding", "padded"
+"""The variants: no batch changes it, and this batch alone is known to be so."""
 
 
 def told(e: Evidence, flat: Flat) -> Finding:
@@ -26,6 +27,9 @@ def told(e: Evidence, flat: Flat) -> Finding:
 
     Args:
         flat: one of the kind ``PADDED``, or a factor that is ``padded``.
+
+    Returns:
+        A finding of the variant ``PADDING`` or ``PADDED``; the latter may pass with another batch (``causes.may_pass``).
     """
     call = flat.call if flat.kind == asked.PADDED else e.trace.calls[e.trace.values[flat.origin].maker]
     here, name = locations.innermost(call.chain), _table(e, call)
@@ -44,6 +48,7 @@ def _table(e: Evidence, call: Call) -> str:
 
 
 def _defined(e: Evidence, name: str) -> Location | None:
+    """The line that defines the Embedding whose table it is; None of a plain Parameter."""
     owner = e.facts.classes.get(name.rpartition(".")[0])
     if owner is None or not issubclass(owner, (nn.Embedding, nn.EmbeddingBag)):
         return None
@@ -51,4 +56,5 @@ def _defined(e: Evidence, name: str) -> Location | None:
 
 
 def _has_one_row(e: Evidence, name: str) -> bool:
+    """Whether there is no other row to be looked up than that of ``padding_idx``."""
     return any(row.name == name and row.shape[:1] == (1,) for row in e.rows)

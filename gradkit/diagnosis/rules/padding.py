@@ -29,7 +29,7 @@ def told(e: Evidence, flat: Flat) -> Finding:
         flat: one of the kind ``PADDED``, or a factor that is ``padded``.
 
     Returns:
-        A finding of the variant ``PADDING`` or ``PADDED``; the latter may pass with another batch (``causes.may_pass``).
+        A finding of the variant ``PADDING`` or ``PADDED``; the latter may pass with another batch.
     """
     call = flat.call if flat.kind == asked.PADDED else e.trace.calls[e.trace.values[flat.origin].maker]
     here, name = locations.innermost(call.chain), _table(e, call)

@@ -16,8 +16,8 @@ def a_row_of_a_softmax_that_is_masked_whole_and_left_out_of_the_loss() -> Built:
     kept = torch.arange(len(x)) > 0
 
     def step() -> torch.Tensor:
-        scores = model["inner"](x).masked_fill(~kept[:, None], float("-inf"))
-        attention = scores.softmax(-1)  # CUT
+        scores = model["inner"](x).masked_fill(~kept[:, None], float("-inf"))  # CUT
+        attention = scores.softmax(-1)
         losses = model["outer"](attention).square().sum(-1)
         return torch.where(kept, losses, torch.zeros_like(losses)).sum()
 

@@ -163,6 +163,65 @@ def test_the_vision_memory_says_that_it_is_rebuilt(language: str, says: str) -> 
     assert says in book.read_book("cases/vision_memory")[0].says(language)
 
 
+def gradient_of_a_generator(judged: Callable[[torch.Tensor], torch.Tensor], *, emptied: bool = False) -> torch.Tensor:
+    """What a generator learns where the discriminator's loss, before its own, is given what ``judged`` makes."""
+    torch.manual_seed(0)
+    maker, judge, noise, real = nn.Linear(4, 8), nn.Linear(8, 1), torch.randn(16, 4), torch.randn(16, 8)
+    (nn.functional.softplus(-judge(real)) + nn.functional.softplus(judge(judged(maker(noise))))).mean().backward()
+    if emptied:
+        maker.zero_grad()
+    nn.functional.softplus(-judge(maker(noise))).mean().backward()
+    assert maker.weight.grad is not None
+    return maker.weight.grad
+
+
+def test_a_loss_that_should_not_teach_gets_a_detached_value_also_where_all_is_computed_again() -> None:
+    right = gradient_of_a_generator(lambda fake: fake, emptied=True)
+    assert torch.equal(gradient_of_a_generator(torch.Tensor.detach), right)
+    assert torch.cosine_similarity(gradient_of_a_generator(lambda fake: fake).flatten(), right.flatten(), dim=0) < 0
+
+
+@pytest.mark.parametrize(
+    ("language", "says"),
+    [
+        ("en", "give its detach() to a loss that is not"),
+        ("zh", "不该训练它们的损失（例如判别器的损失），则改用它的 detach()"),
+    ],
+)
+def test_of_one_picture_for_two_losses_a_report_says_which_of_them_detaches_it(language: str, says: str) -> None:
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"maker": nn.Linear(4, 8), "judge": nn.Linear(8, 1)})
+    noise = torch.randn(16, 4)
+
+    def step() -> torch.Tensor:
+        fake = model["maker"](noise)
+        nn.functional.softplus(model["judge"](fake)).mean().backward()
+        return nn.functional.softplus(-model["judge"](fake)).mean()
+
+    report = gradkit.diagnose(step, model=model)
+    assert [one.cause for one in report.findings] == ["double_backward"]
+    assert says in " ".join(report.text(language).split())
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor as of a GPU: NumPy gets nothing of it before it is brought to the CPU."""
+
+    def numpy(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    def cpu(self, *_: Any, **__: Any) -> torch.Tensor:
+        return self.as_subclass(torch.Tensor)
+
+
+def test_the_function_that_computes_in_numpy_brings_its_numbers_to_the_cpu_first() -> None:
+    function = load_case("numpy_roundtrip").CumSum
+    values = torch.arange(3.0).as_subclass(Elsewhere)
+    with pytest.raises(TypeError):
+        values.numpy()
+    assert function.forward(None, values).tolist() == [0.0, 1.0, 3.0]
+    assert function.backward(None, values).tolist() == [3.0, 3.0, 2.0]
+
+
 def of_torch() -> Iterator[type[torch.optim.Optimizer]]:
     for kind in vars(torch.optim).values():
         if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer:
@@ -586,6 +645,11 @@ WITHDRAWN = [
         "Every tensor counts how often it was written to", "每个张量都记着自己被写过几次", a_tensor_that_counts_nothing
     ),
     Withdrawn("it reaches as far down as full precision", "它能表示的最小数量级与全精度相同", a_number_below_bfloat16),
+    Withdrawn(
+        "compute it again in each step for each loss:",
+        "在每一步里为每个损失重新计算这个值：",
+        lambda: bool((gradient_of_a_generator(lambda x: x) * gradient_of_a_generator(torch.Tensor.detach)).sum() < 0),
+    ),
     Withdrawn("never a value on the way to the loss", "通往损失的数值不要转", refuting("a_remainder_after_floor")),
 ]
 

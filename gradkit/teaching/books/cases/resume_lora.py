@@ -257,7 +257,7 @@ gradkit.diagnose(step, model=model)
 # | said | seen here |
 # | --- | --- |
 # | `PeftModel.from_pretrained` loads an adapter for inference; `is_trainable=True` is the cure. | Right for LoRA, and it is the whole cure. A tuned prompt is loaded trainable, and refuses the argument. |
-# | Look at the line of trainable parameters: it must not say 0. | Right, and it costs nothing: print it at every start. |
+# | Look at the line of trainable parameters: it must not say 0. | Right, and it costs nothing: print it at every start. (The 2,621,440 of 603,979,776 in the report cannot be checked: it names neither the base model nor the rank.) |
 # | Call `model.train()` as well. | For dropout, yes. It unfreezes nothing. |
 # | The cure settles "scalar outputs" and "backward a second time", too. | It does not: each has a line of its own. |
 # | Half precision wherever there is CUDA. | With `float16` you need a gradient scaler, too; this program takes `bfloat16`. The notebook `device_aware_amp` tells more. |
@@ -275,13 +275,13 @@ gradkit.diagnose(step, model=model)
 # gradkit guide adapter_inference_mode
 # ```
 
-# %% [markdown] lang="zh" of="c09cfe06"
+# %% [markdown] lang="zh" of="6ede4a2e"
 # ## 小结
 #
 # | 说法 | 这里看到的 |
 # | --- | --- |
 # | `PeftModel.from_pretrained` 默认以推理方式加载适配器，`is_trainable=True` 可以修复。 | 对 LoRA 来说没错，而且这就是全部的修复。提示类适配器加载后本来就可训练，也不接受这个参数。 |
-# | 看可训练参数那一行，不能是 0。 | 对，而且毫不费事：每次启动都打印出来。 |
+# | 看可训练参数那一行，不能是 0。 | 对，而且毫不费事：每次启动都打印出来。（报告里的 2,621,440 / 603,979,776 无从核对：它没有写明基座模型，也没有写明 LoRA 的秩。） |
 # | 还要调用 `model.train()`。 | 要，但那是为了 dropout，并不解冻任何参数。 |
 # | 这个修复也能解决“标量输出”和“第二次反向传播”的报错。 | 不能：它们各有出错的那一行。 |
 # | 有 CUDA 就用半精度。 | 用 `float16` 训练还需要梯度缩放器；这个程序用的是 `bfloat16`。详见 `device_aware_amp` 这份 notebook。 |

@@ -192,6 +192,17 @@ def experiment_exp_overflows_and_the_joined_function_does_not():
     assert slopes(lambda x: x.log_softmax(0)[0], 0.0, 200.0).tolist() == [1.0, -1.0]
 
 
+def experiment_the_spread_of_one_number_is_nan_and_that_of_equal_numbers_no_divisor():
+    assert torch.tensor([2.0]).std().isnan() and slopes(torch.std, 2.0).isnan()
+    assert torch.tensor([2.0]).std(correction=0) == 0
+    assert slopes(lambda x: x.std(correction=0), 2.0).isfinite().all()
+
+    def standardised(small):
+        return slopes(lambda x: (x - x.mean()) / (x.std() + small), 2.0, 2.0, 2.0)
+
+    assert standardised(0.0).isnan().all() and standardised(1e-5).isfinite().all()
+
+
 def experiment_a_row_that_is_masked_altogether_spoils_the_weights_of_all_rows():
     for shown in (0, 1):
         torch.manual_seed(0)

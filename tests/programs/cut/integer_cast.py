@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
 from tests.programs.shared import Built, batch, cut, pair
 
@@ -74,7 +75,7 @@ def a_function_with_a_backward_of_its_own_that_hands_out_bools() -> Built:
     short="two cuts on the way of the critic cost more than the detach() of the advantage, which is meant",
 )
 def a_critic_behind_two_cuts_beside_an_advantage_that_is_detached_on_purpose() -> Built:
-    model, x = pair(), batch()
+    model, x = pair(outer=nn.Linear(4, 2)), batch()
 
     def step() -> torch.Tensor:
         value = model["inner"](x)

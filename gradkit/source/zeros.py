@@ -56,6 +56,20 @@ def filling_line(chain: Sequence[tuple[type, str]], files: Iterable[str] = ()) -
     return next(iter(found.values())) if len(found) == 1 else None
 
 
+def only_filling(files: Iterable[str]) -> Location | None:
+    """The one line of the user's that fills something with zeros, whatever it calls that; None if it is not one.
+
+    ``for p in layers: p.data.zero_()`` and ``model.apply(init)`` fill what has another name there; no gradient counts.
+    """
+    found = {
+        (file, node.lineno): locations.place(file, node, syntax.function_of(around))
+        for file in dict.fromkeys(files)
+        for node, around in syntax.statements(file)
+        if isinstance(node, ast.Call) and (filled := _fills(node)) and not filled.endswith((".grad", "bias"))
+    }
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
 def _filled_by_classes(chain: Sequence[tuple[type, str]]) -> list[Location]:
     found = dict[tuple[str, int], Location]()
     for step, (cls, _) in enumerate(chain):

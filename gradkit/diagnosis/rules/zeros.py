@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from torch import nn
+
 from gradkit.core import causes
 from gradkit.core.operations import FROM_PLAIN
 from gradkit.core.records import LIKELY, OBSERVED, Finding, Harmless, Location, Note
@@ -47,6 +49,7 @@ _COMPARISONS = frozenset(
 )
 _CONSTANTS = frozenset("fill_ zero_ copy_".split())
 _COPIES = frozenset("detach clone data contiguous float to".split())
+_DRAWN = (nn.Linear, nn.Bilinear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 _SQUASHES = frozenset("sigmoid sigmoid_ tanh tanh_".split())
 
 
@@ -216,8 +219,15 @@ def _zeroed(e: Evidence, name: str) -> Location | None:
     spot = spot or (_innermost(made[0]) if made else None)
     owner = next((cls for cls, part in reversed(e.way_to(name)) if part == name.rpartition(".")[2]), None)
     spot = spot or (attributes.registered_buffer(owner, name.rpartition(".")[2]) if owner is not None else None)
+    if spot is None and _is_drawn(owner, name):
+        return zeros.only_filling(e.files)
     spot = spot or attributes.definition(e.way_to(name), e.files, ())[0]
     return (zeros.made_in_helper(spot, e.files) or spot) if spot is not None else None
+
+
+def _is_drawn(owner: type | None, name: str) -> bool:
+    """Whether a layer of torch's draws a parameter at random, so that the line that builds it has not made it zero."""
+    return owner in _DRAWN and name.endswith("weight")
 
 
 def _innermost(deed: Deed) -> Location | None:

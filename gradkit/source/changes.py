@@ -164,14 +164,17 @@ def _rewritten(change: str, spot: Location, finding: Finding) -> Iterator[Candid
 # -- a word -----------------------------------------------------------------------------------------------------------
 
 
+_NO_GRAD = ".requires_grad_(False)"
+
+
 def _drop(spots: Sequence[Location], word: str) -> Changes:
-    """Take a word out of a line, wherever it cuts."""
+    """Take a word out of a line, wherever it cuts, with what only a leaf can be told behind it."""
     text = spots[0].text
     for spot in sorted(spots, key=lambda spot: -spot.column):
         before, inside = text[: spot.column - 1], text[spot.column - 1 : spot.end_column - 1]
         if inside != word or not before.strip():
             return ()
-        text = before + text[spot.end_column - 1 :]
+        text = before + text[spot.end_column - 1 :].removeprefix(_NO_GRAD)
     return _replaced(spots[0], text)
 
 

@@ -124,3 +124,17 @@ def test_the_operation_that_anomaly_mode_stops_at_is_named_by_its_line() -> None
     with torch.autograd.set_detect_anomaly(True):
         found = first(step)
     assert (found.cause, found.call) == ("nan_gradient", "log")
+
+
+def test_a_detach_that_is_told_to_need_no_gradient_goes_with_that() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1)), torch.randn(4, 3)
+
+    def step() -> torch.Tensor:
+        hidden = model[0](x).detach().requires_grad_(False)
+        loss: torch.Tensor = model[1](hidden).square().mean()
+        return loss
+
+    (found,) = gradkit.diagnose(step, model=model).findings
+    assert found.tried is not None
+    assert [one.text.strip() for one in found.tried.changes if one.sign == "+"] == ["hidden = model[0](x)"]

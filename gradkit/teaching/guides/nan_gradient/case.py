@@ -193,7 +193,10 @@ def experiment_exp_overflows_and_the_joined_function_does_not():
 
 
 def experiment_the_spread_of_one_number_is_nan_and_that_of_equal_numbers_no_divisor():
-    assert torch.tensor([2.0]).std().isnan() and slopes(torch.std, 2.0).isnan()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert torch.tensor([2.0]).std().isnan() and slopes(torch.std, 2.0).isnan()
+    assert "degrees of freedom is <= 0" in str(said[0].message)
     assert torch.tensor([2.0]).std(correction=0) == 0
     assert slopes(lambda x: x.std(correction=0), 2.0).isfinite().all()
 

@@ -221,6 +221,11 @@ class Trace:
         """Whether any of these values is used outside of a region, or is the loss."""
         return self.loss in numbers or any(region not in call.regions for call in self.using(numbers))
 
+    def maker(self, number: int) -> Call | None:
+        """The call that made a value; None where it was there before, or was not seen to be made."""
+        index = self.values[number].maker
+        return self.calls[index] if index >= 0 else None
+
     def sources(self, numbers: Iterable[int], through: Callable[[int], bool] | None = None) -> set[int]:
         """These values and all that they were computed from; with ``through``, by way of such values only."""
         needed = set(numbers)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from gradkit.core.records import Location
 from gradkit.core.trace import Chain, Point
 from gradkit.source import locations
-from gradkit.source.syntax import Function, same
+from gradkit.source.syntax import Function, function_at, same
 
 
 class FunctionsRan:
@@ -37,9 +37,8 @@ class FunctionsRan:
 
     def around(self, place: Location) -> bool:
         """Whether the function that a line stands in ran; which of its lines did is not known."""
-        nodes = (node for node in ast.walk(locations.tree_of(place.file) or ast.Module([], [])))
-        inside = [n for n in nodes if isinstance(n, Function) and n.lineno <= place.line <= (n.end_lineno or n.lineno)]
-        return bool(inside) and self(place.file, max(inside, key=lambda n: n.lineno))
+        function = function_at(locations.tree_of(place.file), place.line)
+        return function is not None and self(place.file, function)
 
     def callers(self, file: str, function: Function) -> list[Point | None]:
         """From where it was called; None stands for outside of the user's code."""

@@ -45,7 +45,7 @@ def statuses(spots: Iterable[Location]) -> dict[tuple[str, str], str]:
     """
     wanted = {_key(spot): tuple(_methods(spot.function)) for spot in spots}
     names = {name for ways in wanted.values() for name, _ in ways}
-    classes = [cls for cls in _classes() if cls.__name__ in names] if names else []
+    classes = [cls for cls in _below(object) if cls.__name__ in names] if names else []
     heirs = {
         key: [
             one
@@ -76,14 +76,15 @@ def _methods(function: str) -> Iterator[tuple[str, str]]:
     return itertools.pairwise(parts)
 
 
-def _classes() -> Iterator[type]:
-    todo, known = [object], set[type]()
+def _below(cls: type) -> Iterator[type]:
+    """A class and all that are derived from it, each once."""
+    todo, known = [cls], {cls}
     while todo:
-        for one in type.__subclasses__(todo.pop()):
-            if one not in known:
-                known.add(one)
-                todo.append(one)
-                yield one
+        one = todo.pop()
+        yield one
+        fresh = set[type](type.__subclasses__(one)) - known
+        known |= fresh
+        todo += fresh
 
 
 def _is_meant(cls: type, name: str, method: str, file: str) -> bool:
@@ -93,15 +94,7 @@ def _is_meant(cls: type, name: str, method: str, file: str) -> bool:
 
 def _heirs(cls: type, method: str) -> Iterator[type]:
     """The class and those derived from it, whose objects have this very method."""
-    todo, known = [cls], set[type]()
-    while todo:
-        one = todo.pop()
-        if one in known:
-            continue
-        known.add(one)
-        todo += type.__subclasses__(one)
-        if next((base for base in one.__mro__ if method in vars(base)), None) is cls:
-            yield one
+    return (one for one in _below(cls) if next((base for base in one.__mro__ if method in vars(base)), None) is cls)
 
 
 def _alive(classes: set[type]) -> set[type]:

@@ -62,11 +62,7 @@ def by_name(built: Location) -> bool:
 
 
 def _function(built: Location) -> ast.AST | None:
-    """The innermost function that a line stands in; None at the top level."""
-    tree = locations.tree_of(built.file)
-    found = (one for one in ast.walk(tree) if isinstance(one, syntax.FUNCTIONS)) if tree is not None else ()
-    inside = [one for one in found if one.lineno <= built.line <= (one.end_lineno or 0)]
-    return max(inside, key=lambda one: one.lineno, default=None)
+    return syntax.function_at(locations.tree_of(built.file), built.line)
 
 
 def _handed(function: ast.AST) -> Iterator[_Handing]:

@@ -219,6 +219,18 @@ def innermost_function(around: Sequence[ast.AST]) -> Function | None:
     return next((one for one in reversed(around) if isinstance(one, FUNCTIONS)), None)
 
 
+def function_at(tree: ast.AST | None, line: int) -> Function | None:
+    """The innermost function of a tree that a line stands in; None at the top level.
+
+    Example:
+        >>> function_at(ast.parse("def f():\\n    def g(): pass\\nx = 1"), 2).name, function_at(None, 1)
+        ('g', None)
+    """
+    found = (one for one in ast.walk(tree) if isinstance(one, FUNCTIONS)) if tree is not None else ()
+    inside = [one for one in found if one.lineno <= line <= (one.end_lineno or one.lineno)]
+    return max(inside, key=lambda one: one.lineno, default=None)
+
+
 def opens_with(outer: ast.AST, node: ast.AST) -> bool:
     """Whether ``outer`` is a ``with`` and ``node`` one of the context managers that it enters."""
     return isinstance(outer, ast.With) and any(item.context_expr is node for item in outer.items)

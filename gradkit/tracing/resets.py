@@ -25,8 +25,8 @@ def of_value(trace: Trace, number: int, freed: Collection[int]) -> Call | None:
         freed: indices of the calls whose history was freed in this run; what is older than the run counts as well.
     """
     for _ in range(_MOST):
-        before, maker = trace.rewritten.get(number), trace.values[number].maker
-        call = trace.calls[maker] if before is not None and maker >= 0 else None
+        before = trace.rewritten.get(number)
+        call = trace.maker(number) if before is not None else None
         if call is None or before is None or not _rewrites(trace, call, before):
             return None
         if _is_gone(trace, before, freed):

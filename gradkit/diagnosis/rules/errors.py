@@ -186,9 +186,7 @@ def _built_inplace(e: Evidence, name: str, chain: Chain) -> Location | None:
     cls = e.facts.classes.get(path)
     if not path or cls is None or not cls.__module__.startswith("torch.nn."):
         return None
-    parts = path.split(".")
-    owners = ((e.facts.classes.get(".".join(parts[:n])), parts[n]) for n in range(len(parts) - 1, -1, -1))
-    return inplace_layers.built_at(cls, [(owner, part) for owner, part in owners if owner is not None], e.files)
+    return inplace_layers.built_at(cls, e.way_to(path)[::-1], e.files)
 
 
 def _written(e: Evidence, mishap: AutogradError) -> list[Finding]:

@@ -60,7 +60,7 @@ def _masked_at(e: Evidence, call: Call) -> Call | None:
     """The call that masked what a softmax is taken of: in this order, or a constant that was added to it."""
     numbers = call.inputs[:1] if _SOFT.fullmatch(call.name) else ()
     for _ in range(_FEW):
-        made = _maker(e, numbers[0]) if numbers else None
+        made = e.trace.maker(numbers[0]) if numbers else None
         if made is None or _MASKS.fullmatch(made.name):
             return made
         learn = [n for n in made.inputs if e.trace.values[n].requires_grad]
@@ -75,18 +75,13 @@ def _masked_at(e: Evidence, call: Call) -> Call | None:
 def _mask(e: Evidence, number: int) -> Call | None:
     """The call by which a constant may have become -inf in places, looking through what only gives it another shape."""
     for _ in range(_FEW):
-        made = _maker(e, number)
+        made = e.trace.maker(number)
         if made is None or _MASKS.fullmatch(made.name) or made.name in _TO_INFINITY:
             return made
         if len(made.inputs) != 1:
             return None
         number = made.inputs[0]
     return None
-
-
-def _maker(e: Evidence, number: int) -> Call | None:
-    maker = e.trace.values[number].maker
-    return e.trace.calls[maker] if maker >= 0 else None
 
 
 def _reduced_at(e: Evidence, maker: Call) -> Chain:

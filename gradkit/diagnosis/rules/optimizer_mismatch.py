@@ -24,13 +24,10 @@ def findings(e: Evidence) -> list[Finding]:
     copied = copies.in_the_loss(e, names, gap)
     if copied is not None:
         return [copied]
-    names = unheld.forgotten(e, names) or _of_a_used_up(e, names)
+    names = _not_by_a_setting(e, unheld.forgotten(e, names) or _of_a_used_up(e, names))
     if not names:
         return []
     facts, filtered = {"optimizer": gap.kind}, gap.reason == LEFT_OUT
-    names = _not_by_a_setting(e, names)
-    if not names:
-        return []
     if gap.built is not None and gap.built.chain:
         spot = setup.optimizer_line_at(gap.built.chain[0], filtered=filtered)
         notes = (*called_by(gap.built.chain), *_put_after(e, names, gap.built))
@@ -46,7 +43,7 @@ def findings(e: Evidence) -> list[Finding]:
     copying = restored.optimizer_copied_at(e.files) if gap.restored and gap.reason == STALE else None
     if copying is not None:
         return [Finding("optimizer_mismatch", copying, proof=LIKELY, parameters=names, facts=facts)]
-    line = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=filtered)
+    line = _built(e, filtered=filtered)
     made = _used_up(e, line, names) if line is not None else None
     if made is not None:
         return [_of_a_generator(made, line, names, facts, searched(made))]
@@ -55,8 +52,7 @@ def findings(e: Evidence) -> list[Finding]:
 
 def _not_by_a_setting(e: Evidence, names: tuple[str, ...]) -> tuple[str, ...]:
     """What an optimizer lacks, but for what the program takes in on a condition, and nobody has said that it trains."""
-    gap = e.first.gap
-    if gap.reason != LEFT_OUT or e.facts.explicit:
+    if not names or e.first.gap.reason != LEFT_OUT or e.facts.explicit:
         return names
     built = _built(e)
     if built is None or (left_out.by_name(built) and _holds_biases(e)):
@@ -71,12 +67,12 @@ def _holds_biases(e: Evidence) -> bool:
     return any(len(e.trace.values[n].shape) == 1 for name, n in e.trace.parameters.items() if name not in missing)
 
 
-def _built(e: Evidence) -> Location | None:
-    """The line that builds the optimizer, as it was seen or is found."""
+def _built(e: Evidence, *, filtered: bool = True) -> Location | None:
+    """The line that builds the optimizer, as it was seen or is found; ``filtered`` as for ``optimizer_line``."""
     gap = e.first.gap
     if gap.built is not None and gap.built.chain:
-        return setup.optimizer_line_at(gap.built.chain[0], filtered=True)
-    return setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=True)
+        return setup.optimizer_line_at(gap.built.chain[0], filtered=filtered)
+    return setup.optimizer_line(e.files, gap.kind, gap.settings, e.near, filtered=filtered)
 
 
 def _unmade(e: Evidence) -> tuple[str, ...]:
@@ -145,10 +141,7 @@ def _taken_unless_frozen(e: Evidence, lacking: Finding, names: Sequence[str]) ->
         return ()
     if lacking.variant == "trainer":
         return tuple(names)
-    if gap.built is not None and gap.built.chain:
-        built: Location | None = setup.optimizer_line_at(gap.built.chain[0])
-    else:
-        built = setup.optimizer_line(e.files, gap.kind, gap.settings, e.near)
+    built = _built(e, filtered=False)
     return would_be_taken(built, gap.kind, names, [row.name for row in e.rows], e.files) if built is not None else ()
 
 

@@ -104,8 +104,8 @@ def _lost(e: Evidence, number: int) -> Iterator[Cut]:
 
 
 def _made(e: Evidence, number: int) -> Location | None:
-    maker = e.trace.values[number].maker
-    return locations.innermost(e.trace.calls[maker].chain) if maker >= 0 else None
+    made = e.trace.maker(number)
+    return locations.innermost(made.chain) if made is not None else None
 
 
 def asked_for(mishap: AutogradError, position: int) -> ast.expr | None:

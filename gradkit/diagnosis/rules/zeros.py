@@ -333,8 +333,7 @@ def _is_compared_with_itself(e: Evidence, call: Call) -> bool:
     seen = {_original(e, number) for number in call.inputs}
     if len(call.inputs) > 1:
         return len(seen) == 1
-    maker = e.trace.values[call.inputs[0]].maker if call.inputs else -1
-    before = e.trace.calls[maker] if maker >= 0 else None
+    before = e.trace.maker(call.inputs[0]) if call.inputs else None
     return before is not None and before.name in _DIFFERENCES and _is_compared_with_itself(e, before)
 
 

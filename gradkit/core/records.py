@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 PROVEN, LIKELY, OBSERVED = "proven", "likely", "observed"
+STRAIGHT_THROUGH = "straight_through"
 STORED, RAISED, SEVERAL, NOT_RUN, NOT_REVIVED, READ, TWIN, BEHIND = (
     "stored", "raised", "several", "not_run", "not_revived", "read", "twin", "behind",
 )  # fmt: skip

@@ -152,13 +152,15 @@ def _sets(node: ast.AST, attribute: str) -> bool:
     return _target(node, attribute) is not node or (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("register_parameter", "add_module", "register_module", "setattr")
+        and node.func.attr in ("register_parameter", "add_module", "register_module")
         and any(isinstance(a, ast.Constant) and a.value == attribute for a in node.args)
     )
 
 
 def _target(node: ast.AST, attribute: str) -> ast.AST:
     """Of ``self.a, self.b = A(), B()``, the part ``B()`` for ``b``; the node itself if it sets no such attribute."""
+    if isinstance(node, ast.Call):
+        return syntax.stored_as(node, attribute) or node
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     for target in targets:
         value: ast.AST = node.value or node  # type: ignore[attr-defined]
@@ -366,7 +368,8 @@ def _given(statement: ast.stmt, target: str) -> list[ast.expr]:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in ADDING:
             if syntax.stored_name(call.func.value) == target:
                 return syntax.arguments(call)
-        return []
+        by_name = syntax.stored_as(call, target[1:]) if isinstance(call, ast.Call) and target[:1] == "." else None
+        return [by_name] if by_name is not None else []
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]  # type: ignore[attr-defined]
     value: ast.expr | None = statement.value  # type: ignore[attr-defined]
     if value is None:

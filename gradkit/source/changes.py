@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from gradkit.core import causes
-from gradkit.core.records import Change, Finding, Location
+from gradkit.core.records import STRAIGHT_THROUGH, Change, Finding, Location
 from gradkit.source import imported, rewrites, syntax
 from gradkit.source.imported import Source
 from gradkit.source.rewrites import Changes
@@ -65,7 +65,7 @@ def derive_changes(finding: Finding, stays: Container[int] = ()) -> tuple[Candid
         stays: lines in a block that does not record which are to stay there.
     """
     spot = finding.location
-    if spot is None or not imported.stands_as_imported(spot):
+    if spot is None or finding.variant == STRAIGHT_THROUGH or not imported.stands_as_imported(spot):
         return ()
     cause = causes.cause(finding.cause)
     if finding.variant == FLAG:

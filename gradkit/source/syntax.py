@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -207,6 +208,23 @@ def named_store(call: ast.Call) -> tuple[str, ast.expr | None]:
     key = argument(call, "name", first) if first >= 0 else None
     value = argument(call, "tensor", first + 1) if key is not None else None
     return (str(key.value) if isinstance(key, ast.Constant) else "", value)
+
+
+def stored_as(call: ast.Call, attribute: str) -> ast.expr | None:
+    """What ``setattr`` stores in an attribute, also under a name put together by an f-string; None if in no such one.
+
+    Example:
+        >>> call = ast.parse("setattr(self, f'W_{gate}', table())", mode="eval").body
+        >>> ast.unparse(stored_as(call, "W_i")), stored_as(call, "b_i")
+        ('table()', None)
+    """
+    if call_name(call) not in ("setattr", "__setattr__") or len(call.args) < 2:
+        return None
+    *_, key, value = call.args
+    if isinstance(key, ast.JoinedStr):
+        said = (re.escape(str(one.value)) if isinstance(one, ast.Constant) else ".+" for one in key.values)
+        return value if re.fullmatch("".join(said), attribute) else None
+    return value if isinstance(key, ast.Constant) and key.value == attribute else None
 
 
 def function_of(around: Sequence[ast.AST]) -> str:

@@ -163,11 +163,13 @@ class Freeing:
         chain: the user's frames.
         calls: indices of the calls whose history it freed.
         values: how many values the run had by then.
+        loss: number of the value that it went back from; -1 if several, or not known.
     """
 
     chain: Chain
     calls: frozenset[int]
     values: int
+    loss: int = -1
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ class OwnBackwards:
         freed = (
             (one, frozenset(n for s in one.sequences for n in calls_at(s)) - {-1}) for one in self.passes if one.freed
         )
-        return tuple(Freeing(one.chain, calls, one.values) for one, calls in freed)
+        return tuple(Freeing(one.chain, calls, one.values, one.number) for one, calls in freed)
 
     def asked(self, error: BaseException) -> Asked | None:
         """What ``error`` came from, if a gradient was asked for."""

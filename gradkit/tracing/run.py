@@ -10,7 +10,7 @@ from torch import nn
 
 from gradkit.core import attempts, introspection
 from gradkit.core.operations import FILLED
-from gradkit.core.trace import Trace
+from gradkit.core.trace import Chain, Trace
 from gradkit.load import call
 from gradkit.source import faults
 from gradkit.state.preserve import Preserved
@@ -141,8 +141,24 @@ def backward_of(tracer: Tracer, loss: Any, preserved: Preserved) -> tuple[Autogr
         return AutogradGraph(), Reached(dict(tracer.backwards.reached))
     graph = graph_of([loss], preserved)
     reached = backward.backward(loss, preserved, tracer.begin, tracer.backwards.spent)
-    before = {} if not reached.runs and is_of_gradients(tracer.trace(loss)) else tracer.backwards.reached
-    return graph, replace(reached, norms={**before, **reached.norms})
+    aside = not reached.runs and (is_of_gradients(tracer.trace(loss)) or _trains_in_forward(tracer, loss))
+    return graph, replace(reached, norms={**({} if aside else tracer.backwards.reached), **reached.norms})
+
+
+def _trains_in_forward(tracer: Tracer, loss: Any) -> bool:
+    """Whether every backward of the step was made by a ``forward``, and its loss elsewhere: it has not trained by it.
+
+    Few-shot models fit a copy or themselves to the support set there, before they answer.
+    """
+    passes, trace = tracer.backwards.passes, tracer.trace(loss)
+    made = trace.values[trace.loss].maker if trace.loss >= 0 else -1
+    if not passes or made < 0 or not trace.calls[made].chain or _is_in_forward(trace.calls[made].chain):
+        return False
+    return trace.calls[made].grad_on and all(_is_in_forward(one.chain) for one in passes)
+
+
+def _is_in_forward(chain: Chain) -> bool:
+    return any(code.co_name == "forward" for code, _ in chain)
 
 
 def is_of_gradients(trace: Trace) -> bool:

@@ -11,6 +11,7 @@ from torch import nn
 
 import gradkit
 from gradkit.types import Finding
+from tests.marks import line_ending
 
 
 class Memory(nn.Module):
@@ -187,3 +188,52 @@ def test_a_flag_that_the_step_takes_away_before_backward_is_named_where_it_does(
 @pytest.mark.parametrize(("thaw", "before"), [(True, False), (False, True)])
 def test_a_flag_that_comes_back_in_time_or_goes_after_backward_is_sound(thaw: bool, before: bool) -> None:
     assert not _freezing(thaw, before)
+
+
+class FewShot(nn.Module):
+    """Fits itself to a support set in its forward, and then answers."""
+
+    def __init__(self, answers: str) -> None:
+        super().__init__()
+        self.body, self.answers = nn.Linear(3, 2), answers
+
+    def forward(self, support: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+        inner = torch.optim.SGD(self.body.parameters(), lr=0.01)
+        for _ in range(2):
+            self.body(support).square().mean().backward()
+            inner.step()
+        self.zero_grad()
+        return self.answer(query)
+
+    def answer(self, query: torch.Tensor) -> torch.Tensor:
+        if self.answers == "recorded":
+            return self.body(query)
+        with torch.no_grad():  # answered
+            return self.body(query)
+
+    def fit(self, support: torch.Tensor) -> None:
+        self.zero_grad()
+        self.body(support).square().mean().backward()
+
+
+def test_a_backward_of_the_forwards_own_is_no_training_by_the_loss_that_is_made_of_its_answer() -> None:
+    net, x = FewShot("unrecorded"), torch.ones(2, 3)
+    (finding,) = gradkit.diagnose(lambda: net(x, x).square().mean(), model=net).findings
+    assert (finding.cause, finding.proof) == ("no_grad_block", "proven")
+    assert finding.location is not None
+    assert finding.location.line == line_ending(__file__, "answered")
+
+
+def test_a_forward_that_fits_itself_and_answers_with_a_history_is_sound() -> None:
+    net, x = FewShot("recorded"), torch.ones(2, 3)
+    assert gradkit.diagnose(lambda: net(x, x).square().mean(), model=net).healthy
+
+
+def test_a_step_that_trains_and_returns_a_validation_loss_is_sound() -> None:
+    net, x = FewShot("unrecorded"), torch.ones(2, 3)
+
+    def step() -> torch.Tensor:
+        net.fit(x)
+        return net.answer(x).square().mean()
+
+    assert gradkit.diagnose(step, model=net).healthy

@@ -200,3 +200,32 @@ def test_what_is_put_into_an_object_that_is_no_module_is_named_where_it_is_put(k
 def test_a_parameter_that_a_module_owns_may_lie_in_such_an_object_as_well() -> None:
     model, x = Line([nn.Linear(3, 3), Owned()]), torch.randn(5, 3)
     assert gradkit.diagnose(lambda: model(x).pow(2).mean(), model=model).findings == ()
+
+
+class Gates(nn.Module):
+    """Tables of Parameters under names that are put together."""
+
+    def __init__(self, table: type) -> None:
+        super().__init__()
+        self.kind = table
+        for gate in "if":
+            setattr(self, f"w_{gate}", self._table(lambda: torch.randn(2, 2)))
+
+    def _table(self, make: Callable[[], torch.Tensor]) -> Any:
+        return self.kind({name: nn.Parameter(make()) for name in "xy"})  # Gates
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return sum((x @ getattr(self, f"w_{gate}")[name]).sigmoid() for gate in "if" for name in "xy")
+
+
+def test_a_table_under_a_name_that_is_put_together_is_named_where_it_is_made() -> None:
+    net = Gates(dict)
+    (finding,) = gradkit.diagnose(lambda: net(torch.ones(1, 2)).sum(), model=net).findings
+    assert finding.cause == "unregistered_parameters"
+    assert finding.location is not None
+    assert finding.location.line == line_ending(__file__, "Gates")
+
+
+def test_the_same_table_as_a_parameter_dict_is_sound() -> None:
+    net = Gates(nn.ParameterDict)
+    assert gradkit.diagnose(lambda: net(torch.ones(1, 2)).sum(), model=net).healthy

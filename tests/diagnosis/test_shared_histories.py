@@ -193,3 +193,34 @@ def test_what_is_handed_to_a_function_that_others_call_as_well_is_named_where_it
     (found,) = gradkit.diagnose(step, model=model).findings
     assert found.location is not None
     assert (found.cause, found.location.line) == ("double_backward", line_ending(__file__, "handed over"))
+
+
+class Weighted(nn.Module):
+    """Two terms that a multiplier is trained by first, and the body afterwards."""
+
+    def __init__(self, retain: bool) -> None:
+        super().__init__()
+        self.body, self.retain = nn.Linear(3, 2), retain
+        self.log_multiplier = nn.Parameter(torch.zeros(()))
+        self.of_multiplier = torch.optim.SGD([self.log_multiplier], lr=0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = self.log_multiplier.exp()
+        terms = [weight * (one.logsumexp(0) - 1.0) for one in self.body(x)]
+        self.of_multiplier.zero_grad()
+        (-0.5 * sum(terms)).backward(retain_graph=self.retain)  # multiplied
+        self.of_multiplier.step()
+        return self.body(x).square().mean() + sum(terms)
+
+
+def test_terms_that_one_loss_frees_and_a_later_one_adds_up_are_told_at_the_backward_that_frees_them() -> None:
+    net = Weighted(retain=False)
+    (finding,) = gradkit.diagnose(lambda: net(torch.ones(2, 3)), model=net).findings
+    assert (finding.cause, finding.variant) == ("double_backward", "frees")
+    assert finding.location is not None
+    assert finding.location.line == line_ending(__file__, "multiplied")
+
+
+def test_the_same_terms_kept_for_the_later_loss_are_sound() -> None:
+    net = Weighted(retain=True)
+    assert gradkit.diagnose(lambda: net(torch.ones(2, 3)), model=net, should_train=["body.*"]).healthy

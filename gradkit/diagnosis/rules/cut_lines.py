@@ -47,6 +47,7 @@ from gradkit.diagnosis.rules import (
     leaf_copies,
     library,
     live_twins,
+    straight_through,
 )  # fmt: skip
 from gradkit.diagnosis.rules.evidence import Beside, Evidence, called_by, line_of
 from gradkit.source import locations, setup
@@ -134,10 +135,11 @@ def findings(e: Evidence) -> list[Finding]:
     together = _together(_with_all_cuts(_with_swallowed(found, e, beside), e))
     total = not e.reached.norms
     integers = {f.location for f in found.values() if f.cause == "integer_cast"}
-    return sorted(
+    ranked = sorted(
         together,
         key=lambda f: (0 if total else -len(f.parameters), bool(f.library) and f.location in integers),
     )
+    return straight_through.told(e, ranked)
 
 
 def _likewise(e: Evidence, known: Sequence[Finding]) -> list[Finding]:

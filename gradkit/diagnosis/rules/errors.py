@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from gradkit.core.operations import GRAD_KEPT
+from gradkit.core.operations import ADDS, GRAD_KEPT, SCALES
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, SEVERAL, Finding, Location, Note
 from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain
 from gradkit.diagnosis.rules import gradients, histories, no_loss, sparse, unflagged, unused_inputs
@@ -61,7 +61,8 @@ def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
     if carried:
         return carried
     freeing = next((one for one in reversed(mishap.freeing) if _frees(e, one.calls)), None)
-    if freeing is not None and not mishap.trained and (mishap.in_step or _is_needed_from_before(e, freeing)):
+    theirs = freeing is not None and _belongs_to(e, mishap)
+    if freeing is not None and theirs and (mishap.in_step or _is_needed_from_before(e, freeing)):
         chain = freeing.chain
         found = of_error("double_backward", e, mishap, innermost(chain), call="backward", chain=chain)
         again = Note("again", locations.locate(mishap.chain[0]), {}) if mishap.chain else None
@@ -139,12 +140,33 @@ def _frees(e: Evidence, calls: frozenset[int]) -> bool:
     return bool(needed & calls) or not needed
 
 
+def _belongs_to(e: Evidence, mishap: AutogradError) -> bool:
+    """Whether the earlier loss had business with what is needed again: what it trained, if anything, made that."""
+    made = (e.trace.sources([number]) for _, number in e.first.crossing)
+    return not mishap.trained or (
+        bool(e.first.crossing)
+        and all(mishap.trained.intersection(e.trace.values[n].parameter for n in one) for one in made)
+        and all(_adds(e, call, number) for call, number in e.first.crossing)
+    )
+
+
 def _is_needed_from_before(e: Evidence, freeing: Freeing) -> bool:
     """Whether all that uses what a backward has freed had done so before: two losses of one pass, of which one is late.
 
     Then no line takes over anything from an earlier pass.
     """
-    return bool(e.first.crossing) and all(max(call.outputs) < freeing.values for call, _ in e.first.crossing)
+    return bool(e.first.crossing) and all(
+        max(call.outputs) < freeing.values or _is_a_term(e, call, number, freeing) for call, number in e.first.crossing
+    )
+
+
+def _is_a_term(e: Evidence, call: Call, number: int, freeing: Freeing) -> bool:
+    """Whether what is added to the late loss is a number that the freed loss was made of, and not that loss itself."""
+    return number != freeing.loss and _adds(e, call, number)
+
+
+def _adds(e: Evidence, call: Call, number: int) -> bool:
+    return math.prod(e.trace.values[number].shape) == 1 and call.name in ADDS | SCALES
 
 
 def _dropped(e: Evidence) -> list[tuple[Location | None, Call]]:

@@ -11,6 +11,7 @@ from torch.autograd import function, graph
 from torch.utils import hooks
 
 from gradkit.core import introspection
+from gradkit.core.operations import ADDS, JOINS
 from gradkit.core.trace import FUNCTION, Call, Chain, Trace
 from gradkit.source import faults, frames, locations
 from gradkit.tracing import resets
@@ -21,18 +22,55 @@ def stale_histories(trace: Trace, mishap: AutogradError) -> tuple[tuple[Call, in
 
     They are those on the way to the loss that use a value whose history is older than the step, or was freed in it. But
     where an optimizer has stepped since, and trains nothing of what made the value, the earlier loss had no business
-    with it: then they are those that used the value on the way to that one.
+    with it: then they are those by which that one comes to it, unless it has a term of its own that teaches others.
     """
     found = _late(trace, mishap.freed)
-    early = [
-        (call, number)
-        for number in dict.fromkeys(number for _, number in found)
-        if mishap.trained and not mishap.trained & {trace.values[one].parameter for one in trace.sources([number])}
-        for call in trace.calls
-        if call.index in mishap.freed and number in call.inputs
-    ]
-    moved = {number for _, number in early}
-    return tuple(sorted([*early, *(one for one in found if one[1] not in moved)], key=lambda one: one[0].index))
+    early = strays(trace, mishap)
+    spared = early and not any(_is_of_its_own(trace, mishap, call) for call, _ in early)
+    kept = [one for one in found if trace.values[one[1]].past or not spared]
+    return tuple(sorted([*(early if spared else ()), *kept], key=lambda one: one[0].index))
+
+
+def strays(trace: Trace, mishap: AutogradError) -> list[tuple[Call, int]]:
+    """The calls by which losses that an optimizer was stepped by come to what it trains nothing of, and others need.
+
+    Each with the number of the value that it was handed. ``[]`` where such a loss is itself needed again.
+    """
+    later = trace.sources([trace.loss])
+    serving = {call.index for call in trace.calls if later.intersection(call.outputs)}
+    shared = {
+        n for n in later if trace.values[n].requires_grad and not trace.values[n].leaf and not trace.values[n].past
+    }
+    if not mishap.stepped_on or any(one.loss in later for one in mishap.freeing):
+        return []
+    alone = [call for call in trace.calls if call.index in mishap.freed and call.index not in serving]
+    found = [(call, n) for call in alone for n in dict.fromkeys(call.inputs) if n in shared]
+    return [] if any(trains_behind(trace, mishap, number) for _, number in found) else found
+
+
+def trains_behind(trace: Trace, mishap: AutogradError, number: int) -> bool:
+    """Whether an optimizer that stepped before holds anything that a value was computed from."""
+    behind = trace.sources([number])
+    return not mishap.stepped_on.isdisjoint(behind) or any(trace.values[n].parameter in mishap.trained for n in behind)
+
+
+def has_terms_of_its_own(trace: Trace, mishap: AutogradError) -> bool:
+    """Whether a loss that an optimizer was stepped by has a term without anything that it trains: it teaches others."""
+    return any(_is_of_its_own(trace, mishap, call) for call, _ in strays(trace, mishap))
+
+
+def _is_of_its_own(trace: Trace, mishap: AutogradError, first: Call) -> bool:
+    """Whether what a call makes is no more than added to what was trained by, all the way to the loss."""
+    flowing = set(first.outputs)
+    for call in trace.calls[first.index :]:
+        own = call is first or flowing.intersection(call.inputs)
+        if not own or call.index not in mishap.freed:
+            continue
+        others = [n for n in call.inputs if n not in flowing]
+        if call.name not in ADDS | JOINS and any(trains_behind(trace, mishap, n) for n in others):
+            return False
+        flowing.update(call.outputs)
+    return True
 
 
 def _late(trace: Trace, freed: frozenset[int]) -> list[tuple[Call, int]]:
@@ -186,6 +224,7 @@ class AutogradError:
         inputs: numbers of the values for which it was asked (``torch.autograd.grad``); of what are no leaves, of these.
         freeing: each backward of the step's own that freed its graph, in order.
         trained: parameters in the hands of an optimizer that stepped before.
+        stepped_on: the numbers of all values in such hands, also of what is no parameter of the model.
     """
 
     kind: str
@@ -197,6 +236,7 @@ class AutogradError:
     inputs: tuple[int, ...] = ()
     freeing: tuple[Freeing, ...] = ()
     trained: frozenset[str] = frozenset()
+    stepped_on: frozenset[int] = frozenset()
 
     @property
     def freed(self) -> frozenset[int]:

@@ -94,7 +94,8 @@ class TracedModel:
         parameters: their numbers, by name.
         adapted: the numbers of the modules that peft made.
         trained: names of the parameters that an optimizer has stepped on.
-        trained_values: numbers of all values that an optimizer has stepped on.
+        stepped_on: numbers of all values that an optimizer has stepped on.
+        trained_values: those, and what the step reads the gradient of.
 
     Example:
         >>> model = nn.Linear(2, 1)
@@ -113,6 +114,7 @@ class TracedModel:
         self._disabled: set[str] = set()
         self._enabled: set[str] = set()
         self.trained: set[str] = set()
+        self.stepped_on: set[int] = set()
         self.trained_values: set[int] = set()
         self._enter_registered()
         self._enter_attributes()
@@ -146,8 +148,10 @@ class TracedModel:
         """An optimizer is about to step on what it holds."""
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         self.trained.update(name for name, p in self.held.items() if id(p) in held)
-        others = (self._ledger.known(p) for group in optimizer.param_groups for p in group["params"])
-        self.trained_values.update(number for number in others if number is not None)
+        known = (self._ledger.known(p) for group in optimizer.param_groups for p in group["params"])
+        numbers = {number for number in known if number is not None}
+        self.stepped_on |= numbers
+        self.trained_values |= numbers
 
     def disabled(self) -> frozenset[str]:
         """Paths of the modules that ran with their adapters out of use, and never with them."""

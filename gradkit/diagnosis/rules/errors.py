@@ -61,8 +61,9 @@ def _twice(e: Evidence, mishap: AutogradError) -> list[Finding]:
     if carried:
         return carried
     freeing = next((one for one in reversed(mishap.freeing) if _frees(e, one.calls)), None)
-    theirs = freeing is not None and _belongs_to(e, mishap)
-    if freeing is not None and theirs and (mishap.in_step or _is_needed_from_before(e, freeing)):
+    if freeing is not None and (
+        _is_shared(e, mishap, freeing) or autograd_errors.has_terms_of_its_own(e.trace, mishap)
+    ):
         chain = freeing.chain
         found = of_error("double_backward", e, mishap, innermost(chain), call="backward", chain=chain)
         again = Note("again", locations.locate(mishap.chain[0]), {}) if mishap.chain else None
@@ -140,14 +141,14 @@ def _frees(e: Evidence, calls: frozenset[int]) -> bool:
     return bool(needed & calls) or not needed
 
 
-def _belongs_to(e: Evidence, mishap: AutogradError) -> bool:
-    """Whether the earlier loss had business with what is needed again: what it trained, if anything, made that."""
-    made = (e.trace.sources([number]) for _, number in e.first.crossing)
-    return not mishap.trained or (
-        bool(e.first.crossing)
-        and all(mishap.trained.intersection(e.trace.values[n].parameter for n in one) for one in made)
-        and all(_adds(e, call, number) for call, number in e.first.crossing)
-    )
+def _is_shared(e: Evidence, mishap: AutogradError, freeing: Freeing) -> bool:
+    """Whether two losses of one pass need what was freed; where one of them was trained by, as terms of both."""
+    crossing = e.first.crossing
+    if mishap.stepped_on:
+        trained = crossing and all(autograd_errors.trains_behind(e.trace, mishap, number) for _, number in crossing)
+        if not trained or not all(_adds(e, call, number) for call, number in crossing):
+            return False
+    return mishap.in_step or _is_needed_from_before(e, freeing)
 
 
 def _is_needed_from_before(e: Evidence, freeing: Freeing) -> bool:

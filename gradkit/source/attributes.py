@@ -114,8 +114,11 @@ def _made_in(value: Part, cls: type, files: Iterable[str]) -> Location | None:
     then the line that calls it tells them apart.
     """
     inside = list(_helpers(value, cls, files).handed_back(value))[1:]
-    calls = [one for one in inside if isinstance(one.node, ast.Call)]
+    calls = [one for one in inside if isinstance(one.node, (ast.Call, *_DISPLAYS))]
     return calls[-1].place() if calls and not _is_called_again(value, files) else None
+
+
+_DISPLAYS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
 
 
 def _is_called_again(value: Part, files: Iterable[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -228,4 +229,51 @@ def test_a_table_under_a_name_that_is_put_together_is_named_where_it_is_made() -
 
 def test_the_same_table_as_a_parameter_dict_is_sound() -> None:
     net = Gates(nn.ParameterDict)
+    assert gradkit.diagnose(lambda: net(torch.ones(1, 2)).sum(), model=net).healthy
+
+
+class Boxed(nn.Module):
+    """Layers in an object that is no module, or in a variable of a function."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+        if kind == "namespace":
+            self.heads = SimpleNamespace()  # a namespace
+            setattr(self.heads, f"{kind}_head", nn.Linear(2, 2))
+        elif kind == "closure":
+            self.ops = [through(nn.Linear(2, 2))]  # a closure
+        elif kind == "registered closure":
+            self.ops = [through(self.inner)]
+        else:
+            self.parts = self.build()
+
+    def build(self) -> dict[str, nn.Module]:
+        return {name: MAKERS[name]() for name in MAKERS}  # a registry
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.inner(x)
+        for held in (getattr(self, "heads", None), *getattr(self, "ops", ()), *getattr(self, "parts", {}).values()):
+            x = held.namespace_head(x) if isinstance(held, SimpleNamespace) else held(x) if held is not None else x
+        return x
+
+
+def through(layer: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: layer(x).tanh()
+
+
+MAKERS: dict[str, Callable[[], nn.Module]] = {"a": lambda: nn.Linear(2, 2), "b": nn.Tanh}
+
+
+@pytest.mark.parametrize("kind", ["namespace", "closure", "registry"])
+def test_layers_in_a_box_of_no_modules_are_named_where_the_box_is_made(kind: str) -> None:
+    net = Boxed(kind)
+    (finding,) = gradkit.diagnose(lambda: net(torch.ones(1, 2)).sum(), model=net).findings
+    assert finding.cause == "unregistered_parameters"
+    assert finding.location is not None
+    assert finding.location.line == line_ending(__file__, f"a {kind}")
+
+
+def test_a_closure_over_a_layer_that_is_registered_is_sound() -> None:
+    net = Boxed("registered closure")
     assert gradkit.diagnose(lambda: net(torch.ones(1, 2)).sum(), model=net).healthy

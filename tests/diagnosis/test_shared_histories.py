@@ -224,3 +224,71 @@ def test_terms_that_one_loss_frees_and_a_later_one_adds_up_are_told_at_the_backw
 def test_the_same_terms_kept_for_the_later_loss_are_sound() -> None:
     net = Weighted(retain=True)
     assert gradkit.diagnose(lambda: net(torch.ones(2, 3)), model=net, should_train=["body.*"]).healthy
+
+
+class Duals(nn.Module):
+    """A body, and multipliers that the model does not hold, trained by what the body computes."""
+
+    def __init__(self, detach: bool) -> None:
+        super().__init__()
+        self.body, self.detach = nn.Linear(3, 2), detach
+        raw = torch.zeros(2, requires_grad=True)
+        self.raw = lambda: raw
+        self.of_duals = torch.optim.SGD([raw], lr=0.1)
+
+    def ascend(self, gaps: torch.Tensor) -> None:
+        gaps = gaps.detach() if self.detach else gaps
+        self.of_duals.zero_grad()
+        (-(self.raw() * gaps)).sum().backward()  # risen
+        self.of_duals.step()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = torch.sigmoid(self.body(x))
+        gaps = out.mean(0) - 0.5
+        self.ascend(gaps)
+        return out.square().mean() + (self.raw().detach() * gaps).sum()
+
+
+def test_what_trains_multipliers_outside_of_the_model_is_told_where_it_takes_the_shared_value() -> None:
+    net = Duals(detach=False)
+    (finding,) = gradkit.diagnose(lambda: net(torch.ones(4, 3)), model=net).findings
+    assert finding.cause == "double_backward"
+    assert finding.location is not None
+    assert finding.location.line == line_ending(__file__, "risen")
+
+
+def test_multipliers_that_take_a_detached_value_are_sound() -> None:
+    net = Duals(detach=True)
+    assert gradkit.diagnose(lambda: net(torch.ones(4, 3)), model=net, should_train=["body.*"]).healthy
+
+
+class Pushed(nn.Module):
+    """A learned prior is stepped by a loss with a term that teaches the encoder alone, before the rest is computed."""
+
+    def __init__(self, retain: bool) -> None:
+        super().__init__()
+        self.encoder, self.decoder, self.retain = nn.Linear(3, 4), nn.Linear(2, 3), retain
+        self.prior = nn.Parameter(torch.zeros(2))
+        self.of_prior = torch.optim.SGD([self.prior], lr=0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mean, spread = self.encoder(x).tanh().chunk(2, 1)
+        code = mean + spread.exp()
+        distance = ((code - self.prior) ** 2).mean() - spread.mean()
+        distance.backward(retain_graph=self.retain)  # pushed
+        self.of_prior.step()
+        self.of_prior.zero_grad()
+        return (self.decoder(code) - x).square().mean()
+
+
+def test_a_loss_with_a_term_that_teaches_others_is_told_at_its_backward() -> None:
+    net = Pushed(retain=False)
+    (finding,) = gradkit.diagnose(lambda: net(torch.ones(4, 3)), model=net).findings
+    assert (finding.cause, finding.variant) == ("double_backward", "frees")
+    assert finding.location is not None
+    assert finding.location.line == line_ending(__file__, "pushed")
+
+
+def test_such_a_loss_that_keeps_its_graph_is_sound() -> None:
+    net = Pushed(retain=True)
+    assert gradkit.diagnose(lambda: net(torch.ones(4, 3)), model=net, should_train=["encoder.*", "decoder.*"]).healthy

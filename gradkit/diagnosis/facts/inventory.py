@@ -7,6 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -45,7 +46,7 @@ class UnregisteredParameter:
     Attributes:
         way: the class of each object on the way to it, and the attribute taken from it.
         broken: how many steps of the way it takes to come to what no module has registered.
-        kind: name of the class of that.
+        kind: name of the class of that; ``""`` where a function holds it, so that another line keeps it out.
         history: it has one (it was computed from another tensor), so that its ``.grad`` stays None.
     """
 
@@ -133,13 +134,13 @@ def _hidden(model: nn.Module, name: str) -> UnregisteredParameter | None:
 
 
 def follow(model: nn.Module, parts: Sequence[Any]) -> UnregisteredParameter | None:
-    """Follow a name through attributes, lists and dictionaries; None if it leads nowhere.
+    """Follow a name through attributes, lists, dictionaries and the variables of functions; None if it leads nowhere.
 
     Args:
         parts: of the name; of lists also as numbers, of dictionaries the keys as they are.
     """
     way: list[tuple[type, str]] = []
-    broken, kind, counted = 0, "", True
+    broken, kind, counted, closed = 0, "", True, False
     at: Any = model
     for part in parts:
         if introspection.is_a(at, (list, tuple, deque)):
@@ -152,14 +153,18 @@ def follow(model: nn.Module, parts: Sequence[Any]) -> UnregisteredParameter | No
             at = next(
                 (value for key, value in introspection.items(at) if type(key) is type(part) and key == part), None
             )
+        elif introspection.is_a(at, FunctionType):
+            counted, closed = False, True
+            cells = zip(at.__code__.co_freevars, at.__closure__ or (), strict=False)
+            at = next((cell.cell_contents for name, cell in cells if name == part), None)
         else:
             counted = counted and introspection.is_a(at, nn.Module) and part in registered.names_of(at)
             way.append((type(at), part))
             at = introspection.ask(at, part)
         if at is None:
             return None
-        if not counted and not kind and introspection.is_a(at, (nn.Module, torch.Tensor)):
-            broken, kind = len(way), type(at).__name__
+        if not counted and not broken and introspection.is_a(at, (nn.Module, torch.Tensor)):
+            broken, kind = len(way), "" if closed else type(at).__name__
     history = introspection.is_a(at, torch.Tensor) and at.requires_grad and not at.is_leaf
     return UnregisteredParameter(".".join(map(str, parts)), tuple(way), broken or len(way), kind, history)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,11 +25,11 @@ from gradkit.core.records import Meant
 from gradkit.core.trace import Chain, Trace
 from gradkit.diagnosis.facts import inventory, plain_leaves
 from gradkit.diagnosis.facts.inventory import UnregisteredParameter
-from gradkit.source import gradients_read
+from gradkit.source import frames, gradients_read
 from gradkit.state import holders, reachable, registered
 from gradkit.state.holders import Edge
 from gradkit.state.preserve import Preserved
-from gradkit.state.reachable import ATTRIBUTE, ELEMENT, ITEM, PART
+from gradkit.state.reachable import ATTRIBUTE, ELEMENT, ITEM, PART, VARIABLE
 from gradkit.tracing.after_backward import Idle
 from gradkit.tracing.ledger import Ledger
 from gradkit.witness.deeds import BUILT, COPIED, CREATED, REGISTERED, REPLACED, THAWED, Deed
@@ -323,18 +324,26 @@ def _optimizers() -> list[Optimizer]:
 def _held(way: list[Edge], model: nn.Module) -> bool:
     """Whether a module of the model holds something by attributes, lists and dictionaries alone, and means to train it.
 
-    Objects on the way are of the user's own classes: what a library keeps for itself is its own matter.
+    Or by the variables of a function of the user's that it holds. Objects on the way are of the user's own classes, or
+    mere namespaces: what a library keeps for itself is its own matter.
     """
-    kinds = all(edge.kind in (ATTRIBUTE, ITEM, ELEMENT) or _in_tuple(edge) for edge in way)
+    kinds = all(edge.kind in (ATTRIBUTE, ITEM, ELEMENT) or _in_tuple(edge) or _in_function(edge) for edge in way)
     objects = [edge.holder for edge in way if edge.kind == ATTRIBUTE]
     modules = [thing for thing in objects if introspection.is_a(thing, nn.Module)]
-    helpers = all(introspection.is_a(thing, nn.Module) or reachable.is_users(type(thing)) for thing in objects)
+    plain = (nn.Module, SimpleNamespace)
+    helpers = all(introspection.is_a(thing, plain) or reachable.is_users(type(thing)) for thing in objects)
     classes = any(introspection.is_a(thing, type) for thing in objects)
     return kinds and helpers and not classes and all(one.training for one in modules if model.training)
 
 
 def _in_tuple(edge: Edge) -> bool:
     return edge.kind == PART and introspection.is_a(edge.holder, tuple)
+
+
+def _in_function(edge: Edge) -> bool:
+    """Whether a function of the user's holds something in a variable of the function around it."""
+    held = edge.kind == VARIABLE and edge.before is not None and edge.code is not None
+    return held and edge.code is not None and frames.is_user_file(edge.code.co_filename)
 
 
 def _parts(way: Iterable[Edge]) -> list[Any]:

@@ -15,7 +15,7 @@ from gradkit.core.operations import ADDS
 from gradkit.core.records import OBSERVED, STRAIGHT_THROUGH, Finding, Note
 from gradkit.core.trace import Call, Trace
 from gradkit.diagnosis.facts.cuts import DATA, DETACH, Cut
-from gradkit.diagnosis.rules.evidence import Evidence, called_by
+from gradkit.diagnosis.rules.evidence import Evidence, called_by, line_of
 from gradkit.source import locations
 
 _STOPS = frozenset(("detach", "data"))
@@ -56,8 +56,14 @@ def _takers(e: Evidence, cut: Cut) -> Iterator[Call]:
         return
     trace = e.trace
     out = {n for index in cut.calls for n in trace.calls[index].outputs}
+    lines = {line_of(trace.calls[index]) for index in cut.calls}
     for call in trace.ahead(out):
-        if len(call.inputs) > 1 and call.grad_on and e.verdict.reaching.intersection(call.outputs):
+        if (
+            len(call.inputs) > 1
+            and call.grad_on
+            and line_of(call) not in lines
+            and e.verdict.reaching.intersection(call.outputs)
+        ):
             stopped = {n for number in call.inputs for n in _detached(trace, number)}
             if stopped and any(stopped & _carriers(trace, number, out) for number in call.inputs):
                 yield call

@@ -44,9 +44,10 @@ def since(before: Picture, after: Picture) -> Picture:
 
 def _now(place: Location, new: Lines) -> Location:
     """The first of the lines that stand where a line was changed; where it was taken out, the place where it was."""
+    file = imported.now_in(place.file)
     if not new:
-        return Location(place.file, place.line, function=place.function)
-    return Location(place.file, new[0].number, function=place.function, text=new[0].text)
+        return Location(file, place.line, function=place.function)
+    return Location(file, new[0].number, function=place.function, text=new[0].text)
 
 
 def places(findings: Sequence[Finding]) -> list[str]:
@@ -80,7 +81,7 @@ def changed_lines(before: Sequence[Finding], after: Sequence[Finding]) -> tuple[
 
 def _differing(place: Location) -> tuple[Lines, Lines]:
     """What was changed at a line, as long as what it was and what it is can both be read."""
-    old, new = imported.source_of(place), imported.text_now(place.file)
+    old, new = imported.source_of(place), imported.text_now(imported.now_in(place.file))
     if old is None or new is None or old.digest == new.digest:
         return (), ()
     for kind, first, last, start, end in difflib.SequenceMatcher(None, old.lines, new.lines, False).get_opcodes():

@@ -129,6 +129,13 @@ class CellWriter(anywidget.AnyWidget):
         self._runs = _Runs([one.text for one in cells], then)
         self._ask({"run": [{"number": one.number, "text": one.text} for one in cells]}, self._runs.begun)
 
+    def close(self) -> None:
+        """Take it off the page; nobody listens to cells any more."""
+        runs = getattr(self, "_runs", None)  # also called where it was never built
+        if runs is not None:
+            runs.end()
+        super().close()
+
     def _ask(self, what: dict[str, Any], then: Callable[[str], None]) -> None:
         ask = next(self._asks)
         self._waiting[ask] = then

@@ -157,6 +157,8 @@ class Panel(Column):
         """Take the panel off the page; what is running is cancelled."""
         if getattr(self, "job", None) is not None:
             self.stop()
+        if hasattr(self, "results"):
+            self.results.guide.change.cells.close()
         super().close()
 
     def speak(self, language: str) -> None:

@@ -121,6 +121,15 @@ def test_a_cell_that_fails_ends_the_wait(shell: InteractiveShell) -> None:
     assert told == ["failed"]
 
 
+def test_nobody_listens_to_the_cells_of_a_panel_that_is_closed(shell: InteractiveShell) -> None:
+    page, told, before = Page(), list[str](), list(shell.events.callbacks["post_run_cell"])
+    page.run(edit(shell).to_run(panel=9), told.append)
+    page.close()
+    assert shell.events.callbacks["post_run_cell"] == before
+    run(shell, MENDED)
+    assert told == []
+
+
 @pytest.mark.parametrize("language", i18n.LANGUAGES)
 def test_every_refusal_has_a_sentence(language: str) -> None:
     said = {refusal(one, 3).text(language) for one in cell_change.REFUSALS}

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 from gradkit.core import console
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import words
+from gradkit.load import reading
 
 SOUND_STEPS = 3
 """After so many sound steps ``gradkit diagnose train.py`` ends a training."""
@@ -230,11 +231,14 @@ def become(program: Sequence[str], wishes: Wishes) -> int:
         The exit status of the program, if this process had to wait for it.
 
     Raises:
-        GradkitError: none was named (``no_program``), it cannot be started (``cannot_start``), or as for ``prepare``.
+        GradkitError: none was named (``no_program``), there is no such script (``no_such_file``), it cannot be started
+            (``cannot_start``), or as for ``prepare``.
     """
     if not program or program == ["--"]:
         raise GradkitError("no_program")
     prepare(wishes)
+    if not program[0].startswith("-") and not os.path.lexists(program[0]):
+        raise GradkitError("no_such_file", near=reading.near(program[0]), path=reading.short(program[0]))
     made = command(program)
     if is_deaf(program):
         console.tell(words("cli.error", message=words("run.deaf", command=" ".join(made[:2]))))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import ipywidgets
 
 from gradkit.core.errors import GradkitError
+from gradkit.core.i18n import speaking
 from gradkit.core.printable import entities as escape
 from gradkit.core.records import Change, Finding
+from gradkit.notebook.cell_change import CellEdit, CellWriter, edit_of, names_of, refusal
 from gradkit.notebook.parts import Button, Column, Label, Problem, Row, show, shown
 from gradkit.report import fix, html, layout
 from gradkit.report.checklist import MARKS
@@ -20,6 +22,7 @@ from gradkit.report.fix import Edit
 from gradkit.report.layout import CodeLine
 from gradkit.report.markup import markdown, phrase
 from gradkit.report.report import Report
+from gradkit.source import frames
 from gradkit.teaching.guide import STEPS, guide
 
 Key = tuple[str, str, str]
@@ -35,7 +38,7 @@ class Stop:
         at: the step of the guide that is open, counted from 0.
         seen: the steps that were opened.
         cured: a later diagnosis did not find it any more.
-        edit: the change that was written into the file, if it was.
+        edit: the change that was written into the file or the cell, if it was.
     """
 
     report: Report
@@ -43,7 +46,7 @@ class Stop:
     at: int = 0
     seen: set[int] = field(default_factory=set)
     cured: bool = False
-    edit: Edit | None = None
+    edit: Edit | CellEdit | None = None
 
     @property
     def finding(self) -> Finding:
@@ -52,14 +55,18 @@ class Stop:
 
     @property
     def place(self) -> str:
-        """``train.py:41``; ``""`` if the line is not known."""
+        """``train.py:41``, ``notebook cell [3]:12`` in the language in use; ``""`` if the line is not known."""
         spot = self.finding.location
-        return "" if spot is None else f"{os.path.basename(spot.file)}:{spot.line}"
+        return "" if spot is None else f"{_name_of(spot.file)}:{spot.line}"
 
     @property
     def changes(self) -> tuple[Change, ...]:
         """The change to the user's own lines; ``()`` where a person has to decide, or where it is cured already."""
         return () if self.cured else layout.offered(self.finding)
+
+
+def _name_of(file: str) -> str:
+    return frames.cell_name(file) if frames.is_cell(file) else os.path.basename(file)
 
 
 def carry_on(known: dict[Key, Stop], report: Report, *, same: bool) -> dict[Key, Stop]:
@@ -73,8 +80,9 @@ def carry_on(known: dict[Key, Stop], report: Report, *, same: bool) -> dict[Key,
     found: dict[Key, Stop] = {}
     for index, finding in enumerate(report.findings):
         old = known.get(_key(finding)) if same else None
+        edit = old.edit if old is not None and _concerns(old.edit, finding) else None
         found.setdefault(
-            _key(finding), Stop(report, index, old.at, old.seen, edit=old.edit) if old else Stop(report, index)
+            _key(finding), Stop(report, index, old.at, old.seen, edit=edit) if old else Stop(report, index)
         )
     if same:
         for key, stop in known.items():
@@ -85,24 +93,36 @@ def carry_on(known: dict[Key, Stop], report: Report, *, same: bool) -> dict[Key,
 
 
 def _key(finding: Finding) -> Key:
-    """Equal for the same finding in two reports, also if lines were added above it."""
+    """Equal for the same finding in two reports, also if lines were added above it. A cell is a new file each time."""
     spot = finding.location
-    return (finding.cause, "", "") if spot is None else (finding.cause, spot.file, spot.text.strip() or str(spot.line))
+    if spot is None:
+        return finding.cause, "", ""
+    return finding.cause, "" if frames.is_cell(spot.file) else spot.file, spot.text.strip() or str(spot.line)
 
 
-class FileChange(Column):
-    """What to change in the user's file, for one stop.
+def _concerns(edit: Edit | CellEdit | None, finding: Finding) -> bool:
+    """Whether a finding is still about the text that was changed: a cell that was run again may hold the line anew."""
+    spot = finding.location
+    return not isinstance(edit, CellEdit) or (spot is not None and spot.file == edit.run.file)
+
+
+class OwnChange(Column):
+    """What to change in the user's file, or in a cell of their notebook, for one stop.
 
     Args:
         again: called when a person wants to diagnose again after the change.
 
     Attributes:
         reloads: whether another diagnosis reads the file anew; objects of a notebook keep the code that made them.
+        repeats: whether ``again`` diagnoses the program that the finding is of.
+        panel: the number of the panel's own cell.
     """
 
     def __init__(self, again: Callable[[], None]) -> None:
         self._stop: Stop | None = None
-        self.reloads = True
+        self.reloads, self.repeats, self.panel = True, True, 0
+        self.cells = CellWriter()
+        self.cells.observe(lambda _: self._arrange(), "able")
         self.body, self.note, self.problem = ipywidgets.HTML(), Label(look="gkp-note", tag="p"), Problem()
         self.write = Button("panel.change_file.write", self._edit, look="gkp-accent gkp-write", file="")
         self.undo = Button("panel.change_file.undo", self._undo, look="gkp-undo")
@@ -117,6 +137,20 @@ class FileChange(Column):
         self.problem.tell(None)
         self._arrange()
 
+    def run_first(self, edits: Sequence[CellEdit], then: Callable[[], None]) -> bool:
+        """Run the cells that rest on changes which were not run yet, and then call ``then``; False if there are none.
+
+        Args:
+            edits: changes that were written into cells.
+            then: called once all have run; if one fails, that is told and nothing is called.
+        """
+        cells = list(dict.fromkeys(cell for edit in edits if not edit.run_since for cell in edit.to_run(self.panel)))
+        if not cells or not self.cells.able:
+            return False
+        self.problem.tell(None)
+        self.cells.run(cells, functools.partial(self._told, cells[0].number, then))
+        return True
+
     def _write(self) -> None:
         super()._write()
         self._arrange()
@@ -128,51 +162,90 @@ class FileChange(Column):
         show(self, bool(changes) or written)
         if stop is None or not (changes or written):
             return
-        title = self.spoken_html("panel.change_file.title", place=stop.place)
+        with speaking(self.language):
+            title = self.spoken_html("panel.change_file.title", place=stop.place)
+            possible = self._offer(stop)
         shown = stop.edit.changes if stop.edit is not None else changes
         lines = html.code(CodeLine(c.number, c.text, sign=c.sign) for c in shown)
         self.body.value = f'<div class="gk gkp-own"><p class="gkp-own-title">{title}</p>{lines}</div>'
-        spot = stop.finding.location
-        file = spot.file if spot is not None else ""
-        self.write.tell("panel.change_file.write", file=os.path.basename(file))
-        possible = fix.edit_possible(file, changes)
         show(self.write, not written and possible)
         show(self.undo, written)
-        show(self.again, written and self.reloads)
-        if written:
-            assert stop.edit is not None
+
+    def _offer(self, stop: Stop) -> bool:
+        """Say what can be done with the change, or what was; whether it can be written."""
+        file = stop.finding.location.file if stop.finding.location is not None else ""
+        cell = frames.is_cell(file)
+        self.write.tell("panel.change_file.write", file=_name_of(file))
+        if isinstance(stop.edit, CellEdit):
+            self._say_of_cell(stop, stop.edit)
+            return False
+        show(self.again, stop.edit is not None and self.reloads)
+        if stop.edit is not None:
             key = "written" if self.reloads else "written_restart"
             self.note.tell(f"panel.change_file.{key}", copy=stop.edit.copy.name, file=stop.edit.path.name)
-        elif possible:
+        elif self.cells.able and edit_of(file, stop.changes) if cell else fix.edit_possible(file, stop.changes):
             self.note.tell("")
+            return True
+        elif cell:
+            self.note.tell("panel.change_file.by_hand_cell")
         else:
             others = os.path.isfile(file) and fix.is_others(Path(file))
-            key = "installed" if others else "by_hand"
-            self.note.tell(f"panel.change_file.{key}", file=os.path.basename(file))
+            self.note.tell(f"panel.change_file.{'installed' if others else 'by_hand'}", file=_name_of(file))
+        return False
+
+    def _say_of_cell(self, stop: Stop, edit: CellEdit) -> None:
+        """What follows from a change that was written into a cell."""
+        cells = edit.to_run(self.panel) if self.repeats and not edit.run_since else []
+        if edit.run_since:
+            key = "cell_ran" if stop.cured else "cell_old"
+        else:
+            key = "cell_runs" if cells else "cell_written"
+        numbers = names_of(cells, self.language)
+        self.note.tell(f"panel.change_file.{key}", number=(edit.run_since or edit.run).number, cells=numbers)
+        show(self.again, self.repeats and (bool(cells) or edit.run_since is not None))
 
     def _edit(self) -> None:
         stop = self._stop
         if stop is None or stop.edit is not None or stop.finding.location is None:
             return
+        spot = stop.finding.location
+        if frames.is_cell(spot.file):
+            edit = edit_of(spot.file, stop.changes)
+            if edit is not None:
+                self.cells.write(edit, functools.partial(self._wrote, stop, edit, edit))
+            return
+        self._try(stop, lambda: fix.apply_edit(spot.file, stop.changes, spot.digest))
+
+    def _undo(self) -> None:
+        stop = self._stop
+        edit = stop.edit if stop is not None else None
+        if stop is None or edit is None:
+            return
+        if isinstance(edit, CellEdit):
+            self.cells.write(edit, functools.partial(self._wrote, stop, edit, None), back=True)
+            return
+        self._try(stop, lambda: fix.undo_edit(edit))
+
+    def _try(self, stop: Stop, act: Callable[[], Edit | None]) -> None:
         try:
-            spot = stop.finding.location
-            stop.edit = fix.apply_edit(spot.file, stop.changes, spot.digest)
+            stop.edit = act()
             self.problem.tell(None)
         except GradkitError as error:
             self.problem.tell(error)
         self._arrange()
 
-    def _undo(self) -> None:
-        stop = self._stop
-        if stop is None or stop.edit is None:
-            return
-        try:
-            fix.undo_edit(stop.edit)
-            stop.edit = None
-            self.problem.tell(None)
-        except GradkitError as error:
-            self.problem.tell(error)
+    def _wrote(self, stop: Stop, edit: CellEdit, left: CellEdit | None, refused: str) -> None:
+        if not refused:
+            stop.edit = left
+            edit.follow()
+        self._told(edit.run.number, lambda: None, refused)
+
+    def _told(self, number: int, then: Callable[[], None], refused: str) -> None:
+        """The page has done what it was asked for, or has not."""
+        self.problem.tell(refusal(refused, number) if refused else None)
         self._arrange()
+        if not refused:
+            then()
 
 
 LAST = len(STEPS) - 1
@@ -208,7 +281,7 @@ class GuideWalk(Column):
             for number, name in enumerate(STEPS)
         )
         self.title, self.head, self.mine, self.page = (ipywidgets.HTML() for _ in range(4))
-        self.change = FileChange(again)
+        self.change = OwnChange(again)
         self.back = Button("panel.guide.back", lambda: self.go(self.number - 1), look="gkp-guide-back")
         self.next = Button("panel.guide.next", lambda: self.go(self.number + 1), look="gkp-primary gkp-guide-next")
         self.again = Button("panel.guide.again", again, look="gkp-primary gkp-guide-again")
@@ -228,18 +301,23 @@ class GuideWalk(Column):
         """The cause whose guide is open, ``""`` for none."""
         return self.stop.finding.cause if self.stop is not None else ""
 
+    @property
+    def edits(self) -> list[CellEdit]:
+        """The changes that were written into cells."""
+        return [stop.edit for stop in self._stops.values() if isinstance(stop.edit, CellEdit)]
+
     def show(self, report: Report, *, same: bool = False, reloads: bool = True, repeats: bool = True) -> None:
         """Offer the guides to what was found.
 
         Args:
             report: the newest report.
             same: whether it is on the same program as the last: how far one came stays, and what was cured is kept.
-            reloads: see :class:`FileChange`.
+            reloads: see :class:`OwnChange`.
             repeats: whether ``again`` diagnoses the program that the report is on; if not, that is left to the person.
         """
         before, self._report, self._repeats = self.stop, report, repeats
         self._stops = carry_on(self._stops, report, same=same)
-        self.change.reloads = reloads
+        self.change.reloads, self.change.repeats = reloads, repeats
         kept = [stop for stop in self._stops.values() if stop is before and same]
         self.choose(next(iter([*kept, *self._stops.values()]), None))
 
@@ -269,7 +347,9 @@ class GuideWalk(Column):
 
     def _chooser(self, stop: Stop) -> ipywidgets.Button:
         mark = "✓ " if stop.cured else f"{stop.index + 1}. "
-        button = ipywidgets.Button(description=f"{mark}{stop.finding.cause} · {stop.place}".removesuffix(" · "))
+        with speaking(self.language):
+            place = stop.place
+        button = ipywidgets.Button(description=f"{mark}{stop.finding.cause} · {place}".removesuffix(" · "))
         button.tooltip = self.spoken("panel.guide.cured") if stop.cured else ""
         button.on_click(lambda _: self.choose(stop))
         for look in ("gkp-cause", *(["gkp-on"] if stop is self.stop else []), *(["gkp-cured"] if stop.cured else [])):

@@ -27,6 +27,7 @@ from gradkit.notebook.request import OBJECTS, WEIGHTS, Loaded, Request, form_par
 from gradkit.notebook.results import HEIGHT, Results
 from gradkit.report import html
 from gradkit.report.report import Report
+from gradkit.source import frames
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Panel(Column):
         )
         self._build_actions()
         self.results, self.families = Results(self._diagnose, self._go), Families(self._go)
+        self.results.guide.change.panel = frames.cell_now()
         self.manners = Accessibility()
         look = ipywidgets.HTML(style() + f"<style>{html.style()}</style>")
         for unseen in (look, self.manners):
@@ -134,7 +136,7 @@ class Panel(Column):
         Raises:
             KeyboardInterrupt: Ctrl-C: the diagnosis was cancelled, and what it changed is put back.
         """
-        self._wait_for(self._diagnose)
+        self._wait_for(self._run)
 
     def start_loading(self) -> None:
         """Load what the form says and show what it is; as ``start``."""
@@ -155,6 +157,8 @@ class Panel(Column):
         """Take the panel off the page; what is running is cancelled."""
         if getattr(self, "job", None) is not None:
             self.stop()
+        if hasattr(self, "results"):
+            self.results.guide.change.cells.close()
         super().close()
 
     def speak(self, language: str) -> None:
@@ -188,6 +192,15 @@ class Panel(Column):
     # -- one run, in a thread of its own ------------------------------------------------------------------------
 
     def _diagnose(self) -> None:
+        """A click: cells whose change was written but not run are run first."""
+        walk = self.results.guide
+        again = self.job is None and self._diagnosed == self.form.request()
+        if not (again and walk.change.run_first(walk.edits, self._run)):
+            self._run()
+
+    def _run(self) -> None:
+        for edit in self.results.guide.edits:
+            edit.follow()
         self._begin(self._diagnosing, self._show)
 
     def _load(self) -> None:

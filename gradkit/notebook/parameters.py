@@ -67,9 +67,9 @@ class ByModule(Column):
 
     def _write(self) -> None:
         seen = self.seen
-        columns = ("module", *breakdown.COUNTS, "mode", "remark")
+        columns = ("module", "remark", *breakdown.COUNTS, "mode")  # where there is little room, the last ones scroll
         look = dict.fromkeys(breakdown.COUNTS, ' class="gkp-number"')
-        heads = {name: self.spoken_html(f"breakdown.{name}") for name in columns}
+        heads = {name: self.spoken_html(f"breakdown.{name}").replace("_", "_<wbr>") for name in columns}
         head = "".join(f'<th scope="col"{look.get(name, "")}>{said}</th>' for name, said in heads.items())
         body = "".join(self._row(share) for share in seen[:MOST])
         if len(seen) > MOST:
@@ -86,7 +86,7 @@ class ByModule(Column):
             remark, mode = escape(breakdown.remarks(share)), self.spoken_html(f"breakdown.{share.mode}")
         return (
             f'<tr><th scope="row" class="gkp-name" style="padding-left: {share.level * 18}px">{self._name(share)}</th>'
-            f'{counts}<td>{mode}</td><td class="gkp-remark gkp-is-{look}">{remark}</td></tr>'
+            f'<td class="gkp-remark gkp-is-{look}">{remark}</td>{counts}<td>{mode}</td></tr>'
         )
 
     def _name(self, share: Share) -> str:
@@ -310,6 +310,7 @@ class Table(Column):
         way = ("descending" if self.down else "ascending") if column == self.sorted_by else "none"
         mark = {"ascending": "▲", "descending": "▼", "none": "↕"}[way]
         hint, said = self.spoken_html("panel.table.sort"), self.spoken_html(f"panel.table.{column}")
+        said = said.replace("_", "_<wbr>")
         return (
             f'<th scope="col" aria-sort="{way}"><button type="button" class="gkp-sort" data-press="sort:{column}" '
             f'title="{hint}">{said}<span class="gkp-way" aria-hidden="true">{mark}</span>'

@@ -32,7 +32,7 @@ def since(before: Picture, after: Picture) -> Picture:
         revived = tuple(name for name in finding.parameters if name in live)
         if not revived or place(finding) in left or not after.backward:
             continue
-        old, new = _differing(finding.location) if finding.location is not None else ((), ())
+        old, new = _differing(finding)
         changes[index] = Fixed(
             finding.cause,
             _now(finding.location, new) if finding.location is not None and (old or new) else None,
@@ -44,9 +44,10 @@ def since(before: Picture, after: Picture) -> Picture:
 
 def _now(place: Location, new: Lines) -> Location:
     """The first of the lines that stand where a line was changed; where it was taken out, the place where it was."""
+    file = imported.now_in(place.file)
     if not new:
-        return Location(place.file, place.line, function=place.function)
-    return Location(place.file, new[0].number, function=place.function, text=new[0].text)
+        return Location(file, place.line, function=place.function)
+    return Location(file, new[0].number, function=place.function, text=new[0].text)
 
 
 def places(findings: Sequence[Finding]) -> list[str]:
@@ -73,19 +74,24 @@ def changed_lines(before: Sequence[Finding], after: Sequence[Finding]) -> tuple[
         after: those on the files as they are now.
     """
     left = places(after)
-    gone = [one.location for one in before if one.location is not None and place(one) not in left]
-    pairs = {pair: None for where in gone if any(pair := _differing(where))}
+    pairs = {pair: None for one in before if place(one) not in left and any(pair := _differing(one))}
     return tuple(line for old, _ in pairs for line in old), tuple(line for _, new in pairs for line in new)
 
 
-def _differing(place: Location) -> tuple[Lines, Lines]:
-    """What was changed at a line, as long as what it was and what it is can both be read."""
-    old, new = imported.source_of(place), imported.text_now(place.file)
-    if old is None or new is None or old.digest == new.digest:
+def _differing(finding: Finding) -> tuple[Lines, Lines]:
+    """What was changed at the line of a finding, or else at a line that the change offered for it concerns.
+
+    Nothing, unless what was there and what is there can both be read.
+    """
+    spot = finding.location
+    old, new = (imported.source_of(spot), imported.text_now(imported.now_in(spot.file))) if spot else (None, None)
+    if spot is None or old is None or new is None or old.digest == new.digest:
         return (), ()
-    for kind, first, last, start, end in difflib.SequenceMatcher(None, old.lines, new.lines, False).get_opcodes():
-        if kind != "equal" and first <= place.line - 1 < max(last, first + 1):
-            return _signed("-", old.lines[first:last], first), _signed("+", new.lines[start:end], start)
+    blocks = difflib.SequenceMatcher(None, old.lines, new.lines, False).get_opcodes()
+    for line in (spot.line, *(change.number for change in (finding.tried.changes if finding.tried else ()))):
+        for kind, first, last, start, end in blocks:
+            if kind != "equal" and first <= line - 1 < max(last, first + 1):
+                return _signed("-", old.lines[first:last], first), _signed("+", new.lines[start:end], start)
     return (), ()
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gradkit.core import causes, printable
+from gradkit.core import causes, package, printable
 from gradkit.core.i18n import has, words
 from gradkit.core.records import (
     BEHIND,
@@ -31,6 +31,7 @@ from gradkit.report.picture.outline import lineage
 from gradkit.source import frames, imported
 
 TERM = "term"
+_EXAMPLES = str(package.FOLDER / "cases") + os.sep
 MOST_NAMES, MOST_LETTERS = 4, 150
 TAKES = ("loses", "zero", "turns", "term", "reaches")
 """Why a change is withheld that takes its gradient from one parameter to give it to another."""
@@ -89,7 +90,7 @@ def section(finding: Finding, total: int, trainable_numel: int) -> Section:
         title=words("library.title", title=title, package=inside) if inside else title,
         place=_place(finding),
         code=frame(spot, label) if spot is not None else (),
-        facts=tuple(_facts(finding, trainable_numel)),
+        facts=(*_facts(finding, trainable_numel), *_whose(finding)),
         notes=tuple(map(_note, notes)),
         help=words(_help(finding), **facts),
         change=tuple(CodeLine(c.number, printable.line(c.text)[0], sign=c.sign) for c in offered(finding)),
@@ -103,6 +104,13 @@ def offered(finding: Finding) -> tuple[Change, ...]:
     tried, spot = finding.tried, finding.location
     stands = tried is not None and spot is not None and imported.stands_as_imported(spot)
     return tried.changes if tried is not None and stands else ()
+
+
+def _whose(finding: Finding) -> list[tuple[str, str]]:
+    """Where to change a built-in example: its lines are in a file that is not the person's."""
+    spot = finding.location
+    ours = spot is not None and spot.file.startswith(_EXAMPLES)
+    return [(words("report.file"), words("report.of_gradkit"))] if ours and offered(finding) else []
 
 
 def _key(finding: Finding, part: str) -> str:

@@ -65,6 +65,12 @@ def cell_number(file: str) -> str:
     return number[0] if number else ""
 
 
+def cell_now() -> int:
+    """The number of the cell that is running, or that ran last; 0 outside of a notebook or IPython."""
+    running = notebook_shell()
+    return len(running.history_manager.input_hist_raw) - 1 if running is not None else 0
+
+
 def cell_files() -> tuple[str, ...]:
     """The cells as names of source files (``linecache`` has their text), the last executed first; ``()`` elsewhere."""
     return tuple(dict.fromkeys(reversed([one for one in cells_run() if one])))

@@ -106,6 +106,7 @@ class _Look:
 
 _look: _Look | None = None
 _kept: OrderedDict[tuple[str, str], Source] = OrderedDict()  # by file and digest, the last used last
+_later: dict[str, str] = {}  # cell → the cell that holds its text after a change
 _brought: dict[str, str] = {}  # file → the text that gradkit itself imported
 
 
@@ -174,6 +175,23 @@ def stands_as_imported(spot: Location) -> bool:
 def text_now(file: str) -> Source | None:
     """The file, or the cell of a notebook, as it stands; None if it cannot be read as text."""
     return _in_memory(file) or _on_disk(file)
+
+
+def now_in(file: str) -> str:
+    """Where the text of a file stands now: IPython gives a cell another name once it was changed and run again."""
+    return _later.get(file, file)
+
+
+def stands_in(file: str, later: str) -> None:
+    """Remember that what stood in a cell stands, after a change, in what IPython calls ``later``.
+
+    Example:
+        >>> stands_in("3.py", "4.py"); now_in("3.py")
+        '4.py'
+        >>> stands_in("3.py", "3.py"); now_in("3.py")
+        '3.py'
+    """
+    _later[file] = later
 
 
 def text_digest(text: str) -> str:

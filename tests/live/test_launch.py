@@ -80,6 +80,21 @@ def test_what_cannot_run_is_said_in_one_sentence(
     assert named in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("language", "says"),
+    [("en", "No such file: trian.py."), ("en", "Did you mean train.py?"), ("zh", "train.py")],
+)
+def test_a_script_that_is_not_there_is_named_with_the_one_that_is_meant(
+    language: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("train.py").write_text("raise SystemExit(7)")
+    assert main(["run", "--language", language, "trian.py", "--epochs", "3"]) == COULD_NOT_RUN
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert says in said.err
+    assert "Traceback" not in said.err
+
+
 def test_a_python_that_leaves_the_path_aside_is_told_of() -> None:
     done = shell("--", sys.executable, "-I", "-c", "print('on')")
     assert done.stdout == "on\n"

@@ -132,6 +132,17 @@ def test_stop_ends_the_program_at_the_first_finding() -> None:
     assert "--stop" in stopped.err.splitlines()[-2]
 
 
+@pytest.mark.parametrize("words", [("run", "--stop"), ("diagnose",)], ids=" ".join)
+@pytest.mark.parametrize("text", [DETACHED, RAISES], ids=["silent", "raises"])
+def test_a_program_that_is_ended_early_reaches_none_of_its_checkpoints(text: str, words: tuple[str, ...]) -> None:
+    saves = "\n      torch.save(body.state_dict(), f'epoch-{epoch}.pt')\n    torch.save(head.state_dict(), 'last.pt')\n"
+    epochs = text.replace("    for number in", "    for epoch in range(2):\n      for number in")
+    epochs = epochs.replace("else 4", "else 99")
+    Path("train.py").write_text(epochs.replace("flush=True)\n", f"flush=True){saves}"))
+    assert python("-m", "gradkit", *words, "train.py").status == 1
+    assert list(Path().glob("*.pt")) == []
+
+
 def test_an_error_that_the_program_catches_is_told_at_its_end() -> None:
     caught = RAISES.replace("    main()\n", "    try:\n        main()\n    except RuntimeError:\n        sys.exit(5)\n")
     done = run(caught, "--json", "out.json")

@@ -795,7 +795,7 @@ def test_another_program_begins_anew(folder: Path) -> None:
     assert not shown(panel.results.tabs.buttons["compare"])
 
 
-def test_code_in_a_cell_is_changed_by_hand(notebook: dict[str, Any]) -> None:
+def test_code_in_a_cell_is_changed_by_hand_where_no_page_can_write_into_it(notebook: dict[str, Any]) -> None:
     cell = "/tmp/ipykernel_1/7.py"  # as IPython names it; there is no such file
     source = "def step():\n    return model(x).detach().sum() * model.weight.sum()\n"
     names = {"model": nn.Linear(2, 1), "x": torch.ones(1, 2)}
@@ -806,7 +806,8 @@ def test_code_in_a_cell_is_changed_by_hand(notebook: dict[str, Any]) -> None:
     walk.go(3)
     assert shown(walk.change)
     assert not shown(walk.change.write)
-    assert "in no file" in walk.change.note.value
+    assert "Make the change in the cell by hand" in walk.change.note.value
+    assert "at notebook cell:2" in walk.change.body.value
 
 
 def test_a_proof_in_a_guide_is_folded_and_a_difference_is_coloured() -> None:

@@ -218,6 +218,33 @@ def rnn(steps: int = 2000) -> Program:
     return net, lambda: net(sequence).square().mean()
 
 
+def residual(blocks: int = 700) -> Program:
+    """Very many like blocks in a row, with more than 5,000 nodes; half of the way the stream is detached."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 0.1 * self.down(self.up(x).relu()).tanh()
+
+    class Stack(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks, self.head = nn.ModuleList(Block() for _ in range(blocks)), nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for at, block in enumerate(self.blocks):
+                x = block(x)
+                if at == blocks // 2:
+                    x = x.detach()  # CUT
+            return self.head(x)
+
+    net, x = Stack(), torch.randn(2, 4)
+    return net, lambda: net(x).mean()
+
+
 def experts(count: int = 256) -> Program:
     """A mixture of experts, all in use; the router's choice is cut."""
 

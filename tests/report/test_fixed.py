@@ -73,6 +73,22 @@ def test_the_mark_stands_where_the_cut_was_and_tells_the_changed_lines(diagnosed
     assert [(sign, text.strip()) for sign, _, text in change.lines] == [("-", "x = x.detach()"), ("+", "x = x * 1")]
 
 
+def test_a_change_at_another_line_than_the_cut_is_told_too_if_it_is_the_one_that_was_offered(diagnosed: Any) -> None:
+    kept = PROGRAM.replace(NO_GRAD, "").replace(DETACH, "        self.kept = x.detach()\n        x = self.kept\n")
+    before = diagnosed(kept)
+    tried = before.findings[0].tried
+    assert tried is not None
+    assert [one.number for one in tried.changes] == [15, 15]
+    after = diagnosed(kept.replace("x = self.kept", "x = x")).since(before)
+    assert [(number, text.strip()) for _, number, text in after.picture.fixed[0].lines] == [
+        (15, "x = self.kept"), (15, "x = x"),
+    ]  # fmt: skip
+    elsewhere = diagnosed(kept.replace("self.kept = x.detach()", "self.kept = x").replace("torch.manual_seed(0)\n", ""))
+    assert [text.strip() for _, _, text in elsewhere.since(before).picture.fixed[0].lines] == [
+        "self.kept = x.detach()", "self.kept = x",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("language", "said"), [("en", "fixed here"), ("zh", "已在此处修正")])
 def test_it_is_said_in_every_form_of_the_report(diagnosed: Any, language: str, said: str, tmp_path: Path) -> None:
     before = diagnosed(PROGRAM.replace(NO_GRAD, ""))

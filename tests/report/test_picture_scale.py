@@ -26,6 +26,7 @@ PROGRAMS = {
     "all frozen": programs.all_frozen,
     "recurrent, 1,500 steps": lambda: programs.rnn(steps=1500),
     "256 experts": programs.experts,
+    "700 residual blocks": programs.residual,
 }
 WIDEST = 1440
 """Points that fit into a page of 1,280 pixels at a size that can be read."""
@@ -83,6 +84,18 @@ def test_a_large_transformer_is_drawn_node_by_node_in_its_graph():
     picture = drawn("transformer of 48 layers with LoRA").picture
     assert len(picture.nodes) > 4000
     assert picture.left_out == 0
+
+
+def test_above_five_thousand_nodes_each_drawing_says_what_is_folded_or_left_out():
+    large = drawn("700 residual blocks")
+    assert len(large.picture.nodes) > 5000
+    assert large.picture.left_out == 0
+    for text in ("blocks.0 – blocks.350", "Block ×351", "blocks.351 – blocks.699", "Block ×349"):
+        assert text in large.view.svg.replace("\N{NO-BREAK SPACE}", " ")
+    near = fold.chart_of(large.picture, "near")
+    assert sum(len(box.members) for box in near.boxes) == len(large.picture.nodes)
+    titles = [card["title"] for card in cards(large.picture, "near").values()]
+    assert all(f"{len(box.members)} more nodes" in " ".join(titles) for box in near.boxes if box.kind == "more")
 
 
 def test_the_arrow_into_the_experts_is_thicker_than_the_one_into_the_head():

@@ -87,3 +87,16 @@ def test_the_harmless_look_alikes_are_not_accused(name: str) -> None:
     report = gradkit.diagnose(examples.from_builtin(name))
     assert report.healthy
     assert report.findings == ()
+
+
+@pytest.mark.parametrize(("language", "says"), [("en", "copies the example into gradkit-examples"), ("zh", "复制到")])
+def test_a_typed_report_on_an_example_says_where_to_change_it(
+    language: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    typed = gradkit.diagnose(examples.from_builtin("vision_memory_detached"))
+    assert says in typed.text(language)
+    assert list(tmp_path.iterdir()) == []
+    copy = gradkit.diagnose(examples.from_copy("vision_memory_detached", tmp_path))
+    assert copy.findings[0].tried is not None
+    assert says not in copy.text(language)

@@ -53,7 +53,8 @@ def cards(
     """
     words = Phrases(picture)
     shown = shown or chart_of(picture, view, open)
-    shapes = Shapes(picture, words)
+    flows = flows or what_if.Flows(picture)
+    shapes = Shapes(flows.wires, words)
     guilty: dict[str, list[int]] = {}
     for index, finding in enumerate(picture.findings):
         for name in finding.parameters:
@@ -63,7 +64,6 @@ def cards(
         box.number: box.finding for box in shown.boxes if box.finding is not None and box.kind in ("cut", "plate")
     }
     drawn = plates if shown.view in ("map", "graph") else {}
-    flows = flows or what_if.Flows(picture)
     undo = {number: what_if.shown(flows, shown, words, finding) for number, finding in drawn.items()}
     return {card.box.number: {**card.as_dict(), "undo": undo.get(card.box.number)} for card in made}
 

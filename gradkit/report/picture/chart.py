@@ -226,7 +226,7 @@ class Links:
         if tail == head:
             return
         present = self._after.setdefault(tail, {}).get(head, status)
-        best = max(present, status, key=_STRENGTH.__getitem__)
+        best = status if present == status else max(present, status, key=_STRENGTH.__getitem__)
         self._after[tail][head] = best
         self._before.setdefault(head, {})[tail] = best
 
@@ -277,5 +277,17 @@ def above(picture: Picture, numbers: Iterable[int]) -> list[frozenset[int]]:
         >>> [sorted(found) for found in above(Picture((), edges, (), ()), [3, 5])]
         [[1, 2], [4]]
     """
-    wires = Links(((edge.source,), (edge.target,), edge.status) for edge in picture.edges)
-    return [frozenset(int(key[0]) for key in wires.upstream([(number,)])) for number in numbers]
+    feeds: dict[int, list[int]] = {}
+    for edge in picture.edges:
+        feeds.setdefault(edge.target, []).append(edge.source)
+    return [frozenset(_upstream(number, feeds)) for number in numbers]
+
+
+def _upstream(number: int, feeds: Mapping[int, Iterable[int]]) -> set[int]:
+    seen: set[int] = set()
+    queue = [number]
+    while queue:
+        new = [feed for feed in feeds.get(queue.pop(), ()) if feed not in seen]
+        seen.update(new)
+        queue += new
+    return seen

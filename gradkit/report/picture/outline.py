@@ -51,13 +51,16 @@ class Outline:
         self._first_cuts: dict[int | None, str] = {}
         self._branches: dict[str, _Branch] = {}
         self._folded: set[str] = set()
+        own: dict[str, _Branch] = {}
         for node in picture.nodes:
             if node.kind == "cut":
                 self.cuts.append(node.module)
                 self._first_cuts.setdefault(node.finding, node.module)
             if node.kind not in ("input", "loss", "fixed"):
-                for path in lineage(node.module):
-                    self._branches.setdefault(path, _Branch(path)).add(node)
+                own.setdefault(node.module, _Branch(node.module)).add(node)
+        for module, held in own.items():
+            for path in lineage(module):
+                self._branches.setdefault(path, _Branch(path)).join(held)
         for path in self._branches:
             if path:
                 self._branches[_parent(path)].children.append(path)
@@ -193,6 +196,15 @@ class _Branch:
         self.flows = self.flows or (node.kind == "autograd" and node.status == "live")
         if node.finding is not None:
             self.findings.add(node.finding)
+
+    def join(self, other: _Branch) -> None:
+        """Hold what another holds, too."""
+        self.size += other.size
+        self.first = min(self.first, other.first)
+        self.first_parameter = min(self.first_parameter, other.first_parameter)
+        self.parameters |= other.parameters
+        self.flows = self.flows or other.flows
+        self.findings |= other.findings
 
     @property
     def state(self) -> tuple[frozenset[str], bool, frozenset[int]]:

@@ -6,6 +6,7 @@ measured and shortened here; nothing here knows the graph.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
@@ -28,6 +29,7 @@ _LOST = 24  # columns that a row may lose to a break between words
 _NBSP, _WIDE_SPACE = "\N{NO-BREAK SPACE}", "\N{IDEOGRAPHIC SPACE}"
 
 
+@functools.lru_cache(16_384)
 def cleaned(text: str) -> str:
     """The text on one line, safe to draw: line breaks become spaces, what would act or show nothing is shown escaped.
 
@@ -184,6 +186,7 @@ def _window(code: str, first: int, last: int, most: int) -> tuple[int, int]:
     return start, stop
 
 
+@functools.lru_cache(16_384)
 def operation_words(label: str) -> str:
     """What an operation is called in Python, from autograd's name for it.
 

@@ -6,6 +6,7 @@ in autograd's graph. Of a finding that no rerun has proven, nothing is said.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from gradkit.core.records import PROVEN, Node, Picture
 from gradkit.report.picture.chart import Box, Chart
 from gradkit.report.picture.style import place_name
-from gradkit.report.picture.words import Phrases
+from gradkit.report.picture.words import Phrases, Wires
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,11 @@ class Flows:
     def __init__(self, picture: Picture) -> None:
         self.picture = picture
         self._known: dict[Undone, _Flow] = {}
+
+    @functools.cached_property
+    def wires(self) -> Wires:
+        """Which nodes feed which: the same in all drawings, too."""
+        return Wires(self.picture)
 
     def of(self, made: Undone) -> _Flow:
         """That of what a rerun undid."""

@@ -82,10 +82,8 @@ class Phrases:
 
     def state(self, box: Box) -> str:
         """Whether a gradient comes to the box, in words; ``""`` for an input or an operation that lies in the flow."""
-        starved, trained = (
-            sum(node.kind == "parameter" and node.status == status for node in box.members)
-            for status in ("starved", "live")
-        )
+        of_parameters = [node.status for node in box.members if node.kind == "parameter"]
+        starved, trained = of_parameters.count("starved"), of_parameters.count("live")
         if box.status == "partly":
             return self.say("status.partly", n=starved, total=starved + trained)
         if box.status == "frozen" and box.flows:
@@ -239,6 +237,26 @@ def caption_name(picture: Picture) -> str:
 _MOST = 6
 
 
+class Wires:
+    """What flows into each node of one picture, and where its own value goes.
+
+    Example:
+        >>> from gradkit.core.records import Edge
+        >>> nodes = Node(1, "x", "input", "dead"), Node(2, "SumBackward0", "autograd", "live")
+        >>> wires = Wires(Picture(nodes, (Edge(1, 2, "dead"),), (), ()))
+        >>> wires.feeds, wires.fed
+        ({2: [1]}, {1: [2]})
+    """
+
+    def __init__(self, picture: Picture) -> None:
+        self.node = {node.number: node for node in picture.nodes}
+        self.feeds: dict[int, list[int]] = {}
+        self.fed: dict[int, list[int]] = {}
+        for edge in picture.edges:
+            self.feeds.setdefault(edge.target, []).append(edge.source)
+            self.fed.setdefault(edge.source, []).append(edge.target)
+
+
 class Shapes:
     """The values that flow between the boxes of one picture.
 
@@ -246,19 +264,14 @@ class Shapes:
         >>> from gradkit.core.records import Edge
         >>> nodes = Node(1, "x", "input", "dead", shape=(2, 3)), Node(2, "SumBackward0", "autograd", "live", shape=())
         >>> picture = Picture(nodes, (Edge(1, 2, "dead"),), (), ())
-        >>> shapes = Shapes(picture, Phrases(picture))
+        >>> shapes = Shapes(Wires(picture), Phrases(picture))
         >>> shapes.taken(Box(2, "node", "live", nodes[1:])), shapes.given(Box(1, "input", "dead", nodes[:1]))
         ('x (2, 3)', 'x (2, 3)')
     """
 
-    def __init__(self, picture: Picture, words: Phrases) -> None:
+    def __init__(self, wires: Wires, words: Phrases) -> None:
         self._words = words
-        self._node = {node.number: node for node in picture.nodes}
-        self._feeds: dict[int, list[int]] = {}
-        self._fed: dict[int, list[int]] = {}
-        for edge in picture.edges:
-            self._feeds.setdefault(edge.target, []).append(edge.source)
-            self._fed.setdefault(edge.source, []).append(edge.target)
+        self._node, self._feeds, self._fed = wires.node, wires.feeds, wires.fed
 
     def taken(self, box: Box) -> str:
         """What flows in from other boxes, parameters aside; one value a line."""

@@ -535,6 +535,8 @@ class View {
     this.saving = make("span", { class: "gk-group", role: "group" },
       ...["svg", "png", "dot"].map((form) => button(`save_${form}`, form.toUpperCase(), () => this.save(form))));
     this.percent = button("actual", "100 %", () => this.zoom(1 / this.sheet.zoom));
+    const zooms = make("span", { class: "gk-group" }, // they stay together where the bar has two lines
+      button("zoom_out", "−", () => this.zoom(1 / STEP)), this.percent, button("zoom_in", "+", () => this.zoom(STEP)));
     this.views = make("span", { class: "gk-views", role: "group" },
       ...["map", "graph", "torchviz"].map((view) => button(view, "", () => this.put("view", view))));
     this.foldAll = button("fold", "", () => this.put("opened", []));
@@ -543,8 +545,7 @@ class View {
     this.full = button("full", "□", () => this.fillScreen());
     this.full.hidden = !document.fullscreenEnabled; // a frame may not be allowed to
     this.bar = make("div", { class: "gk-bar", role: "toolbar" }, this.views, this.foldAll, this.search, this.count, this.earlier, this.later,
-      make("span", { class: "gk-gap" }), this.toCut, button("zoom_out", "−", () => this.zoom(1 / STEP)), this.percent,
-      button("zoom_in", "+", () => this.zoom(STEP)), button("fit", "⤢", () => this.fit()), this.turning, this.full, this.saving);
+      make("span", { class: "gk-gap" }), this.toCut, zooms, button("fit", "⤢", () => this.fit()), this.turning, this.full, this.saving);
     this.stage = make("div", { class: "gk-stage", tabindex: "0", role: "application" });
     this.note = make("div", { class: "gk-note", role: "status" });
     this.away = make("button", { type: "button", class: "gk-away", tabindex: "-1", hidden: true, onclick: () => this.goTo(this.nearest) });

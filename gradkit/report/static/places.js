@@ -24,6 +24,13 @@ function inVSCode() {
   return /vscode-/.test(document.body.className);
 }
 
+// "vscode://file/C:/my%20runs/train.py:41": each part of the path by itself, so that no # or ? in it ends it.
+function vscodeLink(file, line) {
+  const parts = file.replaceAll("\\", "/").replace(/^\//, "").split("/");
+  const path = parts.map((one, at) => (at === 0 && /^[A-Za-z]:$/.test(one) ? one : encodeURIComponent(one))).join("/");
+  return `vscode://file/${path}:${line}`;
+}
+
 function cellOf(number) {
   const prompts = [...document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")];
   return prompts.find((one) => one.innerText.trim().startsWith(`[${number}]`))?.closest(".jp-Cell") ?? null;
@@ -46,7 +53,7 @@ function openPlace({ file, line, cell }, near = document.body) {
   }
   const step = document.createElement("a");
   if (inVSCode()) {
-    step.href = `vscode://file/${file.replaceAll("\\", "/").replace(/^\//, "")}:${line}`;
+    step.href = vscodeLink(file, line);
   } else {
     const path = inJupyter(file, jupyterRoot() ?? "");
     if (path == null) return;

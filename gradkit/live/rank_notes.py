@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import sys
 import threading
@@ -21,7 +20,7 @@ from typing import Any
 from gradkit.live.rank_places import batch_of, stand_of
 from gradkit.live.rank_records import RankRecord
 from gradkit.live.rank_signals import is_launched, last_words, last_words_file
-from gradkit.witness.replaced import Replacements
+from gradkit.witness.late_module import HeardLater
 
 _GATHERS = "torch.distributed.fsdp._fully_shard._fsdp_param_group", "foreach_all_gather"
 _FIRST = 2
@@ -44,20 +43,16 @@ class Notes:
     def __init__(self, rank: int, steps: Callable[[], int]) -> None:
         self._steps, self._noted = steps, -1
         self._path = _file(rank)
-        self._heard: Replacements | None = None
+        self._heard = HeardLater(_GATHERS, self._hearing)
 
     def open(self) -> None:
         """Listen where parts gather their parameters; may be called again until the program uses ``fully_shard``."""
-        module = sys.modules.get(_GATHERS[0])
-        original = getattr(module, _GATHERS[1], None)
-        if self._heard is None and original is not None and is_launched():
-            self._heard = Replacements([(module, _GATHERS[1], self._hearing(original))])
-            self._heard.install()
+        if is_launched():
+            self._heard.open()
 
     def close(self) -> None:
         """Listen no longer, and take the file away."""
-        if self._heard is not None:
-            self._heard.take_back()
+        self._heard.close()
         self.take_away()
 
     def take_away(self) -> None:
@@ -72,7 +67,6 @@ class Notes:
                 self._path.write_text(record.written(), encoding="utf-8")
 
     def _hearing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
         def hearing(*args: Any, **kwargs: Any) -> Any:
             if self._steps() != self._noted and threading.current_thread() is threading.main_thread():
                 self._noted = self._steps()

@@ -9,7 +9,6 @@ Source: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +22,7 @@ from torch.optim import Optimizer
 from gradkit.core import patches
 from gradkit.live import rank_parts
 from gradkit.witness import listening
-from gradkit.witness.replaced import Replacements
+from gradkit.witness.late_module import HeardLater
 
 MOST = 1 << 28
 """Bytes that the copies of one step may take on a rank, in the memory of the CPU; of a larger model none is made."""
@@ -49,26 +48,20 @@ class WholeWeights:
         self._step: int | None = None
         self._size = 0
         self._kept: dict[int, tuple[torch.Tensor, torch.device]] = {}
-        self._heard: Replacements | None = None
+        self._heard = HeardLater(_PARAMETERS, self._hearing)
 
     def open(self) -> WholeWeights:
         """Listen where parameters are gathered; may be called again until the program uses ``fully_shard``."""
-        kind = getattr(sys.modules.get(_PARAMETERS[0]), _PARAMETERS[1], None)
-        original = getattr(kind, _PARAMETERS[2], None)
-        if self._heard is None and original is not None:
-            self._heard = Replacements([(kind, _PARAMETERS[2], self._hearing(original))])
-            self._heard.install()
+        self._heard.open()
         return self
 
     def close(self) -> None:
         """Listen no longer, and keep nothing."""
-        if self._heard is not None:
-            self._heard.take_back()
-        self._heard, self._step = None, None
+        self._heard.close()
+        self._step = None
         self._kept, self._size = {}, 0
 
     def _hearing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
         def to_unsharded(one: Any, *args: Any, **kwargs: Any) -> Any:
             made = original(one, *args, **kwargs)
             with contextlib.suppress(Exception):

@@ -37,6 +37,7 @@ def begin(hearing: Hearing) -> None:
     if _sentry is None and (ranks.several() or _is_launched()):
         _sentry = Sentry(_told, lambda: hearing.steps).begin()
         hearing.before_step = partial(_before_step, hearing)
+        hearing.after_closure = _after_closure
         hearing.before_backward = _sentry.scales.heard
         whole_weights.kept.steps, whole_weights.kept.due = lambda: hearing.steps, lambda: hearing.due
 
@@ -70,6 +71,11 @@ def _before_step(hearing: Hearing, optimizer: Optimizer, frame: FrameType) -> No
 def _before_a_step(sentry: Sentry, hearing: Hearing, optimizer: Optimizer, frame: FrameType) -> None:
     sentry.before_step(optimizer, frame)
     hearing.before_backward = sentry.scales.heard if sentry.scales.is_due else None
+
+
+def _after_closure(optimizer: Optimizer, frame: FrameType) -> None:
+    if _sentry is not None:
+        safely(partial(_sentry.went_backward, optimizer, frame, after_step=True))
 
 
 def hold_signals() -> None:

@@ -24,7 +24,7 @@ from gradkit.witness.late_module import HeardLater
 
 _GATHERS = "torch.distributed.fsdp._fully_shard._fsdp_param_group", "foreach_all_gather"
 _FIRST = 2
-_KEPT = ("batch", "trainable", "frozen_at", "sharded", "asks", "staged")
+_KEPT = ("batch", "batch_in", "computed", "trainable", "frozen_at", "sharded", "asks", "staged")
 
 
 class Notes:
@@ -82,7 +82,8 @@ class Notes:
             stand = dataclasses.asdict(stand_of(frame))
             told = {key: stand[key] for key in _KEPT}
         else:
-            told = {"batch": batch_of(frame), "sharded": True}
+            batch = batch_of(frame)
+            told = {"batch": batch.held, "batch_in": batch.lies_in, "computed": batch.computed, "sharded": True}
         self._path.write_text(json.dumps({"steps": self._noted, **told}), encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 from gradkit.core.i18n import words
@@ -32,6 +32,7 @@ REASONS = (
 _ABORTED = "Aborted"  # what faulthandler calls it
 _MOST_RANKS = 8  # named in one line
 _MOST_NAMES = 4
+_MOST_SHAPES = 8
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class RankRecord:
         error: class and first line of what it raised; ``""``.
         echo: its error only says that another rank is gone or did not answer.
         batch: names and shapes of the tensors that its lines hold, as ``("batch['image']", "4 x 6")``.
+        batch_in: the function of a library that holds the batch; ``""`` where the user's lines do.
+        computed: names of what its lines hold that was computed with a history.
         trainable: names of the parameters that require grad, without wrappers' prefixes; empty if not known.
         frozen_at: ``"file:line, in code"`` where those that do not were frozen, as far as that was seen.
         staged: it holds one stage of a pipeline, so that its parameters, batch and collectives are others by right.
@@ -86,6 +89,8 @@ class RankRecord:
     error: str = ""
     echo: bool = False
     batch: tuple[tuple[str, str], ...] = ()
+    batch_in: str = ""
+    computed: tuple[str, ...] = ()
     trainable: tuple[str, ...] = ()
     frozen_at: tuple[str, ...] = ()
     staged: bool = False
@@ -113,11 +118,23 @@ class RankRecord:
         given["asks"] = tuple(Asked(**one) for one in given["asks"])
         given["scales"] = tuple(Scaled(**one) for one in given["scales"])
         given["head"] = loss_heads.read(json.dumps(given["head"]))
-        return RankRecord(**{**given, **{key: tuple(given[key]) for key in ("trainable", "frozen_at", "took")}})
+        return RankRecord(
+            **{**given, **{key: tuple(given[key]) for key in ("computed", "trainable", "frozen_at", "took")}}
+        )
 
     def keys(self) -> frozenset[str]:
         """The names of what its batch holds."""
         return frozenset(name for name, _ in self.batch)
+
+    def keys_beside(self, other: RankRecord) -> tuple[frozenset[str], frozenset[str]]:
+        """What each of two batches holds that the other lacks; nothing where they were not found at the same place.
+
+        A result of the model's is data where it has lost its history: it is no part of a batch.
+        """
+        if self.batch_in != other.batch_in or not (self.batch and other.batch):
+            return frozenset(), frozenset()
+        computed = {*self.computed, *other.computed}
+        return self.keys() - other.keys() - computed, other.keys() - self.keys() - computed
 
 
 @dataclass(frozen=True)
@@ -192,11 +209,16 @@ class Comparison:
         if self.reason == SCALED:
             told = rank_heads.between(one, next((o for o in self.others() if o.head), other))
             return told.text() if told is not None else []
-        for key, of in (("batch", RankRecord.keys), ("parameters", lambda record: frozenset(record.trainable))):
-            here, there = of(one), of(other)
-            if here and there:
-                lines += [words(f"ranks.{key}_lacks", rank=one.rank, names=_some(there - here))] if there - here else []
-                lines += [words(f"ranks.{key}_has", rank=one.rank, names=_some(here - there))] if here - there else []
+        lines += [words("ranks.batch_holds", rank=one.rank, batch=_shapes(one.batch))] if one.batch else []
+        trainable = frozenset(one.trainable), frozenset(other.trainable)
+        known = all(trainable)
+        apart = {
+            "batch": one.keys_beside(other),
+            "parameters": (trainable[0] - trainable[1], trainable[1] - trainable[0]) if known else ((), ()),
+        }
+        for key, (has, lacks) in apart.items():
+            lines += [words(f"ranks.{key}_lacks", rank=one.rank, names=_some(lacks))] if lacks else []
+            lines += [words(f"ranks.{key}_has", rank=one.rank, names=_some(has))] if has else []
         if self.reason == "parameters" and set(one.frozen_at) - set(other.frozen_at):
             places = sorted(set(one.frozen_at) - set(other.frozen_at))
             lines.append(words("ranks.frozen", rank=one.rank, places="; ".join(places[:_MOST_NAMES])))
@@ -316,6 +338,14 @@ def _unlike(records: Sequence[RankRecord]) -> list[int]:
     return [record.rank for record, kind in zip(records, kinds, strict=True) if kind and kind != usual]
 
 
+def _batches(records: Sequence[RankRecord]) -> list[int]:
+    """Ranks whose batch is of another kind, where all batches were found at the same place."""
+    if len({one.batch_in for one in records}) > 1:
+        return []
+    computed = {name for one in records for name in one.computed}
+    return _by(lambda one: one.keys() - computed, lambda one: -len(one.batch))(records)
+
+
 def _under_a_condition(record: RankRecord) -> int:
     return int(bool(record.branch))
 
@@ -329,7 +359,7 @@ _ODD: dict[str, Callable[[Sequence[RankRecord]], list[int]]] = {
     "scaled": rank_heads.odd,
     "mismatch": _unlike,
     "parameters": _by(lambda one: one.trainable, lambda one: -len(one.trainable)),
-    "batch": _by(RankRecord.keys, lambda one: -len(one.batch)),
+    "batch": _batches,
     "collectives": _by(lambda one: (one.steps, one.collectives), _under_a_condition),
     "place": _by(lambda one: one.place, _under_a_condition),
 }
@@ -376,6 +406,11 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
     return ", ".join([*shown[:_MOST_RANKS], *more]) or "-"
 
 
-def _some(names: frozenset[str]) -> str:
+def _shapes(batch: Sequence[tuple[str, str]]) -> str:
+    more = [] if len(batch) <= _MOST_SHAPES else ["..."]
+    return ", ".join([*(f"{name} ({shape})" for name, shape in batch[:_MOST_SHAPES]), *more])
+
+
+def _some(names: Collection[str]) -> str:
     shown = sorted(names)
     return ", ".join([*shown[:_MOST_NAMES], *([] if len(shown) <= _MOST_NAMES else ["..."])])

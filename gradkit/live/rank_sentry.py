@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 
 from gradkit.core import attempts, causes
 from gradkit.core.i18n import words
-from gradkit.live import flight, loss_heads, pipeline_stages, rank_store, whole_weights
+from gradkit.live import flight, loss_heads, pipeline_stages, rank_batches, rank_store, reducers, whole_weights
 from gradkit.live.pipeline_stages import PipelineStages
 from gradkit.live.rank_notes import Notes, left_by
 from gradkit.live.rank_places import Stand, stand_of
@@ -59,9 +59,11 @@ _TICK = 0.25
 _SOON = 1.0
 _MOST_LETTERS = 160
 _MOST_EXPLAINED = 3
+_FIRST_STEPS = 3  # in which the functions that lead to a step are noted
 _FIRST, _LEAST, _TIMES = 20.0, 5.0, 4.0  # stuck: before the first step, at least, times the longest stop so far
 _ECHOES = ("connection closed by peer", "connection reset", "timed out", "timeout", "broken pipe", "connection refused",
            "connection was likely closed", "communicator was aborted", "remote process exited")  # fmt: skip
+_FOUND = ("cause", "passes", "verdict", "report")  # of a record: what an explanation tells
 _SURE = ("parts", "gone", "done", "error", "finding", "handed", "scaled", "parameters", "mismatch")
 
 
@@ -100,6 +102,7 @@ class Sentry:
         self._stages = PipelineStages()
         self._notes = Notes(int(os.environ.get("RANK") or 0), steps)
         self.hint: Explanation | None = None
+        self._hinted: RankRecord | None = None
         self.told = self.spoke = False
 
     @property
@@ -123,20 +126,33 @@ class Sentry:
 
         The error that says so comes in the next forward. Where its loss is scaled otherwise than another's, ask.
         """
+        if self._steps() <= _FIRST_STEPS:
+            rank_batches.loops.stepped(frame)
         said = self.scales.stepped(optimizer)
         if said and self._exchange is not None and self._reducers.any_wrapped():
             self._compare(self._exchange, said, frame)
         if (stage := self._stages.stepped()) is not None and self._exchange is not None and self._idle.is_set():
             said = words("ranks.handed_since", stage=stage, n=pipeline_stages.LASTING)
             self._ring(replace(self._record(HANDED, stand_of(frame), None), staged=True, verdict=said), wait=False)
+        self.went_backward(optimizer, frame)
+
+    def went_backward(self, optimizer: Optimizer, frame: FrameType, *, after_step: bool = False) -> None:
+        """The backward of a step is over: has it left out a parameter for which the other ranks wait?
+
+        Args:
+            optimizer: that steps.
+            frame: that calls for it.
+            after_step: it has stepped.
+        """
         if not ranks.several() or self._explained >= _MOST_EXPLAINED:
             return
         if missing := self._reducers.left_out():
             from gradkit.live import explain
 
             self._explained += 1
-            self.hint = explain.of_running(frame, optimizer, missing=missing)
-            self._notes.say(self._record(FOUND, stand_of(frame), self.hint))
+            self.hint = explain.of_running(frame, optimizer, after_step=after_step, missing=missing)
+            self._hinted = self._record(FOUND, stand_of(frame), self.hint)
+            self._notes.say(self._hinted)
 
     def _compare(self, exchange: Exchange, said: str, frame: FrameType) -> None:
         """Lay down how this rank makes its loss, or read what another has laid down."""
@@ -156,6 +172,7 @@ class Sentry:
             with contextlib.suppress(StoreGoneError):
                 exchange.goodbye(self._case, self._steps())
         self._reducers.close()
+        rank_batches.loops.forget()
         self._stages.close()
         self._notes.close()
         self._end.close()
@@ -174,12 +191,29 @@ class Sentry:
             stand = replace(stand_of(*_innermost(error)), waits=False)
             said = attempts.words(error).partition("\n")[0][:_MOST_LETTERS]
             made = self._record(RAISED, stand, None)
-            self._own = replace(made, error=said, echo=_is_echo(said), final=False)
+            self._own = replace(made, error=said, echo=_is_echo(said), final=False, **self._of_the_step_before(said))
             if not self._own.echo:
                 self._notes.say(replace(self._own, **_of(self.hint)))
             if not self._idle.is_set():  # others are asking already
                 with contextlib.suppress(StoreGoneError):
                     self._exchange.post(self._case, self._own, again=True)
+
+    def _standing(self) -> RankRecord:
+        """Where this rank stands, with what is known of its last step."""
+        here = self._record(STUCK if self._stuck_since else RUNNING, stand_of(self._frame()), None)
+        return replace(here, **self._of_the_step_before())
+
+    def _of_the_step_before(self, said: str = "") -> dict[str, Any]:
+        """What is known of the last step where that has left a parameter out for which others wait.
+
+        Args:
+            said: an error that this rank has raised since, which may tell of something else.
+        """
+        hinted = self._hinted
+        is_other = bool(said) and not reducers.is_of_the_step_before(said)
+        if hinted is None or hinted.steps != self._steps() or is_other:
+            return {}
+        return {key: getattr(hinted, key) for key in ("batch", "batch_in", "computed", *_FOUND)}
 
     def raised(self, explanation: Explanation | None) -> bool:
         """The reason is known, or that there is none: tell the others, and wait until it is told what happened where.
@@ -202,7 +236,7 @@ class Sentry:
         """This process is being ended from outside, as a rule because another rank has ended."""
         if self._exchange is not None and not self.told:
             if self._idle.is_set():
-                self._ring(self._record(ENDED, stand_of(self._frame()), None), wait=True)
+                self._ring(replace(self._standing(), state=ENDED), wait=True)
             self._idle.wait(3 * PATIENCE)
         self._notes.take_away()
 
@@ -249,7 +283,7 @@ class Sentry:
                 known, since, self._stuck_since = at, now, 0.0
             elif not self._stuck_since and now - since > self._limit(longest):
                 self._stuck_since = since
-                self._ring(self._record(STUCK, stand_of(self._frame()), None), wait=False)
+                self._ring(self._standing(), wait=False)
 
     def _limit(self, longest: float) -> float:
         return max(_LEAST, _TIMES * longest) if self._steps() else _FIRST
@@ -283,8 +317,7 @@ class Sentry:
     def _answer(self, exchange: Exchange) -> None:
         """Say where this rank stands, and tell what is known of all, if that falls to this one."""
         case = self._case
-        mine = self._own or self._record(STUCK if self._stuck_since else RUNNING, stand_of(self._frame()), None)
-        exchange.post(case, mine)
+        exchange.post(case, self._own or self._standing())
         records = exchange.gathered(case, PATIENCE)
         if exchange.speaks(case, records):
             self._speak(exchange, case, records)
@@ -316,8 +349,7 @@ class Sentry:
         time.sleep(_GRACE)
         mine = next(one for one in before if one.rank == exchange.rank)
         if mine.state in (STUCK, RUNNING):
-            state = STUCK if self._stuck_since else RUNNING
-            exchange.post(case, self._record(state, stand_of(self._frame()), None), again=True)
+            exchange.post(case, self._standing(), again=True)
         return exchange.gathered(case, PATIENCE)
 
     @staticmethod
@@ -370,11 +402,11 @@ def is_told(comparison: Comparison) -> bool:
 
 
 def _innermost(error: BaseException) -> tuple[FrameType | None, int | None]:
-    """The innermost of the user's frames in a traceback, and its line; the last frame, if none is theirs."""
+    """The innermost frame of a traceback, and the line in the innermost of the user's; None if none is theirs."""
     found: tuple[FrameType | None, int | None] = None, None
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if found[0] is None or frames.is_user_file(frame.f_code.co_filename):
-            found = frame, line
+        is_users = frames.is_user_file(frame.f_code.co_filename)
+        found = frame, line if is_users else found[1]
     return found
 
 

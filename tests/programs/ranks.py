@@ -102,11 +102,12 @@ dist.destroy_process_group()
 
 
 def run(
-    folder: Path, loop: str, *, count: int = 2, options: tuple[str, ...] = (), backend: str = "gloo", **parts: str
-) -> tuple[int, str]:
+    folder: Path, loop: str, *, model: str = MODEL, count: int = 2, options: tuple[str, ...] = (),
+    backend: str = "gloo", **parts: str,
+) -> tuple[int, str]:  # fmt: skip
     """The exit status of torchrun and its stderr, of ``gradkit run`` on a program in which ``parts`` stand."""
-    filled = {one: parts.get(one, "pass") for one in ("batch", "forward", "before")}
-    text = MODEL.replace("BACKEND", backend) + loop.format(**filled)
+    filled = {**dict.fromkeys(("batch", "forward", "before"), "pass"), **parts}
+    text = model.replace("BACKEND", backend) + loop.format(**filled)
     (folder / "train.py").write_text(text, encoding="utf-8")
     path = os.pathsep.join([str(REPO), *filter(None, [os.environ.get("PYTHONPATH")])])
     around = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}

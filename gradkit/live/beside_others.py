@@ -99,10 +99,21 @@ def raised(explanation: Explanation | None) -> bool:
     """Tell the other ranks of the error that ends this one; whether it was told, by this rank or by another."""
     if _sentry is None:
         return False
+    return _sentry.raised(_best(_sentry, explanation))
+
+
+def as_told(explanation: Explanation) -> Explanation:
+    """What was found of an error, as the ranks' one report has told it."""
+    if _sentry is None:
+        return explanation
+    known = _best(_sentry, explanation) or explanation
+    return known.on_one_rank() if _sentry.differs else known
+
+
+def _best(sentry: Sentry, explanation: Explanation | None) -> Explanation | None:
+    """DistributedDataParallel complains a step late: what that step itself has shown tells more."""
     report = explanation.report if explanation is not None else None
-    if report is not None and not report.runs:  # DistributedDataParallel complains a step late: its batch is gone
-        explanation = _sentry.hint or explanation
-    return _sentry.raised(explanation)
+    return (sentry.hint or explanation) if report is not None and not report.runs else explanation
 
 
 def end() -> bool:

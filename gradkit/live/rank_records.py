@@ -67,6 +67,7 @@ class RankRecord:
         passes: another batch may be without it.
         verdict: that in one sentence.
         report: the report in words, as it is told.
+        apart: the same for the case that only some of the ranks have found it; ``""`` if nothing else is said then.
         head: how its losses are made of their terms, step by step alike.
         scales: the lines that scale by the rank.
 
@@ -102,6 +103,7 @@ class RankRecord:
     passes: bool = False
     verdict: str = ""
     report: str = ""
+    apart: str = ""
     head: Head = ()
     scales: tuple[Scaled, ...] = ()
 
@@ -171,13 +173,14 @@ class Comparison:
         head = words(f"ranks.{self.reason or 'agree'}", ranks=ranks_in_words(self.odd), world=world, n=len(self.odd))
         lines = [head, *self._table(), *self._apart()]
         lines += [words("ranks.staged")] if any(one.staged for one in self.records) else []
-        first = self.first
+        first, sharded = self.first, any(one.sharded for one in (*self.records, *self.crashed))
+        apart = 0 < len(self.odd) < world
         if first is not None and first.report:
-            lines += ["", words("ranks.of", rank=first.rank), first.report.rstrip("\n")]
-        if self.reason == "parts":
-            lines.append(words("ranks.cure_sharded"))
-        elif first is not None and first.passes and 0 < len(self.odd) < world:
-            lines.append(words("ranks.cure"))
+            report = first.apart if apart and first.apart and not sharded else first.report
+            lines += ["", words("ranks.of", rank=first.rank), report.rstrip("\n")]
+        if self.reason == "parts" or (first is not None and first.passes and apart):
+            cure = "ranks.cure_sharded" if sharded else "ranks.cure"
+            lines += [words(cure), words("ranks.price"), words("ranks.more")]
         return "\n".join(lines)
 
     def groups(self) -> list[list[RankRecord]]:

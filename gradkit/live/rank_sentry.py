@@ -63,7 +63,7 @@ _FIRST_STEPS = 3  # in which the functions that lead to a step are noted
 _FIRST, _LEAST, _TIMES = 20.0, 5.0, 4.0  # stuck: before the first step, at least, times the longest stop so far
 _ECHOES = ("connection closed by peer", "connection reset", "timed out", "timeout", "broken pipe", "connection refused",
            "connection was likely closed", "communicator was aborted", "remote process exited")  # fmt: skip
-_FOUND = ("cause", "passes", "verdict", "report")  # of a record: what an explanation tells
+_FOUND = ("cause", "passes", "verdict", "report", "apart")  # of a record: what an explanation tells
 _SURE = ("parts", "gone", "done", "error", "finding", "handed", "scaled", "parameters", "mismatch")
 
 
@@ -73,6 +73,7 @@ class Sentry:
     Attributes:
         told: it was told why this training ends.
         spoke: this rank has told something.
+        differs: it was told that this rank differs from others in what it raised.
         scales: how this rank makes its losses.
         hint: what was found in a step that left a parameter out for which other ranks wait; None if none did.
 
@@ -103,7 +104,7 @@ class Sentry:
         self._notes = Notes(int(os.environ.get("RANK") or 0), steps)
         self.hint: Explanation | None = None
         self._hinted: RankRecord | None = None
-        self.told = self.spoke = False
+        self.told = self.spoke = self.differs = False
 
     @property
     def is_on(self) -> bool:
@@ -251,7 +252,9 @@ class Sentry:
             exchange.ring(case)
         except StoreGoneError:
             return self._lost()
-        return exchange.was_told(case, 3 * PATIENCE) if wait else True
+        told = exchange.was_told(case, 3 * PATIENCE) if wait else True
+        self.differs = wait and told and exchange.differs(case)
+        return told
 
     def _lost(self) -> bool:
         self._exchange = None
@@ -341,7 +344,7 @@ class Sentry:
         if is_told(comparison):
             self.spoke = True
             self._tell(comparison)
-        exchange.say_told(case, is_told(comparison))
+        exchange.say_told(case, is_told(comparison), comparison.odd)
         self.told = is_told(comparison) and self._is_last(records)
 
     def _once_more(self, exchange: Exchange, case: int, before: list[RankRecord]) -> list[RankRecord]:
@@ -386,8 +389,9 @@ def _of(explanation: Explanation | None) -> dict[str, Any]:
     if explanation is None or report is None or not report.findings:
         return {}
     first = report.findings[0]
-    passes = causes.may_pass(first.cause, first.variant)
-    return {"cause": first.cause, "passes": passes, "verdict": report.verdict(), "report": explanation.text()}
+    told = {"cause": first.cause, "verdict": report.verdict(), "report": explanation.text()}
+    passes = causes.cause(first.cause).may_pass
+    return {**told, "passes": passes, "apart": explanation.on_one_rank().text() if passes else ""}
 
 
 def is_told(comparison: Comparison) -> bool:

@@ -27,7 +27,7 @@ def test_the_rank_whose_batch_has_no_image_is_named_with_what_it_lacks(tmp_path:
     assert said.count("gradkit: rank 1 of 2") == 1
     assert f"train.py:{line(tmp_path, 'guess = model(scene)')}" in said
     assert "image is taken out here" in said
-    assert "zero, loss + 0 * part.sum()" in said
+    assert "zero: loss + 0 * sum(p.sum()" in said
 
 
 def test_the_line_that_detaches_on_one_rank_is_named_and_proven(tmp_path: Path) -> None:

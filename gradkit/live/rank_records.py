@@ -287,12 +287,17 @@ def _is_about_parts(found: Sequence[RankRecord], left: Sequence[RankRecord], gon
     Where these do not fit, gloo ends a process in C++, of whichever rank has the smaller buffer.
     """
     every = (*found, *left)
-    if not any(one.sharded for one in every) or len(left) < len(gone) or len({one.steps for one in every}) > 1:
+    if not any(one.sharded for one in every) or len(left) < len(gone):
         return False
     if any(one.error != _ABORTED for one in left) or any(one.staged or one.cause for one in every):
         return False
+    if any(one.error and not one.echo for one in found):
+        return False
+    if rank_partings.begun(found) is not None:  # with NCCL, a rank may be steps ahead of its collectives
+        return True
     stopped = all(one.waits or one.state == ENDED or (one.error and one.echo) for one in found)
-    return bool(stopped or (not left and first_mismatch([one.made for one in found])))
+    alike = len({one.steps for one in every}) == 1
+    return alike and bool(stopped or (not left and first_mismatch([one.made for one in found])))
 
 
 def _raised(records: Sequence[RankRecord]) -> list[int]:
@@ -328,7 +333,10 @@ def _by(of: Callable[[RankRecord], Hashable], lacks: Callable[[RankRecord], int]
 
 
 def _unlike(records: Sequence[RankRecord]) -> list[int]:
-    """Ranks whose collective is another than the others' of the same number; of two, the one under a condition."""
+    """Ranks whose collective is another than the others' of the same number; of two, the one under a condition.
+
+    Where a sharded model gathers, a part that is called under a condition is gathered by the rank that leaves out none.
+    """
     unlike = first_mismatch([one.made for one in records])
     if unlike is None:
         return []
@@ -337,7 +345,8 @@ def _unlike(records: Sequence[RankRecord]) -> list[int]:
     under = {
         kind: any(one is not None and one.branch for one in unlike if one and one.told() == kind) for kind in groups
     }
-    usual = max(groups, key=lambda kind: (groups[kind], not under[kind]))
+    gathers = any(one.sharded for one in records) and len({one.name for one in unlike if one is not None}) == 1
+    usual = max(groups, key=lambda kind: (groups[kind], under[kind] == gathers))
     return [record.rank for record, kind in zip(records, kinds, strict=True) if kind and kind != usual]
 
 

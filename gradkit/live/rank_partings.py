@@ -13,6 +13,7 @@ from typing import Protocol
 from gradkit.core.i18n import words
 from gradkit.live.flight import Collective, first_mismatch
 from gradkit.live.rank_parts import Asked
+from gradkit.live.rank_places import same_on_all
 
 _MOST_NAMES = 4
 
@@ -68,10 +69,15 @@ def begun(records: Sequence[Says]) -> Begun | None:
     made = {one.rank: it for one, it in zip(records, unlike or (), strict=False) if it is not None}
     if len({it.name for it in made.values()}) != 1:
         return None
-    at = {asked.place: asked for one in records for asked in one.asks}
-    ran = {rank: at.get(it.place) for rank, it in made.items()}
-    places, number = {one.place for one in ran.values() if one}, next(iter(made.values())).number
-    late = (it.place in places and it.number > number for one in records if not ran.get(one.rank) for it in one.made)
+    at = {same_on_all(asked.place): asked for one in records for asked in one.asks}
+    ran = {rank: at.get(same_on_all(it.place)) for rank, it in made.items()}
+    places, number = {same_on_all(one.place) for one in ran.values() if one}, next(iter(made.values())).number
+    late = (
+        same_on_all(it.place) in places and it.number > number
+        for one in records
+        if not ran.get(one.rank)
+        for it in one.made
+    )
     return None if any(late) or len({one and one.part for one in ran.values()}) < 2 else Begun(number, ran)
 
 

@@ -118,6 +118,16 @@ def place_and_branch(file: str, line: int) -> tuple[str, str]:
     return f"{shown}:{line}", f"{shown}:{branch}" if branch else ""
 
 
+def same_on_all(place: str) -> str:
+    """A place without the folders, which are others on another machine or for a rank that was started elsewhere.
+
+    Example:
+        >>> same_on_all("../runs/train.py:40")
+        'train.py:40'
+    """
+    return place.replace("\\", "/").rpartition("/")[2]
+
+
 def _is_staged(frame: FrameType | None, seen: list[FrameType]) -> bool:
     """Whether a schedule of a pipeline runs in one of the frames, or the user's hold a stage of one."""
     part = _STAGES.replace(".", "/")

@@ -18,6 +18,7 @@ from gradkit.live import loss_heads, rank_heads, rank_partings
 from gradkit.live.flight import Collective, first_mismatch
 from gradkit.live.loss_heads import Head
 from gradkit.live.rank_parts import Asked
+from gradkit.live.rank_places import same_on_all
 from gradkit.live.rank_scales import Scaled
 
 RAISED, FOUND, STUCK, RUNNING, SCALED, HANDED = "raised", "found", "stuck", "running", "scaled", "handed"
@@ -187,7 +188,7 @@ class Comparison:
         """The records, those that say the same together; the ranks that differ first."""
         found: dict[Hashable, list[RankRecord]] = {}
         for one in self.records:
-            stands: Hashable = (one.state, one.place, one.error, one.cause, one.steps, one.collectives)
+            stands: Hashable = (one.state, same_on_all(one.place), one.error, one.cause, one.steps, one.collectives)
             if self.reason == SCALED:
                 stands = rank_heads.of_head(one.head)
             found.setdefault((one.rank in self.odd, stands), []).append(one)
@@ -205,29 +206,19 @@ class Comparison:
         mine = [one for one in (*self.records, *self.crashed) if one.rank in self.odd]
         if not mine or not self.others() or any(one.staged for one in self.records):
             return []
-        lines = list[str]()
         one, other = mine[0], self.others()[0]
         if self.reason == DONE:
             return [words("ranks.even", rank=one.rank, steps=one.steps, other=other.rank)]
         if self.reason == SCALED:
             told = rank_heads.between(one, next((o for o in self.others() if o.head), other))
             return told.text() if told is not None else []
-        lines += [words("ranks.batch_holds", rank=one.rank, batch=_shapes(one.batch))] if one.batch else []
-        trainable = frozenset(one.trainable), frozenset(other.trainable)
-        known = all(trainable)
-        apart = {
-            "batch": one.keys_beside(other),
-            "parameters": (trainable[0] - trainable[1], trainable[1] - trainable[0]) if known else ((), ()),
-        }
-        for key, (has, lacks) in apart.items():
-            lines += [words(f"ranks.{key}_lacks", rank=one.rank, names=_some(lacks))] if lacks else []
-            lines += [words(f"ranks.{key}_has", rank=one.rank, names=_some(has))] if has else []
-        if self.reason == "parameters" and set(one.frozen_at) - set(other.frozen_at):
-            places = sorted(set(one.frozen_at) - set(other.frozen_at))
-            lines.append(words("ranks.frozen", rank=one.rank, places="; ".join(places[:_MOST_NAMES])))
+        lines = [words("ranks.batch_holds", rank=one.rank, batch=_shapes(one.batch))] if one.batch else []
+        lines += _lacks_and_has(one, other)
+        lines += _frozen(one, other) if self.reason == "parameters" else []
         lines += rank_partings.between(one, other) if self.reason == "parts" else []
         lines += self._unlike(one, other) if self.reason == "mismatch" else []
-        if one.branch and one.branch != other.branch and self.reason in ("gone", "collectives", "place"):
+        elsewhere = same_on_all(one.branch) != same_on_all(other.branch)
+        if one.branch and elsewhere and self.reason in ("gone", "collectives", "place"):
             lines.append(words("ranks.branch", rank=one.rank, place=one.branch))
         return lines
 
@@ -279,6 +270,25 @@ def compared(records: Sequence[RankRecord], world: int, crashed: Sequence[RankRe
         if odd and (reason in ("gone", "error", "finding", "handed") or len(odd) < len(found)):
             return Comparison(found, gone, tuple(odd), reason, left)
     return Comparison(found, gone, (), "", left)
+
+
+def _lacks_and_has(one: RankRecord, other: RankRecord) -> list[str]:
+    """What of the batch, and of the parameters that train, one rank lacks or alone has beside another."""
+    mine, others = frozenset(one.trainable), frozenset(other.trainable)
+    known = bool(mine and others)
+    apart = {"batch": one.keys_beside(other), "parameters": (mine - others, others - mine) if known else ((), ())}
+    lines = list[str]()
+    for key, (has, lacks) in apart.items():
+        lines += [words(f"ranks.{key}_lacks", rank=one.rank, names=_some(lacks))] if lacks else []
+        lines += [words(f"ranks.{key}_has", rank=one.rank, names=_some(has))] if has else []
+    return lines
+
+
+def _frozen(one: RankRecord, other: RankRecord) -> list[str]:
+    """Where one rank froze what another did not."""
+    others = {same_on_all(place) for place in other.frozen_at}
+    places = sorted(place for place in one.frozen_at if same_on_all(place) not in others)
+    return [words("ranks.frozen", rank=one.rank, places="; ".join(places[:_MOST_NAMES]))] if places else []
 
 
 def _is_about_parts(found: Sequence[RankRecord], left: Sequence[RankRecord], gone: Sequence[int]) -> bool:
@@ -373,7 +383,7 @@ _ODD: dict[str, Callable[[Sequence[RankRecord]], list[int]]] = {
     "parameters": _by(lambda one: one.trainable, lambda one: -len(one.trainable)),
     "batch": _batches,
     "collectives": _by(lambda one: (one.steps, one.collectives), _under_a_condition),
-    "place": _by(lambda one: one.place, _under_a_condition),
+    "place": _by(lambda one: same_on_all(one.place), _under_a_condition),
 }
 
 

@@ -195,3 +195,10 @@ def test_what_all_ranks_leave_out_may_be_frozen_on_all() -> None:
     said = compared([replace(WAITS, rank=rank, world=2, **UNUSED) for rank in (0, 1)], 2).text()  # type: ignore[arg-type]
     assert "freeze the parameters" in said
     assert "0 * sum" not in said
+
+
+def test_ranks_of_two_machines_stand_at_the_same_line_in_different_folders() -> None:
+    here, there = replace(WAITS, world=2), replace(WAITS, rank=1, world=2, place="/data/run/" + WAITS.place)
+    found = compared([here, there], 2)
+    assert (found.odd, found.reason) == ((), "")
+    assert len(found.groups()) == 1

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradkit.core import introspection
 from gradkit.state import registered
 
-_LATE = "Expected to have finished reduction in the prior iteration"
+_LATE = re.compile("finished reduction|not used in producing")  # torch's words, and Lightning's for the same
 _INDICES = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 
 
@@ -73,7 +73,7 @@ def is_of_the_step_before(text: str) -> bool:
         >>> is_of_the_step_before("element 0 of tensors does not require grad")
         False
     """
-    return _LATE in text
+    return _LATE.search(text) is not None
 
 
 def _named(wrapped: DistributedDataParallel, words: str) -> list[nn.Parameter]:

@@ -25,7 +25,17 @@ from gradkit.core.i18n import speaking, words
 from gradkit.core.records import OF_RANKS, Finding, Note, Origin, Picture
 from gradkit.diagnosis import read_off
 from gradkit.diagnosis.experiments.candidates import ONCE
-from gradkit.live import caveats, earlier_cells, empty_optimizer, leftovers, plain_names, stack, thawed, whose
+from gradkit.live import (
+    caveats,
+    earlier_cells,
+    empty_optimizer,
+    leftovers,
+    plain_names,
+    stack,
+    thawed,
+    whole_weights,
+    whose,
+)
 from gradkit.live.candidates import INSIDE, MOST, OUTSIDE, Candidate, candidates, files, recording_off, runs_without
 from gradkit.live.rebuild import CannotRebuild
 from gradkit.live.stack import Point
@@ -201,7 +211,8 @@ def of_error(
     inner, mishap = found
     points = stack.of_error(error, inner)
     fault = Fault(mishap=mishap, optimizer=optimizer, model=model)
-    return _safely(lambda tried: _searched(candidates(points), fault, points, tried, live=while_raised))
+    with whole_weights.kept.for_error([point.frame for point in points]):
+        return _safely(lambda tried: _searched(candidates(points), fault, points, tried, live=while_raised))
 
 
 def of_running(

@@ -212,7 +212,8 @@ class Comparison:
         if self.reason == SCALED:
             told = rank_heads.between(one, next((o for o in self.others() if o.head), other))
             return told.text() if told is not None else []
-        lines = [words("ranks.batch_holds", rank=one.rank, batch=_shapes(one.batch))] if one.batch else []
+        batch = [(name, shape) for name, shape in one.batch if name not in {*one.computed, *other.computed}]
+        lines = [words("ranks.batch_holds", rank=one.rank, batch=_shapes(batch))] if batch else []
         lines += _lacks_and_has(one, other)
         lines += _frozen(one, other) if self.reason == "parameters" else []
         lines += rank_partings.between(one, other) if self.reason == "parts" else []

@@ -11,6 +11,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
+import torch
 from torch.optim import Optimizer
 
 from gradkit.core import console
@@ -38,7 +39,7 @@ def begin(hearing: Hearing) -> None:
         _sentry = Sentry(_told, lambda: hearing.steps).begin()
         hearing.before_step = partial(_before_step, hearing)
         hearing.after_closure = _after_closure
-        hearing.before_backward = _sentry.scales.heard
+        hearing.before_backward = _before_backward
         whole_weights.kept.steps, whole_weights.kept.due = lambda: hearing.steps, lambda: hearing.due
 
 
@@ -70,12 +71,17 @@ def _before_step(hearing: Hearing, optimizer: Optimizer, frame: FrameType) -> No
 
 def _before_a_step(sentry: Sentry, hearing: Hearing, optimizer: Optimizer, frame: FrameType) -> None:
     sentry.before_step(optimizer, frame)
-    hearing.before_backward = sentry.scales.heard if sentry.scales.is_due else None
+    hearing.before_backward = _before_backward if sentry.hears_losses else None
 
 
 def _after_closure(optimizer: Optimizer, frame: FrameType) -> None:
     if _sentry is not None:
         safely(partial(_sentry.went_backward, optimizer, frame, after_step=True))
+
+
+def _before_backward(loss: torch.Tensor, frame: FrameType) -> None:
+    if _sentry is not None:
+        safely(partial(_sentry.heard, loss, frame))
 
 
 def hold_signals() -> None:

@@ -211,7 +211,7 @@ def of_error(
     inner, mishap = found
     points = stack.of_error(error, inner)
     fault = Fault(mishap=mishap, optimizer=optimizer, model=model)
-    with whole_weights.kept.for_error([point.frame for point in points]):
+    with whole_weights.kept.of_frames([point.frame for point in points]):
         return _safely(lambda tried: _searched(candidates(points), fault, points, tried, live=while_raised))
 
 

@@ -65,7 +65,7 @@ class Hearing:
         gone: those that have ended, of which something may be left to be told.
         before_step: also told of each step of an optimizer, and of the frame that calls for it; None if nobody is.
         after_closure: the same of a step whose gradients come in the step itself, once it is over.
-        before_backward: told of the loss, one number, of each backward; None if nobody is.
+        before_backward: told of each backward: of the loss, one number, and of the frame that calls for it; or None.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -74,7 +74,7 @@ class Hearing:
         self.gone: list[Suspect] = []
         self.before_step: Callable[[Optimizer, FrameType], None] | None = None
         self.after_closure: Callable[[Optimizer, FrameType], None] | None = None
-        self.before_backward: Callable[[torch.Tensor], None] | None = None
+        self.before_backward: Callable[[torch.Tensor, FrameType], None] | None = None
         self._met = self._steps = self._passes = 0
         self._waits, self._peeks, self._idle = True, True, frozenset[str]()
         self._replaced: dict[str, tuple[Any, Any]] = {}
@@ -203,7 +203,7 @@ class Hearing:
             return
         if not self._is_ours() and not self._is_inside(frame):
             if self.before_backward is not None:
-                self.before_backward(loss)
+                self.before_backward(loss, frame)
             dead, weightless = loss_terms.idle_terms(loss.grad_fn) if self._peeks else (False, False)
             self._idle |= {name for name, found in ((DEAD_TERM, dead), (WEIGHTLESS, weightless)) if found}
 

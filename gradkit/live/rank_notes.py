@@ -12,7 +12,7 @@ import dataclasses
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,6 +30,9 @@ _KEPT = ("batch", "batch_in", "computed", "trainable", "frozen_at", "sharded", "
 class Notes:
     """Those of one rank.
 
+    Attributes:
+        gathered: numbers of the shards whose whole parameters were gathered in this step; empty where nothing is split.
+
     Args:
         rank: its number.
         steps: how many optimizer steps it has taken.
@@ -42,6 +45,8 @@ class Notes:
 
     def __init__(self, rank: int, steps: Callable[[], int]) -> None:
         self._steps, self._noted = steps, -1
+        self.gathered = set[int]()
+        self._since = -1
         self._path = _file(rank)
         self._heard = HeardLater(_GATHERS, self._hearing)
 
@@ -66,8 +71,16 @@ class Notes:
             with contextlib.suppress(OSError):
                 self._path.write_text(record.written(), encoding="utf-8")
 
+    def add(self, took: tuple[str, ...]) -> None:
+        """Note what the loss of a backward reaches that is about to begin, beside what is noted of its step."""
+        with contextlib.suppress(OSError, ValueError):
+            noted = json.loads(self._path.read_text(encoding="utf-8"))
+            self._path.write_text(json.dumps({**noted, "took": took}), encoding="utf-8")
+
     def _hearing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def hearing(*args: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(Exception):
+                self._gathers(args[0])
             if self._steps() != self._noted and threading.current_thread() is threading.main_thread():
                 self._noted = self._steps()
                 with contextlib.suppress(Exception):
@@ -75,6 +88,11 @@ class Notes:
             return original(*args, **kwargs)
 
         return hearing
+
+    def _gathers(self, parameters: Iterable[Any]) -> None:
+        if self._steps() != self._since:
+            self._since, self.gathered = self._steps(), set()
+        self.gathered |= {id(one.sharded_param) for one in parameters}
 
     def _write(self, frame: FrameType) -> None:
         """The batch; in the first steps also which parameters train, which takes longer to find out."""

@@ -68,7 +68,7 @@ def stand_of(frame: FrameType | None, line: int | None = None) -> Stand:
         return Stand(waits=waits)
     (_, file, at), seen = mine[0], [one for one, _, _ in mine[:_MOST_FRAMES]]
     (place, branch), librarys = place_and_branch(file, at), rank_batches.loops.frame_of(frame)
-    modules, batch = _modules([*seen, *([librarys] if librarys else [])]), rank_batches.batch_in(librarys, seen)
+    modules, batch = modules_in([*seen, *([librarys] if librarys else [])]), rank_batches.batch_in(librarys, seen)
     trainable, frozen_at = _parameters(modules)
     sharded = rank_parts.sharded_of(modules)
     files = dict.fromkeys(one.f_code.co_filename for one in seen) if sharded else ()
@@ -85,7 +85,7 @@ def batch_of(frame: FrameType | None) -> Batch:
     Args:
         frame: the innermost.
     """
-    mine = [one for one, _, _ in _users(frame, None)][:_MOST_FRAMES]
+    mine = frames_of(frame)
     return rank_batches.batch_in(rank_batches.loops.frame_of(frame), mine)
 
 
@@ -161,8 +161,26 @@ def condition_round(file: str, line: int) -> int:
     return found
 
 
-def _modules(seen: list[FrameType]) -> list[nn.Module]:
-    """The outermost modules that the frames can name."""
+def frames_of(frame: FrameType | None) -> list[FrameType]:
+    """The user's innermost frames.
+
+    Args:
+        frame: the innermost of all.
+
+    Example:
+        >>> frames_of(None)
+        []
+    """
+    return [one for one, _, _ in _users(frame, None)][:_MOST_FRAMES]
+
+
+def modules_in(seen: list[FrameType]) -> list[nn.Module]:
+    """The outermost modules that the frames can name.
+
+    Example:
+        >>> modules_in([])
+        []
+    """
     found = {id(one): one for frame in seen for one in locals_of(frame).values() if introspection.is_a(one, nn.Module)}
     return registered.outermost(found.values())
 

@@ -260,6 +260,8 @@ def compared(records: Sequence[RankRecord], world: int, crashed: Sequence[RankRe
     gone = tuple(sorted(set(range(world)) - {one.rank for one in found}))
     ends = any(one.error or one.state in (STUCK, ENDED) for one in found)  # else who is gone may have come to its end
     left = tuple(one for one in crashed if one.rank in gone)
+    if _is_explained(found, left, gone):
+        return Comparison(found, gone, tuple(_found(found)), "finding", left)
     known = all(one.trainable for one in (*found, *left))  # a note has them of the first steps only
     for reason in ("parts", "parameters")[: 1 + known] if _is_about_parts(found, left, gone) else ():
         if 0 < len(differ := _ODD[reason]((*found, *left))) < world:
@@ -309,6 +311,13 @@ def _is_about_parts(found: Sequence[RankRecord], left: Sequence[RankRecord], gon
     stopped = all(one.waits or one.state == ENDED or (one.error and one.echo) for one in found)
     alike = len({one.steps for one in every}) == 1
     return alike and bool(stopped or (not left and first_mismatch([one.made for one in found])))
+
+
+def _is_explained(found: Sequence[RankRecord], left: Sequence[RankRecord], gone: Sequence[int]) -> bool:
+    """Whether what one rank has found explains that others have crashed: gloo has ended them in C++, in a backward."""
+    aborted = bool(left) and len(left) == len(gone) and all(one.error == _ABORTED for one in left)
+    own = any(one.error and not one.echo for one in found)
+    return aborted and not own and any(one.cause and one.sharded for one in found)
 
 
 def _raised(records: Sequence[RankRecord]) -> list[int]:

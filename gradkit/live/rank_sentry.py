@@ -20,14 +20,27 @@ from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from gradkit.core import attempts, causes
 from gradkit.core.i18n import words
-from gradkit.live import flight, loss_heads, pipeline_stages, rank_batches, rank_store, reducers, whole_weights
+from gradkit.live import (
+    flight,
+    loss_heads,
+    pipeline_stages,
+    rank_batches,
+    rank_parts,
+    rank_places,
+    rank_store,
+    reached,
+    reducers,
+    whole_weights,
+)  # fmt: skip
 from gradkit.live.pipeline_stages import PipelineStages
 from gradkit.live.rank_notes import Notes, left_by
-from gradkit.live.rank_places import Stand, stand_of
+from gradkit.live.rank_places import Stand, plain_name, stand_of
 from gradkit.live.rank_records import (
     CRASHED,
     DONE,
@@ -45,6 +58,7 @@ from gradkit.live.rank_records import (
 from gradkit.live.rank_scales import Scales, places_of
 from gradkit.live.rank_signals import FirstAWord
 from gradkit.live.rank_store import Exchange, StoreGoneError
+from gradkit.live.reached import Reached
 from gradkit.live.reducers import Reducers
 from gradkit.source import frames
 from gradkit.tracing import ranks
@@ -100,7 +114,7 @@ class Sentry:
         self._stuck_since = 0.0
         self._end = FirstAWord(self._ended)
         self._reducers, self._explained, self.scales = Reducers(), 0, Scales()
-        self._stages = PipelineStages()
+        self._stages, self._reached = PipelineStages(), Reached()
         self._notes = Notes(int(os.environ.get("RANK") or 0), steps)
         self.hint: Explanation | None = None
         self._hinted: RankRecord | None = None
@@ -127,6 +141,7 @@ class Sentry:
 
         The error that says so comes in the next forward. Where its loss is scaled otherwise than another's, ask.
         """
+        self._reached.stepped()
         if self._steps() <= _FIRST_STEPS:
             rank_batches.loops.stepped(frame)
         said = self.scales.stepped(optimizer)
@@ -152,6 +167,43 @@ class Sentry:
 
             self._explained += 1
             self.hint = explain.of_running(frame, optimizer, after_step=after_step, missing=missing)
+            self._hinted = self._record(FOUND, stand_of(frame), self.hint)
+            self._notes.say(self._hinted)
+
+    @property
+    def hears_losses(self) -> bool:
+        """Whether the losses of the next step are looked at."""
+        return self.scales.is_due or bool(self._notes.gathered)
+
+    def heard(self, loss: torch.Tensor, frame: FrameType) -> None:
+        """A backward is about to begin: where its loss has lost a part of a sharded model, say so while there is time.
+
+        Args:
+            loss: one number.
+            frame: that calls for it.
+        """
+        if self.scales.is_due:
+            self.scales.heard(loss)
+        if not self._notes.gathered or not self._reached.fewer(loss) or self._explained >= _MOST_EXPLAINED:
+            return
+        self._explained += 1
+        seen = rank_places.frames_of(frame)
+        sharded = rank_parts.sharded_of(rank_places.modules_in(seen))
+        shards = reached.left_out(loss, sharded)
+        if {id(one) for one in shards} <= self._notes.gathered:  # else collectives may wait already, and a rerun behind
+            self._explain(frame, seen, shards)
+        if self._hinted is None or not self._hinted.cause:
+            self._notes.add(rank_parts.took_by(loss, sharded, plain_name))
+
+    def _explain(self, frame: FrameType, seen: list[FrameType], shards: list[nn.Parameter]) -> None:
+        """Why a loss does not reach what forward has gathered, before its backward begins."""
+        from gradkit.live import explain
+
+        with whole_weights.kept.of_frames(seen) as (optimizer, whole):
+            missing = [whole[id(one)] for one in shards if id(one) in whole]
+            if optimizer is not None and missing:
+                self.hint = explain.of_running(frame, optimizer, missing=missing)
+        if self.hint is not None:
             self._hinted = self._record(FOUND, stand_of(frame), self.hint)
             self._notes.say(self._hinted)
 
@@ -211,7 +263,7 @@ class Sentry:
             said: an error that this rank has raised since, which may tell of something else.
         """
         hinted = self._hinted
-        is_other = bool(said) and not reducers.is_of_the_step_before(said)
+        is_other = bool(said) and not reducers.is_of_the_step_before(said) and not _is_echo(said)
         if hinted is None or hinted.steps != self._steps() or is_other:
             return {}
         return {key: getattr(hinted, key) for key in ("batch", "batch_in", "computed", *_FOUND)}

@@ -89,24 +89,27 @@ class WholeWeights:
             self._kept[id(one)] = whole.detach().to("cpu", copy=True), whole.device
 
     @contextlib.contextmanager
-    def for_error(self, seen: Sequence[FrameType]) -> Iterator[None]:
-        """While the block lasts, the models of an error are whole, by the weights of the last step that was looked at.
+    def of_frames(self, seen: Sequence[FrameType]) -> Iterator[tuple[Optimizer | None, dict[int, torch.Tensor]]]:
+        """While the block lasts, the models in some frames are whole, by the weights of the last step looked at.
 
         Whether a history is there does not depend on the numbers.
 
         Args:
-            seen: the frames in which it was raised.
+            seen: the frames of an error, say.
+
+        Yields:
+            Their optimizer, and the whole weights by the ids of the shards, as ``in_place``.
         """
         held = [one for frame in seen for one in locals_of(frame).values()] if self._kept else []
         models = registered.outermost({id(one): one for one in held if introspection.is_a(one, nn.Module)}.values())
         optimizer = next((one for one in reversed(held) if introspection.is_a(one, Optimizer)), None)
         if optimizer is None or not rank_parts.sharded_of(models):
-            yield
+            yield None, {}
             return
         with self.in_place(models, optimizer, of_this_step=False) as whole:
             self.is_older = bool(whole)
             try:
-                yield
+                yield optimizer, whole
             finally:
                 self.is_older = False
 

@@ -164,3 +164,15 @@ def test_a_rank_that_comes_to_the_part_late_has_not_gone_past_it() -> None:
 def test_an_error_of_a_ranks_own_comes_before_collectives_that_do_not_fit() -> None:
     raised = replace(WAITS, rank=1, made=SKIPPED, state="raised", error="KeyError: 'kind'", waits=False)
     assert compared([replace(WAITS, made=RAN), raised], 2).reason == "error"
+
+
+@pytest.mark.parametrize("crashes", [0, 1])
+def test_what_a_rank_has_found_before_a_backward_is_told_whichever_of_two_crashes_in_it(crashes: int) -> None:
+    cause = {"cause": "detach", "verdict": "look at train.py:30 (detach)", "report": "R"}
+    found = replace(WAITS, rank=1, state="found", **cause)  # type: ignore[arg-type]
+    if crashes:  # its note is read in its place
+        told = compared([replace(WAITS, **ECHO), found], 2)  # type: ignore[arg-type]
+    else:
+        told = compared([replace(found, **ECHO)], 2, [replace(WAITS, **CRASHED)])  # type: ignore[arg-type]
+    assert (told.odd, told.reason) == ((1,), "finding")
+    assert "What rank 1 found:\nR" in told.text()

@@ -118,6 +118,7 @@ class Sentry:
         self._notes = Notes(int(os.environ.get("RANK") or 0), steps)
         self.hint: Explanation | None = None
         self._hinted: RankRecord | None = None
+        self._said: tuple[object, ...] = ()
         self.told = self.spoke = self.differs = False
 
     @property
@@ -393,11 +394,19 @@ class Sentry:
         else:
             records = self._settled(exchange, case, records)
         comparison = compared([*records, *ended, *raised], exchange.world, crashed)
-        if is_told(comparison):
+        if is_told(comparison) and self._is_news(comparison):
             self.spoke = True
             self._tell(comparison)
         exchange.say_told(case, is_told(comparison), comparison.odd)
         self.told = is_told(comparison) and self._is_last(records)
+
+    def _is_news(self, comparison: Comparison) -> bool:
+        """Whether this was not told already: a rank that waits may raise later, when its collective times out."""
+        first, before = comparison.first, self._said
+        if first is not None and first.cause:
+            self._said = (comparison.odd, first.cause, first.verdict)
+            return self._said != before
+        return True
 
     def _once_more(self, exchange: Exchange, case: int, before: list[RankRecord]) -> list[RankRecord]:
         """The records after a while: other ranks may have found the same, or have moved on."""

@@ -107,3 +107,12 @@ def test_a_rank_that_is_asked_while_it_looks_for_the_reason_says_what_its_last_s
 @pytest.mark.parametrize(("error", "steps"), [(ValueError("broken"), 5), (RuntimeError(LATE), 6)])
 def test_an_error_of_another_kind_or_step_is_not_explained_by_that(error: Exception, steps: int) -> None:
     assert _asked_while_raising(error, lambda: steps).cause == ""
+
+
+def test_what_was_told_of_a_rank_that_waits_is_not_told_again_when_it_raises() -> None:
+    sentry = Sentry(print, lambda: 5)
+    here = RankRecord(0, 2, "stuck", "train.py:9", waits=True)
+    found = RankRecord(1, 2, "stuck", "train.py:9", waits=True, cause="trainable_unused", verdict="look at train.py:5")
+    first, again = compared([here, found], 2), compared([here, replace(found, state="raised", error="E: timed out")], 2)
+    other = compared([here, replace(found, cause="detach")], 2)
+    assert [sentry._is_news(one) for one in (first, again, other)] == [True, False, True]

@@ -73,8 +73,8 @@ _ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen", "origin
 _CONFIGS = ("config", "saved", "switched")
 _KINDS = ("sparse", "refuses", "dense")
 _UNUSED = (
-    "dropped", "argument", "taken", "slot", "bypass", "stopped", "left_out", "ignored", "overwritten", "unread",
-    "unassigned",
+    "dropped", "argument", "taken", "unmet", "slot", "bypass", "stopped", "left_out", "ignored", "overwritten",
+    "unread", "unassigned",
 )  # fmt: skip
 _FLAGS = ("caller", "default", "opposite")
 _FUNCTIONS = (

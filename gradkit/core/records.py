@@ -10,6 +10,8 @@ STRAIGHT_THROUGH = "straight_through"
 STORED, RAISED, SEVERAL, NOT_RUN, NOT_REVIVED, READ, TWIN, BEHIND = (
     "stored", "raised", "several", "not_run", "not_revived", "read", "twin", "behind",
 )  # fmt: skip
+OF_RANKS = "of_ranks"
+"""Among the facts of a finding: only some of the ranks that train together have it; the part that they leave out."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
+import torch
 from torch.optim import Optimizer
 
 from gradkit.core import console
@@ -37,7 +38,8 @@ def begin(hearing: Hearing) -> None:
     if _sentry is None and (ranks.several() or _is_launched()):
         _sentry = Sentry(_told, lambda: hearing.steps).begin()
         hearing.before_step = partial(_before_step, hearing)
-        hearing.before_backward = _sentry.scales.heard
+        hearing.after_closure = _after_closure
+        hearing.before_backward = _before_backward
         whole_weights.kept.steps, whole_weights.kept.due = lambda: hearing.steps, lambda: hearing.due
 
 
@@ -69,7 +71,17 @@ def _before_step(hearing: Hearing, optimizer: Optimizer, frame: FrameType) -> No
 
 def _before_a_step(sentry: Sentry, hearing: Hearing, optimizer: Optimizer, frame: FrameType) -> None:
     sentry.before_step(optimizer, frame)
-    hearing.before_backward = sentry.scales.heard if sentry.scales.is_due else None
+    hearing.before_backward = _before_backward if sentry.hears_losses else None
+
+
+def _after_closure(optimizer: Optimizer, frame: FrameType) -> None:
+    if _sentry is not None:
+        safely(partial(_sentry.went_backward, optimizer, frame, after_step=True))
+
+
+def _before_backward(loss: torch.Tensor, frame: FrameType) -> None:
+    if _sentry is not None:
+        safely(partial(_sentry.heard, loss, frame))
 
 
 def hold_signals() -> None:
@@ -93,10 +105,21 @@ def raised(explanation: Explanation | None) -> bool:
     """Tell the other ranks of the error that ends this one; whether it was told, by this rank or by another."""
     if _sentry is None:
         return False
+    return _sentry.raised(_best(_sentry, explanation))
+
+
+def as_told(explanation: Explanation) -> Explanation:
+    """What was found of an error, as the ranks' one report has told it."""
+    if _sentry is None:
+        return explanation
+    known = _best(_sentry, explanation) or explanation
+    return known.on_one_rank() if _sentry.differs else known
+
+
+def _best(sentry: Sentry, explanation: Explanation | None) -> Explanation | None:
+    """DistributedDataParallel complains a step late: what that step itself has shown tells more."""
     report = explanation.report if explanation is not None else None
-    if report is not None and not report.runs:  # DistributedDataParallel complains a step late: its batch is gone
-        explanation = _sentry.hint or explanation
-    return _sentry.raised(explanation)
+    return (sentry.hint or explanation) if report is not None and not report.runs else explanation
 
 
 def end() -> bool:

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from gradkit.core import introspection
 from gradkit.core.records import Note
+from gradkit.live import whole_weights
 from gradkit.live.candidates import Candidate
 from gradkit.state import registered
 from gradkit.tracing import ranks
@@ -39,6 +40,8 @@ def of(candidate: Candidate, model: nn.Module | None, *, after_step: bool = Fals
         found.append(Note("dropout", None, {}))
     if after_step or _stepped_within(candidate):
         found.append(Note("weights", None, {}))
+    if whole_weights.kept.is_older:
+        found.append(Note("older", None, {}))
     if ranks.several():
         found.append(Note("one_rank", None, {}))
     return tuple(found)

@@ -19,13 +19,23 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from gradkit.core import attempts, introspection
+from gradkit.core import attempts, causes, introspection
 from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
-from gradkit.core.records import Note, Origin, Picture
+from gradkit.core.records import OF_RANKS, Finding, Note, Origin, Picture
 from gradkit.diagnosis import read_off
 from gradkit.diagnosis.experiments.candidates import ONCE
-from gradkit.live import caveats, earlier_cells, empty_optimizer, leftovers, plain_names, stack, thawed, whose
+from gradkit.live import (
+    caveats,
+    earlier_cells,
+    empty_optimizer,
+    leftovers,
+    plain_names,
+    stack,
+    thawed,
+    whole_weights,
+    whose,
+)
 from gradkit.live.candidates import INSIDE, MOST, OUTSIDE, Candidate, candidates, files, recording_off, runs_without
 from gradkit.live.rebuild import CannotRebuild
 from gradkit.live.stack import Point
@@ -108,6 +118,18 @@ class Explanation:
             lines = [self._nothing(), *(one.text() for one in self.tried)]
             return "\n".join([*lines, words("origin.told.wrap")]) + "\n"
 
+    def on_one_rank(self) -> Explanation:
+        """The same where only some of the ranks have found it: what helps has to hold on all of them.
+
+        To freeze what one batch does not use, say, would take it from the ranks whose batches do.
+        """
+        report = self.report
+        if report is None:
+            return self
+        findings, picture = _for_ranks(report.findings), report.picture
+        picture = replace(picture, findings=_for_ranks(picture.findings))
+        return replace(self, report=replace(report, findings=findings, picture=picture))
+
     def _nothing(self) -> str:
         return words("origin.told.fault", error=self.fault) if self.fault else words("origin.told.none")
 
@@ -116,6 +138,15 @@ class Explanation:
         nothing: dict[str, Any] = {"healthy": None, "findings": [], "origin": None}
         told = self.report.data() if self.report is not None else {**nothing, "why": self.text().strip()}
         return {**told, "tried": [asdict(one) for one in self.tried]}
+
+
+def _for_ranks(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    passing = (causes.cause(one.cause).may_pass for one in findings)
+    parts = ({**one.facts, OF_RANKS: one.module or "part"} for one in findings)
+    return tuple(
+        replace(one, facts=facts) if may_pass else one
+        for one, facts, may_pass in zip(findings, parts, passing, strict=True)
+    )
 
 
 def last_error() -> BaseException | None:
@@ -180,7 +211,8 @@ def of_error(
     inner, mishap = found
     points = stack.of_error(error, inner)
     fault = Fault(mishap=mishap, optimizer=optimizer, model=model)
-    return _safely(lambda tried: _searched(candidates(points), fault, points, tried, live=while_raised))
+    with whole_weights.kept.of_frames([point.frame for point in points]):
+        return _safely(lambda tried: _searched(candidates(points), fault, points, tried, live=while_raised))
 
 
 def of_running(

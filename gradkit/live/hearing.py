@@ -22,7 +22,7 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradkit.core import attempts, console, turns
 from gradkit.core.i18n import words
@@ -64,7 +64,8 @@ class Hearing:
         suspects: the optimizers that were heard, by id.
         gone: those that have ended, of which something may be left to be told.
         before_step: also told of each step of an optimizer, and of the frame that calls for it; None if nobody is.
-        before_backward: told of the loss, one number, of each backward; None if nobody is.
+        after_closure: the same of a step whose gradients come in the step itself, once it is over.
+        before_backward: told of each backward: of the loss, one number, and of the frame that calls for it; or None.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -72,7 +73,8 @@ class Hearing:
         self.suspects: dict[int, Suspect] = {}
         self.gone: list[Suspect] = []
         self.before_step: Callable[[Optimizer, FrameType], None] | None = None
-        self.before_backward: Callable[[torch.Tensor], None] | None = None
+        self.after_closure: Callable[[Optimizer, FrameType], None] | None = None
+        self.before_backward: Callable[[torch.Tensor, FrameType], None] | None = None
         self._met = self._steps = self._passes = 0
         self._waits, self._peeks, self._idle = True, True, frozenset[str]()
         self._replaced: dict[str, tuple[Any, Any]] = {}
@@ -108,6 +110,7 @@ class Hearing:
             setattr(torch.autograd, name, self._replaced[name][1])
         self._hooks = [
             register_optimizer_step_pre_hook(self._before),
+            register_optimizer_step_post_hook(self._over),
             register_module_parameter_registration_hook(self._joins),
             register_module_module_registration_hook(self._joins),
         ]
@@ -200,7 +203,7 @@ class Hearing:
             return
         if not self._is_ours() and not self._is_inside(frame):
             if self.before_backward is not None:
-                self.before_backward(loss)
+                self.before_backward(loss, frame)
             dead, weightless = loss_terms.idle_terms(loss.grad_fn) if self._peeks else (False, False)
             self._idle |= {name for name, found in ((DEAD_TERM, dead), (WEIGHTLESS, weightless)) if found}
 
@@ -234,7 +237,7 @@ class Hearing:
         if self._peeks or looks.steps + 1 == looks.due:
             self._peeked(suspect)
         if looks.steps == looks.due:
-            self._due(suspect, optimizer, (args[1:] or (kwargs.get("closure"),))[0], sys._getframe(1))
+            self._due(suspect, optimizer, _closure_of(args, kwargs), sys._getframe(1))
 
     def _due(self, suspect: Suspect, optimizer: Optimizer, closure: object, frame: FrameType) -> None:
         self._waits = False
@@ -245,6 +248,11 @@ class Hearing:
             self._look(suspect, optimizer, frame, False)
         elif not self._is_last(optimizer):  # the gradients come in the step itself
             self._afterwards[id(optimizer)] = optimizer.register_step_post_hook(self._after)
+
+    def _over(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.after_closure is None or _closure_of(args, kwargs) is None or _is_compiling() or self._is_ours():
+            return
+        self.after_closure(optimizer, sys._getframe(1))
 
     def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._is_last(optimizer):  # torch is going through the hooks: another can't be taken away
@@ -279,6 +287,11 @@ class Hearing:
         if self._met > _MOST_OPTIMIZERS and self._met != next_after(self._met - 1):
             suspect.looks.due = 0
         return suspect
+
+
+def _closure_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    """What a step was given to compute the loss by; None as a rule."""
+    return (args[1:] or (kwargs.get("closure"),))[0]
 
 
 def safely(task: Callable[[], object]) -> None:

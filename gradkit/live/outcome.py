@@ -63,7 +63,7 @@ class Outcome:
             self.first = None if report.healthy else explanation
             told["breakdown"] = report.breakdown(depth) if depth else ""
             if path:
-                self._try(path, lambda: _save_report(report, path))
+                self._try(path, lambda: rank_files.save(report, Path(path)))
         self._write({**explanation.data(), "steps": steps}, told, report)
 
     def ranks(self, comparison: Comparison) -> None:
@@ -116,12 +116,6 @@ class Outcome:
         else:
             return
         console.tell(words("cli.error", message=self._saved))
-
-
-def _save_report(report: Report, path: str) -> None:
-    block = rank_files.kept(Path(path))
-    report.save(path)
-    rank_files.put_back(block, Path(path))
 
 
 def _save(path: str, data: dict[str, Any]) -> None:

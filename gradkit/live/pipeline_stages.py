@@ -9,13 +9,11 @@ Source: https://docs.pytorch.org/docs/stable/distributed.pipelining.html
 from __future__ import annotations
 
 import contextlib
-import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from gradkit.core import introspection
-from gradkit.witness.replaced import Replacements
+from gradkit.witness.late_module import HeardLater
 
 LASTING = 3
 """Steps in a row, after which it is told."""
@@ -37,21 +35,15 @@ class PipelineStages:
     def __init__(self) -> None:
         self._now: dict[int, bool] = {}
         self._lost: dict[int, int] = {}
-        self._heard: Replacements | None = None
+        self._heard = HeardLater(_STAGES, self._hearing, _KNOWS)
 
     def open(self) -> None:
         """Listen where stages go backward; may be called again until the program uses pipelining."""
-        kind = getattr(sys.modules.get(_STAGES[0]), _STAGES[1], None)
-        original = getattr(kind, _STAGES[2], None)
-        if self._heard is None and original is not None and hasattr(kind, _KNOWS):
-            self._heard = Replacements([(kind, _STAGES[2], self._hearing(original))])
-            self._heard.install()
+        self._heard.open()
 
     def close(self) -> None:
         """Listen no longer."""
-        if self._heard is not None:
-            self._heard.take_back()
-            self._heard = None
+        self._heard.close()
 
     def stepped(self) -> int | None:
         """An optimizer is about to step.
@@ -68,7 +60,6 @@ class PipelineStages:
         return told
 
     def _hearing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
         def backward_one_chunk(stage: Any, chunk: int, *args: Any, **kwargs: Any) -> Any:
             given = stage.fwd_cache.get(chunk)
             made = original(stage, chunk, *args, **kwargs)

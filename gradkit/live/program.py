@@ -110,7 +110,7 @@ class Program:
         if beside_others.raised(explanation):
             self._is_autograds, self._ending = True, True
             if explanation is not None:
-                self.outcome.keep(explanation, self.watch.steps)
+                self.outcome.keep(beside_others.as_told(explanation), self.watch.steps)
         elif explanation is not None and not self.outcome.is_of(explanation):
             self._ending = True
             self.found(explanation)

@@ -1,23 +1,27 @@
 """What differs between ranks, in the file of a finding: beside what one of them has found or will find.
 
 A file of one rank's finding, and this, come from two processes: who writes second keeps what the first has written. A
-page gets a table at its end, a text the same in words, a drawing the table below it. A ``.png`` or ``.dot`` gets none.
+page gets a table at its end, a text the same in words, a drawing the table below it, a graph (``.dot``, and as drawn in
+a ``.png``) the table as one more node.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
 from gradkit.core import writing
-from gradkit.live import rank_drawing, rank_page, rank_table
+from gradkit.live import rank_drawing, rank_graphs, rank_page, rank_store, rank_table
 from gradkit.live.rank_page import BEGIN, BLOCK, END, text_in
 from gradkit.live.rank_records import Comparison
+from gradkit.report.report import Report
 
 _SHEET = re.compile(r"<!-- finding -->(.*)<!-- end of finding -->", re.DOTALL)
 _SIZE = re.compile(r'<svg\b[^>]*?\bwidth="([\d.]+)(pt|px)?"[^>]*?\bheight="([\d.]+)(pt|px)?"', re.DOTALL)
 _RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * 72
 _KINDS = (".html", ".svg", ".txt")
+_GRAPHS = (".dot", ".png")
 
 
 def write(comparison: Comparison, path: Path) -> None:
@@ -25,9 +29,12 @@ def write(comparison: Comparison, path: Path) -> None:
 
     Raises:
         OSError: it cannot be written.
+        GradkitError: a ``.png`` cannot be drawn.
     """
     if path.suffix == ".html":
         rank_page.write(comparison, path)
+    elif path.suffix in _GRAPHS:
+        _put(rank_graphs.node(comparison), path)
     elif path.suffix in _KINDS:
         _put(_block(comparison, path.suffix), path)
 
@@ -38,10 +45,25 @@ def _block(comparison: Comparison, kind: str) -> str:
     return f"{BEGIN}{rank_drawing.drawing(comparison)[0]}{END}"
 
 
+def save(report: Report, path: Path) -> None:
+    """Write a report as ``Report.save`` does, with what the file says of ranks.
+
+    Raises:
+        OSError, GradkitError: it cannot be written.
+    """
+    block = kept(path)
+    report.save(path)
+    if path.suffix == ".png" and (block or rank_store.place()[1] > 1):
+        writing.write(path, rank_graphs.bitmap(str(report.graph().source)))
+    put_back(block, path)
+
+
 def kept(path: Path) -> str:
     """What a file that is about to be written over says of ranks; ``""`` if it says nothing."""
     if path.suffix == ".html":
         return rank_page.kept(path)
+    if path.suffix in _GRAPHS:
+        return rank_graphs.block_in(_graph_in(path))
     lies = text_in(path) if path.suffix in _KINDS else ""
     if path.suffix == ".txt":
         return "".join(lies.partition(f"{_RULE}\n")[1:])
@@ -61,9 +83,21 @@ def put_back(block: str, path: Path) -> None:
         _put(block, path)
 
 
+def _graph_in(path: Path) -> str:
+    """The graph in a file, or that which a bitmap carries; ``""`` if there is none."""
+    if path.suffix == ".dot":
+        return text_in(path)
+    with contextlib.suppress(OSError):
+        return rank_graphs.carried_by(path.read_bytes())
+    return ""
+
+
 def _put(block: str, path: Path) -> None:
     lies = text_in(path)
-    if path.suffix == ".txt":
+    if path.suffix in _GRAPHS:
+        graph = rank_graphs.beside(_graph_in(path), block)
+        writing.write(path, rank_graphs.bitmap(graph) if path.suffix == ".png" else graph.encode())
+    elif path.suffix == ".txt":
         finding = lies.partition(f"{_RULE}\n")[0].rstrip("\n")
         writing.write(path, (f"{finding}\n\n{block}" if finding else block).encode())
     else:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,15 +20,18 @@ from typing import Any
 from gradkit.live.rank_places import batch_of, stand_of
 from gradkit.live.rank_records import RankRecord
 from gradkit.live.rank_signals import is_launched, last_words, last_words_file
-from gradkit.witness.replaced import Replacements
+from gradkit.witness.late_module import HeardLater
 
 _GATHERS = "torch.distributed.fsdp._fully_shard._fsdp_param_group", "foreach_all_gather"
 _FIRST = 2
-_KEPT = ("batch", "trainable", "frozen_at", "sharded", "asks", "staged")
+_KEPT = ("batch", "batch_in", "computed", "trainable", "frozen_at", "sharded", "asks", "staged")
 
 
 class Notes:
     """Those of one rank.
+
+    Attributes:
+        gathered: numbers of the shards whose whole parameters were gathered in this step; empty where nothing is split.
 
     Args:
         rank: its number.
@@ -43,21 +45,19 @@ class Notes:
 
     def __init__(self, rank: int, steps: Callable[[], int]) -> None:
         self._steps, self._noted = steps, -1
+        self.gathered = set[int]()
+        self._since = -1
         self._path = _file(rank)
-        self._heard: Replacements | None = None
+        self._heard = HeardLater(_GATHERS, self._hearing)
 
     def open(self) -> None:
         """Listen where parts gather their parameters; may be called again until the program uses ``fully_shard``."""
-        module = sys.modules.get(_GATHERS[0])
-        original = getattr(module, _GATHERS[1], None)
-        if self._heard is None and original is not None and is_launched():
-            self._heard = Replacements([(module, _GATHERS[1], self._hearing(original))])
-            self._heard.install()
+        if is_launched():
+            self._heard.open()
 
     def close(self) -> None:
         """Listen no longer, and take the file away."""
-        if self._heard is not None:
-            self._heard.take_back()
+        self._heard.close()
         self.take_away()
 
     def take_away(self) -> None:
@@ -71,9 +71,16 @@ class Notes:
             with contextlib.suppress(OSError):
                 self._path.write_text(record.written(), encoding="utf-8")
 
+    def add(self, took: tuple[str, ...]) -> None:
+        """Note what the loss of a backward reaches that is about to begin, beside what is noted of its step."""
+        with contextlib.suppress(OSError, ValueError):
+            noted = json.loads(self._path.read_text(encoding="utf-8"))
+            self._path.write_text(json.dumps({**noted, "took": took}), encoding="utf-8")
+
     def _hearing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
         def hearing(*args: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(Exception):
+                self._gathers(args[0])
             if self._steps() != self._noted and threading.current_thread() is threading.main_thread():
                 self._noted = self._steps()
                 with contextlib.suppress(Exception):
@@ -82,13 +89,19 @@ class Notes:
 
         return hearing
 
+    def _gathers(self, parameters: Iterable[Any]) -> None:
+        if self._steps() != self._since:
+            self._since, self.gathered = self._steps(), set()
+        self.gathered |= {id(one.sharded_param) for one in parameters}
+
     def _write(self, frame: FrameType) -> None:
         """The batch; in the first steps also which parameters train, which takes longer to find out."""
         if self._noted < _FIRST:
             stand = dataclasses.asdict(stand_of(frame))
             told = {key: stand[key] for key in _KEPT}
         else:
-            told = {"batch": batch_of(frame), "sharded": True}
+            batch = batch_of(frame)
+            told = {"batch": batch.held, "batch_in": batch.lies_in, "computed": batch.computed, "sharded": True}
         self._path.write_text(json.dumps({"steps": self._noted, **told}), encoding="utf-8")
 
 

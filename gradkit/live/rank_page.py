@@ -25,7 +25,19 @@ BLOCK = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
 SIDE, A_LINE = 14, 32
 """Pixels of a square with its margin, and squares of a line."""
 _MOST = 256
-_LEFT_OUT = ("report", "trainable", "made", "scales", "head", "final", "echo", "passes")
+_LEFT_OUT = (
+    "report",
+    "apart",
+    "computed",
+    "batch_in",
+    "trainable",
+    "made",
+    "scales",
+    "head",
+    "final",
+    "echo",
+    "passes",
+)
 
 
 def data(comparison: Comparison) -> dict[str, Any]:

@@ -104,8 +104,20 @@ def took_part(frame: FrameType | None, sharded: Iterable[nn.Module], plain: Call
         frame: the innermost.
         plain: takes the names of wrappers out of a parameter's.
     """
-    reached = {id(leaf) for loss in _losses(frame) for leaf in leaves_of(loss)}
-    names = {id(whole): name for whole, _, name in _gathered(sharded)} if reached else {}
+    sharded = list(sharded)
+    return tuple(sorted({name for loss in _losses(frame) for name in took_by(loss, sharded, plain)}))
+
+
+def took_by(loss: torch.Tensor, sharded: Iterable[nn.Module], plain: Callable[[str], str]) -> tuple[str, ...]:
+    """The parameters of sharded modules that a loss reaches.
+
+    Example:
+        >>> layer = nn.Linear(1, 1)
+        >>> took_by(layer.weight.sum(), [layer], str)
+        ()
+    """
+    reached = {id(leaf) for leaf in leaves_of(loss)}
+    names = {id(whole): name for whole, _, name in gathered(sharded)} if reached else {}
     return tuple(sorted(plain(name) for key, name in names.items() if key in reached))
 
 
@@ -116,7 +128,7 @@ def shards_of(sharded: Iterable[nn.Module]) -> dict[int, nn.Parameter]:
         >>> shards_of([nn.Linear(1, 1)])
         {}
     """
-    return {id(whole): shard for whole, shard, _ in _gathered(sharded)}
+    return {id(whole): shard for whole, shard, _ in gathered(sharded)}
 
 
 def _losses(frame: FrameType | None) -> list[torch.Tensor]:
@@ -130,9 +142,15 @@ def _losses(frame: FrameType | None) -> list[torch.Tensor]:
     return []
 
 
-def _gathered(sharded: Iterable[nn.Module]) -> Iterator[tuple[nn.Parameter, nn.Parameter, str]]:
-    """The whole parameters that forward has used in place of the shards, these, and their names; none where torch keeps
-    them otherwise."""
+def gathered(sharded: Iterable[nn.Module]) -> Iterator[tuple[nn.Parameter, nn.Parameter, str]]:
+    """The whole parameters that forward has used in place of the shards, these, and their names.
+
+    None where torch keeps them otherwise.
+
+    Example:
+        >>> list(gathered([nn.Linear(1, 1)]))
+        []
+    """
     for part in (part for one in sharded for part in split_parts(one)):
         for one in split_parameters(part):
             whole, shard = getattr(one, "_unsharded_param", None), getattr(one, "sharded_param", None)

@@ -11,13 +11,12 @@ import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
 
-import torch
 from torch import nn
 
 from gradkit.core import introspection
-from gradkit.live import plain_names, rank_parts
+from gradkit.live import plain_names, rank_batches, rank_parts
+from gradkit.live.rank_batches import Batch
 from gradkit.live.rank_parts import Asked
 from gradkit.live.surroundings import locals_of
 from gradkit.report import layout
@@ -29,7 +28,7 @@ from gradkit.witness.histories import deeds_of
 
 _STAGES = "torch.distributed.pipelining"
 _WAITS = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/")
-_MOST_TENSORS, _MOST_NAMES, _MOST_FRAMES = 16, 3000, 4
+_MOST_NAMES, _MOST_FRAMES = 3000, 4
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Stand:
     """Where a rank stands.
 
     Attributes:
-        place, code, branch, waits, batch, trainable, frozen_at, staged, sharded, took, asks: as in
+        place, code, branch, waits, batch, batch_in, computed, trainable, frozen_at, staged, sharded, took, asks: as in
             :class:`~gradkit.live.rank_records.RankRecord`.
     """
 
@@ -46,6 +45,8 @@ class Stand:
     branch: str = ""
     waits: bool = False
     batch: tuple[tuple[str, str], ...] = ()
+    batch_in: str = ""
+    computed: tuple[str, ...] = ()
     trainable: tuple[str, ...] = field(default=(), repr=False)
     frozen_at: tuple[str, ...] = ()
     staged: bool = False
@@ -59,27 +60,33 @@ def stand_of(frame: FrameType | None, line: int | None = None) -> Stand:
 
     Args:
         frame: the innermost.
-        line: the line in it, if that is not the one that runs now (of a traceback).
+        line: the line in the innermost of the user's, if that is not the one that runs now (of a traceback).
     """
     waits = _is_waiting(frame)
     mine = list(_users(frame, line))
     if not mine:
         return Stand(waits=waits)
     (_, file, at), seen = mine[0], [one for one, _, _ in mine[:_MOST_FRAMES]]
-    (place, branch), modules = place_and_branch(file, at), _modules(seen)
+    (place, branch), librarys = place_and_branch(file, at), rank_batches.loops.frame_of(frame)
+    modules, batch = modules_in([*seen, *([librarys] if librarys else [])]), rank_batches.batch_in(librarys, seen)
     trainable, frozen_at = _parameters(modules)
     sharded = rank_parts.sharded_of(modules)
     files = dict.fromkeys(one.f_code.co_filename for one in seen) if sharded else ()
     return Stand(
-        place, linecache.getline(file, at).strip(), branch, waits, tuple(_tensors(seen)), trainable, frozen_at,
-        _is_staged(frame, seen), bool(sharded), rank_parts.took_part(frame, sharded, plain_name),
-        rank_parts.asked_of(sharded, files, plain_name),
+        place, linecache.getline(file, at).strip(), branch, waits, batch.held, batch.lies_in, batch.computed,
+        trainable, frozen_at, _is_staged(frame, seen), bool(sharded),
+        rank_parts.took_part(frame, sharded, plain_name), rank_parts.asked_of(sharded, files, plain_name),
     )  # fmt: skip
 
 
-def batch_of(frame: FrameType | None) -> tuple[tuple[str, str], ...]:
-    """Names and shapes of what the user's innermost frames hold that is data."""
-    return tuple(_tensors([one for one, _, _ in _users(frame, None)][:_MOST_FRAMES]))
+def batch_of(frame: FrameType | None) -> Batch:
+    """What the frames hold that is data, with names and shapes.
+
+    Args:
+        frame: the innermost.
+    """
+    mine = frames_of(frame)
+    return rank_batches.batch_in(rank_batches.loops.frame_of(frame), mine)
 
 
 def _users(frame: FrameType | None, line: int | None) -> Iterator[tuple[FrameType, str, int]]:
@@ -87,7 +94,8 @@ def _users(frame: FrameType | None, line: int | None) -> Iterator[tuple[FrameTyp
         file = frame.f_code.co_filename
         if frames.is_user_file(file):
             yield frame, file, line or frame.f_lineno
-        frame, line = frame.f_back, None
+            line = None
+        frame = frame.f_back
 
 
 def _is_waiting(frame: FrameType | None) -> bool:
@@ -108,6 +116,16 @@ def place_and_branch(file: str, line: int) -> tuple[str, str]:
     """
     shown, branch = layout.shown_path(file), condition_round(file, line)
     return f"{shown}:{line}", f"{shown}:{branch}" if branch else ""
+
+
+def same_on_all(place: str) -> str:
+    """A place without the folders, which are others on another machine or for a rank that was started elsewhere.
+
+    Example:
+        >>> same_on_all("../runs/train.py:40")
+        'train.py:40'
+    """
+    return place.replace("\\", "/").rpartition("/")[2]
 
 
 def _is_staged(frame: FrameType | None, seen: list[FrameType]) -> bool:
@@ -143,37 +161,26 @@ def condition_round(file: str, line: int) -> int:
     return found
 
 
-def _tensors(seen: list[FrameType]) -> Iterator[tuple[str, str]]:
-    """Names and shapes of what the frames hold that is data: no parameter, and no result of the model's."""
-    told = dict[str, str]()
-    for frame in seen:
-        for name, value in locals_of(frame).items():
-            for label, tensor in _within(name, value):
-                if _is_data(tensor):
-                    told.setdefault(label, " x ".join(map(str, tensor.shape)) or "()")
-    yield from list(told.items())[:_MOST_TENSORS]
+def frames_of(frame: FrameType | None) -> list[FrameType]:
+    """The user's innermost frames.
+
+    Args:
+        frame: the innermost of all.
+
+    Example:
+        >>> frames_of(None)
+        []
+    """
+    return [one for one, _, _ in _users(frame, None)][:_MOST_FRAMES]
 
 
-def _within(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if introspection.is_a(value, torch.Tensor):
-        yield name, value
-    elif introspection.is_mapping(value):
-        yield from ((f"{name}[{key!r}]", one) for key, one in introspection.mapping_items(value) if type(key) is str)
-    elif type(value) in (list, tuple) and len(value) <= _MOST_TENSORS:
-        yield from ((f"{name}[{at}]", one) for at, one in enumerate(value))
+def modules_in(seen: list[FrameType]) -> list[nn.Module]:
+    """The outermost modules that the frames can name.
 
-
-def _is_data(value: Any) -> bool:
-    return (
-        introspection.is_a(value, torch.Tensor)
-        and not introspection.is_a(value, nn.Parameter)
-        and value.grad_fn is None
-        and value.dim() > 0
-    )
-
-
-def _modules(seen: list[FrameType]) -> list[nn.Module]:
-    """The outermost modules that the frames can name."""
+    Example:
+        >>> modules_in([])
+        []
+    """
     found = {id(one): one for frame in seen for one in locals_of(frame).values() if introspection.is_a(one, nn.Module)}
     return registered.outermost(found.values())
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 from gradkit.core.i18n import words
@@ -18,6 +18,7 @@ from gradkit.live import loss_heads, rank_heads, rank_partings
 from gradkit.live.flight import Collective, first_mismatch
 from gradkit.live.loss_heads import Head
 from gradkit.live.rank_parts import Asked
+from gradkit.live.rank_places import same_on_all
 from gradkit.live.rank_scales import Scaled
 
 RAISED, FOUND, STUCK, RUNNING, SCALED, HANDED = "raised", "found", "stuck", "running", "scaled", "handed"
@@ -32,6 +33,7 @@ REASONS = (
 _ABORTED = "Aborted"  # what faulthandler calls it
 _MOST_RANKS = 8  # named in one line
 _MOST_NAMES = 4
+_MOST_SHAPES = 8
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class RankRecord:
         error: class and first line of what it raised; ``""``.
         echo: its error only says that another rank is gone or did not answer.
         batch: names and shapes of the tensors that its lines hold, as ``("batch['image']", "4 x 6")``.
+        batch_in: the function of a library that holds the batch; ``""`` where the user's lines do.
+        computed: names of what its lines hold that was computed with a history.
         trainable: names of the parameters that require grad, without wrappers' prefixes; empty if not known.
         frozen_at: ``"file:line, in code"`` where those that do not were frozen, as far as that was seen.
         staged: it holds one stage of a pipeline, so that its parameters, batch and collectives are others by right.
@@ -64,6 +68,7 @@ class RankRecord:
         passes: another batch may be without it.
         verdict: that in one sentence.
         report: the report in words, as it is told.
+        apart: the same for the case that only some of the ranks have found it; ``""`` if nothing else is said then.
         head: how its losses are made of their terms, step by step alike.
         scales: the lines that scale by the rank.
 
@@ -86,6 +91,8 @@ class RankRecord:
     error: str = ""
     echo: bool = False
     batch: tuple[tuple[str, str], ...] = ()
+    batch_in: str = ""
+    computed: tuple[str, ...] = ()
     trainable: tuple[str, ...] = ()
     frozen_at: tuple[str, ...] = ()
     staged: bool = False
@@ -97,6 +104,7 @@ class RankRecord:
     passes: bool = False
     verdict: str = ""
     report: str = ""
+    apart: str = ""
     head: Head = ()
     scales: tuple[Scaled, ...] = ()
 
@@ -113,11 +121,23 @@ class RankRecord:
         given["asks"] = tuple(Asked(**one) for one in given["asks"])
         given["scales"] = tuple(Scaled(**one) for one in given["scales"])
         given["head"] = loss_heads.read(json.dumps(given["head"]))
-        return RankRecord(**{**given, **{key: tuple(given[key]) for key in ("trainable", "frozen_at", "took")}})
+        return RankRecord(
+            **{**given, **{key: tuple(given[key]) for key in ("computed", "trainable", "frozen_at", "took")}}
+        )
 
     def keys(self) -> frozenset[str]:
         """The names of what its batch holds."""
         return frozenset(name for name, _ in self.batch)
+
+    def keys_beside(self, other: RankRecord) -> tuple[frozenset[str], frozenset[str]]:
+        """What each of two batches holds that the other lacks; nothing where they were not found at the same place.
+
+        A result of the model's is data where it has lost its history: it is no part of a batch.
+        """
+        if self.batch_in != other.batch_in or not (self.batch and other.batch):
+            return frozenset(), frozenset()
+        computed = {*self.computed, *other.computed}
+        return self.keys() - other.keys() - computed, other.keys() - self.keys() - computed
 
 
 @dataclass(frozen=True)
@@ -154,20 +174,21 @@ class Comparison:
         head = words(f"ranks.{self.reason or 'agree'}", ranks=ranks_in_words(self.odd), world=world, n=len(self.odd))
         lines = [head, *self._table(), *self._apart()]
         lines += [words("ranks.staged")] if any(one.staged for one in self.records) else []
-        first = self.first
+        first, sharded = self.first, any(one.sharded for one in (*self.records, *self.crashed))
+        apart = 0 < len(self.odd) < world
         if first is not None and first.report:
-            lines += ["", words("ranks.of", rank=first.rank), first.report.rstrip("\n")]
-        if self.reason == "parts":
-            lines.append(words("ranks.cure_sharded"))
-        elif first is not None and first.passes and 0 < len(self.odd) < world:
-            lines.append(words("ranks.cure"))
+            report = first.apart if apart and first.apart and not sharded else first.report
+            lines += ["", words("ranks.of", rank=first.rank), report.rstrip("\n")]
+        if self.reason == "parts" or (first is not None and first.passes and apart):
+            cure = "ranks.cure_sharded" if sharded else "ranks.cure"
+            lines += [words(cure), words("ranks.price"), words("ranks.more")]
         return "\n".join(lines)
 
     def groups(self) -> list[list[RankRecord]]:
         """The records, those that say the same together; the ranks that differ first."""
         found: dict[Hashable, list[RankRecord]] = {}
         for one in self.records:
-            stands: Hashable = (one.state, one.place, one.error, one.cause, one.steps, one.collectives)
+            stands: Hashable = (one.state, same_on_all(one.place), one.error, one.cause, one.steps, one.collectives)
             if self.reason == SCALED:
                 stands = rank_heads.of_head(one.head)
             found.setdefault((one.rank in self.odd, stands), []).append(one)
@@ -185,24 +206,20 @@ class Comparison:
         mine = [one for one in (*self.records, *self.crashed) if one.rank in self.odd]
         if not mine or not self.others() or any(one.staged for one in self.records):
             return []
-        lines = list[str]()
         one, other = mine[0], self.others()[0]
         if self.reason == DONE:
             return [words("ranks.even", rank=one.rank, steps=one.steps, other=other.rank)]
         if self.reason == SCALED:
             told = rank_heads.between(one, next((o for o in self.others() if o.head), other))
             return told.text() if told is not None else []
-        for key, of in (("batch", RankRecord.keys), ("parameters", lambda record: frozenset(record.trainable))):
-            here, there = of(one), of(other)
-            if here and there:
-                lines += [words(f"ranks.{key}_lacks", rank=one.rank, names=_some(there - here))] if there - here else []
-                lines += [words(f"ranks.{key}_has", rank=one.rank, names=_some(here - there))] if here - there else []
-        if self.reason == "parameters" and set(one.frozen_at) - set(other.frozen_at):
-            places = sorted(set(one.frozen_at) - set(other.frozen_at))
-            lines.append(words("ranks.frozen", rank=one.rank, places="; ".join(places[:_MOST_NAMES])))
+        batch = [(name, shape) for name, shape in one.batch if name not in {*one.computed, *other.computed}]
+        lines = [words("ranks.batch_holds", rank=one.rank, batch=_shapes(batch))] if batch else []
+        lines += _lacks_and_has(one, other)
+        lines += _frozen(one, other) if self.reason == "parameters" else []
         lines += rank_partings.between(one, other) if self.reason == "parts" else []
         lines += self._unlike(one, other) if self.reason == "mismatch" else []
-        if one.branch and one.branch != other.branch and self.reason in ("gone", "collectives", "place"):
+        elsewhere = same_on_all(one.branch) != same_on_all(other.branch)
+        if one.branch and elsewhere and self.reason in ("gone", "collectives", "place"):
             lines.append(words("ranks.branch", rank=one.rank, place=one.branch))
         return lines
 
@@ -243,6 +260,8 @@ def compared(records: Sequence[RankRecord], world: int, crashed: Sequence[RankRe
     gone = tuple(sorted(set(range(world)) - {one.rank for one in found}))
     ends = any(one.error or one.state in (STUCK, ENDED) for one in found)  # else who is gone may have come to its end
     left = tuple(one for one in crashed if one.rank in gone)
+    if _is_explained(found, left, gone):
+        return Comparison(found, gone, tuple(_found(found)), "finding", left)
     known = all(one.trainable for one in (*found, *left))  # a note has them of the first steps only
     for reason in ("parts", "parameters")[: 1 + known] if _is_about_parts(found, left, gone) else ():
         if 0 < len(differ := _ODD[reason]((*found, *left))) < world:
@@ -256,18 +275,49 @@ def compared(records: Sequence[RankRecord], world: int, crashed: Sequence[RankRe
     return Comparison(found, gone, (), "", left)
 
 
+def _lacks_and_has(one: RankRecord, other: RankRecord) -> list[str]:
+    """What of the batch, and of the parameters that train, one rank lacks or alone has beside another."""
+    mine, others = frozenset(one.trainable), frozenset(other.trainable)
+    known = bool(mine and others)
+    apart = {"batch": one.keys_beside(other), "parameters": (mine - others, others - mine) if known else ((), ())}
+    lines = list[str]()
+    for key, (has, lacks) in apart.items():
+        lines += [words(f"ranks.{key}_lacks", rank=one.rank, names=_some(lacks))] if lacks else []
+        lines += [words(f"ranks.{key}_has", rank=one.rank, names=_some(has))] if has else []
+    return lines
+
+
+def _frozen(one: RankRecord, other: RankRecord) -> list[str]:
+    """Where one rank froze what another did not."""
+    others = {same_on_all(place) for place in other.frozen_at}
+    places = sorted(place for place in one.frozen_at if same_on_all(place) not in others)
+    return [words("ranks.frozen", rank=one.rank, places="; ".join(places[:_MOST_NAMES]))] if places else []
+
+
 def _is_about_parts(found: Sequence[RankRecord], left: Sequence[RankRecord], gone: Sequence[int]) -> bool:
     """Whether ranks of a sharded model have come to a stop in their collectives, and nothing else ended one of them.
 
     Where these do not fit, gloo ends a process in C++, of whichever rank has the smaller buffer.
     """
     every = (*found, *left)
-    if not any(one.sharded for one in every) or len(left) < len(gone) or len({one.steps for one in every}) > 1:
+    if not any(one.sharded for one in every) or len(left) < len(gone):
         return False
     if any(one.error != _ABORTED for one in left) or any(one.staged or one.cause for one in every):
         return False
+    if any(one.error and not one.echo for one in found):
+        return False
+    if rank_partings.begun(found) is not None:  # with NCCL, a rank may be steps ahead of its collectives
+        return True
     stopped = all(one.waits or one.state == ENDED or (one.error and one.echo) for one in found)
-    return bool(stopped or (not left and first_mismatch([one.made for one in found])))
+    alike = len({one.steps for one in every}) == 1
+    return alike and bool(stopped or (not left and first_mismatch([one.made for one in found])))
+
+
+def _is_explained(found: Sequence[RankRecord], left: Sequence[RankRecord], gone: Sequence[int]) -> bool:
+    """Whether what one rank has found explains that others have crashed: gloo has ended them in C++, in a backward."""
+    aborted = bool(left) and len(left) == len(gone) and all(one.error == _ABORTED for one in left)
+    own = any(one.error and not one.echo for one in found)
+    return aborted and not own and any(one.cause and one.sharded for one in found)
 
 
 def _raised(records: Sequence[RankRecord]) -> list[int]:
@@ -303,7 +353,10 @@ def _by(of: Callable[[RankRecord], Hashable], lacks: Callable[[RankRecord], int]
 
 
 def _unlike(records: Sequence[RankRecord]) -> list[int]:
-    """Ranks whose collective is another than the others' of the same number; of two, the one under a condition."""
+    """Ranks whose collective is another than the others' of the same number; of two, the one under a condition.
+
+    Where a sharded model gathers, a part that is called under a condition is gathered by the rank that leaves out none.
+    """
     unlike = first_mismatch([one.made for one in records])
     if unlike is None:
         return []
@@ -312,8 +365,17 @@ def _unlike(records: Sequence[RankRecord]) -> list[int]:
     under = {
         kind: any(one is not None and one.branch for one in unlike if one and one.told() == kind) for kind in groups
     }
-    usual = max(groups, key=lambda kind: (groups[kind], not under[kind]))
+    gathers = any(one.sharded for one in records) and len({one.name for one in unlike if one is not None}) == 1
+    usual = max(groups, key=lambda kind: (groups[kind], under[kind] == gathers))
     return [record.rank for record, kind in zip(records, kinds, strict=True) if kind and kind != usual]
+
+
+def _batches(records: Sequence[RankRecord]) -> list[int]:
+    """Ranks whose batch is of another kind, where all batches were found at the same place."""
+    if len({one.batch_in for one in records}) > 1:
+        return []
+    computed = {name for one in records for name in one.computed}
+    return _by(lambda one: one.keys() - computed, lambda one: -len(one.batch))(records)
 
 
 def _under_a_condition(record: RankRecord) -> int:
@@ -329,9 +391,9 @@ _ODD: dict[str, Callable[[Sequence[RankRecord]], list[int]]] = {
     "scaled": rank_heads.odd,
     "mismatch": _unlike,
     "parameters": _by(lambda one: one.trainable, lambda one: -len(one.trainable)),
-    "batch": _by(RankRecord.keys, lambda one: -len(one.batch)),
+    "batch": _batches,
     "collectives": _by(lambda one: (one.steps, one.collectives), _under_a_condition),
-    "place": _by(lambda one: one.place, _under_a_condition),
+    "place": _by(lambda one: same_on_all(one.place), _under_a_condition),
 }
 
 
@@ -376,6 +438,11 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
     return ", ".join([*shown[:_MOST_RANKS], *more]) or "-"
 
 
-def _some(names: frozenset[str]) -> str:
+def _shapes(batch: Sequence[tuple[str, str]]) -> str:
+    more = [] if len(batch) <= _MOST_SHAPES else ["..."]
+    return ", ".join([*(f"{name} ({shape})" for name, shape in batch[:_MOST_SHAPES]), *more])
+
+
+def _some(names: Collection[str]) -> str:
     shown = sorted(names)
     return ", ".join([*shown[:_MOST_NAMES], *([] if len(shown) <= _MOST_NAMES else ["..."])])

@@ -20,14 +20,27 @@ from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from gradkit.core import attempts, causes
 from gradkit.core.i18n import words
-from gradkit.live import flight, loss_heads, pipeline_stages, rank_store, whole_weights
+from gradkit.live import (
+    flight,
+    loss_heads,
+    pipeline_stages,
+    rank_batches,
+    rank_parts,
+    rank_places,
+    rank_store,
+    reached,
+    reducers,
+    whole_weights,
+)  # fmt: skip
 from gradkit.live.pipeline_stages import PipelineStages
 from gradkit.live.rank_notes import Notes, left_by
-from gradkit.live.rank_places import Stand, stand_of
+from gradkit.live.rank_places import Stand, plain_name, stand_of
 from gradkit.live.rank_records import (
     CRASHED,
     DONE,
@@ -45,6 +58,7 @@ from gradkit.live.rank_records import (
 from gradkit.live.rank_scales import Scales, places_of
 from gradkit.live.rank_signals import FirstAWord
 from gradkit.live.rank_store import Exchange, StoreGoneError
+from gradkit.live.reached import Reached
 from gradkit.live.reducers import Reducers
 from gradkit.source import frames
 from gradkit.tracing import ranks
@@ -59,9 +73,11 @@ _TICK = 0.25
 _SOON = 1.0
 _MOST_LETTERS = 160
 _MOST_EXPLAINED = 3
+_FIRST_STEPS = 3  # in which the functions that lead to a step are noted
 _FIRST, _LEAST, _TIMES = 20.0, 5.0, 4.0  # stuck: before the first step, at least, times the longest stop so far
 _ECHOES = ("connection closed by peer", "connection reset", "timed out", "timeout", "broken pipe", "connection refused",
            "connection was likely closed", "communicator was aborted", "remote process exited")  # fmt: skip
+_FOUND = ("cause", "passes", "verdict", "report", "apart")  # of a record: what an explanation tells
 _SURE = ("parts", "gone", "done", "error", "finding", "handed", "scaled", "parameters", "mismatch")
 
 
@@ -71,6 +87,7 @@ class Sentry:
     Attributes:
         told: it was told why this training ends.
         spoke: this rank has told something.
+        differs: it was told that this rank differs from others in what it raised.
         scales: how this rank makes its losses.
         hint: what was found in a step that left a parameter out for which other ranks wait; None if none did.
 
@@ -97,10 +114,12 @@ class Sentry:
         self._stuck_since = 0.0
         self._end = FirstAWord(self._ended)
         self._reducers, self._explained, self.scales = Reducers(), 0, Scales()
-        self._stages = PipelineStages()
+        self._stages, self._reached = PipelineStages(), Reached()
         self._notes = Notes(int(os.environ.get("RANK") or 0), steps)
         self.hint: Explanation | None = None
-        self.told = self.spoke = False
+        self._hinted: RankRecord | None = None
+        self._said: tuple[object, ...] = ()
+        self.told = self.spoke = self.differs = False
 
     @property
     def is_on(self) -> bool:
@@ -123,20 +142,71 @@ class Sentry:
 
         The error that says so comes in the next forward. Where its loss is scaled otherwise than another's, ask.
         """
+        self._reached.stepped()
+        if self._steps() <= _FIRST_STEPS:
+            rank_batches.loops.stepped(frame)
         said = self.scales.stepped(optimizer)
         if said and self._exchange is not None and self._reducers.any_wrapped():
             self._compare(self._exchange, said, frame)
         if (stage := self._stages.stepped()) is not None and self._exchange is not None and self._idle.is_set():
             said = words("ranks.handed_since", stage=stage, n=pipeline_stages.LASTING)
             self._ring(replace(self._record(HANDED, stand_of(frame), None), staged=True, verdict=said), wait=False)
+        self.went_backward(optimizer, frame)
+
+    def went_backward(self, optimizer: Optimizer, frame: FrameType, *, after_step: bool = False) -> None:
+        """The backward of a step is over: has it left out a parameter for which the other ranks wait?
+
+        Args:
+            optimizer: that steps.
+            frame: that calls for it.
+            after_step: it has stepped.
+        """
         if not ranks.several() or self._explained >= _MOST_EXPLAINED:
             return
         if missing := self._reducers.left_out():
             from gradkit.live import explain
 
             self._explained += 1
-            self.hint = explain.of_running(frame, optimizer, missing=missing)
-            self._notes.say(self._record(FOUND, stand_of(frame), self.hint))
+            self.hint = explain.of_running(frame, optimizer, after_step=after_step, missing=missing)
+            self._hinted = self._record(FOUND, stand_of(frame), self.hint)
+            self._notes.say(self._hinted)
+
+    @property
+    def hears_losses(self) -> bool:
+        """Whether the losses of the next step are looked at."""
+        return self.scales.is_due or bool(self._notes.gathered)
+
+    def heard(self, loss: torch.Tensor, frame: FrameType) -> None:
+        """A backward is about to begin: where its loss has lost a part of a sharded model, say so while there is time.
+
+        Args:
+            loss: one number.
+            frame: that calls for it.
+        """
+        if self.scales.is_due:
+            self.scales.heard(loss)
+        if not self._notes.gathered or not self._reached.fewer(loss) or self._explained >= _MOST_EXPLAINED:
+            return
+        self._explained += 1
+        seen = rank_places.frames_of(frame)
+        sharded = rank_parts.sharded_of(rank_places.modules_in(seen))
+        shards = reached.left_out(loss, sharded)
+        if {id(one) for one in shards} <= self._notes.gathered:  # else collectives may wait already, and a rerun behind
+            self._explain(frame, seen, shards)
+        if self._hinted is None or not self._hinted.cause:
+            self._notes.add(rank_parts.took_by(loss, sharded, plain_name))
+
+    def _explain(self, frame: FrameType, seen: list[FrameType], shards: list[nn.Parameter]) -> None:
+        """Why a loss does not reach what forward has gathered, before its backward begins."""
+        from gradkit.live import explain
+
+        with whole_weights.kept.of_frames(seen) as (optimizer, whole):
+            missing = [whole[id(one)] for one in shards if id(one) in whole]
+            if optimizer is not None and missing:
+                self.hint = explain.of_running(frame, optimizer, missing=missing)
+        if self.hint is not None:
+            self._hinted = self._record(FOUND, stand_of(frame), self.hint)
+            self._notes.say(self._hinted)
 
     def _compare(self, exchange: Exchange, said: str, frame: FrameType) -> None:
         """Lay down how this rank makes its loss, or read what another has laid down."""
@@ -156,6 +226,7 @@ class Sentry:
             with contextlib.suppress(StoreGoneError):
                 exchange.goodbye(self._case, self._steps())
         self._reducers.close()
+        rank_batches.loops.forget()
         self._stages.close()
         self._notes.close()
         self._end.close()
@@ -174,12 +245,29 @@ class Sentry:
             stand = replace(stand_of(*_innermost(error)), waits=False)
             said = attempts.words(error).partition("\n")[0][:_MOST_LETTERS]
             made = self._record(RAISED, stand, None)
-            self._own = replace(made, error=said, echo=_is_echo(said), final=False)
+            self._own = replace(made, error=said, echo=_is_echo(said), final=False, **self._of_the_step_before(said))
             if not self._own.echo:
                 self._notes.say(replace(self._own, **_of(self.hint)))
             if not self._idle.is_set():  # others are asking already
                 with contextlib.suppress(StoreGoneError):
                     self._exchange.post(self._case, self._own, again=True)
+
+    def _standing(self) -> RankRecord:
+        """Where this rank stands, with what is known of its last step."""
+        here = self._record(STUCK if self._stuck_since else RUNNING, stand_of(self._frame()), None)
+        return replace(here, **self._of_the_step_before())
+
+    def _of_the_step_before(self, said: str = "") -> dict[str, Any]:
+        """What is known of the last step where that has left a parameter out for which others wait.
+
+        Args:
+            said: an error that this rank has raised since, which may tell of something else.
+        """
+        hinted = self._hinted
+        is_other = bool(said) and not reducers.is_of_the_step_before(said) and not _is_echo(said)
+        if hinted is None or hinted.steps != self._steps() or is_other:
+            return {}
+        return {key: getattr(hinted, key) for key in ("batch", "batch_in", "computed", *_FOUND)}
 
     def raised(self, explanation: Explanation | None) -> bool:
         """The reason is known, or that there is none: tell the others, and wait until it is told what happened where.
@@ -202,7 +290,7 @@ class Sentry:
         """This process is being ended from outside, as a rule because another rank has ended."""
         if self._exchange is not None and not self.told:
             if self._idle.is_set():
-                self._ring(self._record(ENDED, stand_of(self._frame()), None), wait=True)
+                self._ring(replace(self._standing(), state=ENDED), wait=True)
             self._idle.wait(3 * PATIENCE)
         self._notes.take_away()
 
@@ -217,7 +305,9 @@ class Sentry:
             exchange.ring(case)
         except StoreGoneError:
             return self._lost()
-        return exchange.was_told(case, 3 * PATIENCE) if wait else True
+        told = exchange.was_told(case, 3 * PATIENCE) if wait else True
+        self.differs = wait and told and exchange.differs(case)
+        return told
 
     def _lost(self) -> bool:
         self._exchange = None
@@ -249,7 +339,7 @@ class Sentry:
                 known, since, self._stuck_since = at, now, 0.0
             elif not self._stuck_since and now - since > self._limit(longest):
                 self._stuck_since = since
-                self._ring(self._record(STUCK, stand_of(self._frame()), None), wait=False)
+                self._ring(self._standing(), wait=False)
 
     def _limit(self, longest: float) -> float:
         return max(_LEAST, _TIMES * longest) if self._steps() else _FIRST
@@ -283,8 +373,7 @@ class Sentry:
     def _answer(self, exchange: Exchange) -> None:
         """Say where this rank stands, and tell what is known of all, if that falls to this one."""
         case = self._case
-        mine = self._own or self._record(STUCK if self._stuck_since else RUNNING, stand_of(self._frame()), None)
-        exchange.post(case, mine)
+        exchange.post(case, self._own or self._standing())
         records = exchange.gathered(case, PATIENCE)
         if exchange.speaks(case, records):
             self._speak(exchange, case, records)
@@ -305,19 +394,26 @@ class Sentry:
         else:
             records = self._settled(exchange, case, records)
         comparison = compared([*records, *ended, *raised], exchange.world, crashed)
-        if is_told(comparison):
+        if is_told(comparison) and self._is_news(comparison):
             self.spoke = True
             self._tell(comparison)
-        exchange.say_told(case, is_told(comparison))
+        exchange.say_told(case, is_told(comparison), comparison.odd)
         self.told = is_told(comparison) and self._is_last(records)
+
+    def _is_news(self, comparison: Comparison) -> bool:
+        """Whether this was not told already: a rank that waits may raise later, when its collective times out."""
+        first, before = comparison.first, self._said
+        if first is not None and first.cause:
+            self._said = (comparison.odd, first.cause, first.verdict)
+            return self._said != before
+        return True
 
     def _once_more(self, exchange: Exchange, case: int, before: list[RankRecord]) -> list[RankRecord]:
         """The records after a while: other ranks may have found the same, or have moved on."""
         time.sleep(_GRACE)
         mine = next(one for one in before if one.rank == exchange.rank)
         if mine.state in (STUCK, RUNNING):
-            state = STUCK if self._stuck_since else RUNNING
-            exchange.post(case, self._record(state, stand_of(self._frame()), None), again=True)
+            exchange.post(case, self._standing(), again=True)
         return exchange.gathered(case, PATIENCE)
 
     @staticmethod
@@ -354,8 +450,9 @@ def _of(explanation: Explanation | None) -> dict[str, Any]:
     if explanation is None or report is None or not report.findings:
         return {}
     first = report.findings[0]
-    passes = causes.may_pass(first.cause, first.variant)
-    return {"cause": first.cause, "passes": passes, "verdict": report.verdict(), "report": explanation.text()}
+    told = {"cause": first.cause, "verdict": report.verdict(), "report": explanation.text()}
+    passes = causes.cause(first.cause).may_pass
+    return {**told, "passes": passes, "apart": explanation.on_one_rank().text() if passes else ""}
 
 
 def is_told(comparison: Comparison) -> bool:
@@ -370,11 +467,11 @@ def is_told(comparison: Comparison) -> bool:
 
 
 def _innermost(error: BaseException) -> tuple[FrameType | None, int | None]:
-    """The innermost of the user's frames in a traceback, and its line; the last frame, if none is theirs."""
+    """The innermost frame of a traceback, and the line in the innermost of the user's; None if none is theirs."""
     found: tuple[FrameType | None, int | None] = None, None
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if found[0] is None or frames.is_user_file(frame.f_code.co_filename):
-            found = frame, line
+        is_users = frames.is_user_file(frame.f_code.co_filename)
+        found = frame, line if is_users else found[1]
     return found
 
 

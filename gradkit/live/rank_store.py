@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -119,10 +119,18 @@ class Exchange:
         """Whether it is this rank that tells: the lowest that has answered."""
         return bool(records) and min(one.rank for one in records) == self.rank
 
-    def say_told(self, case: int, something: bool) -> None:
-        """Let the others know that this case is over, and whether anything was told."""
+    def say_told(self, case: int, something: bool, odd: Sequence[int] = ()) -> None:
+        """Let the others know that this case is over, whether anything was told, and which ranks differ."""
         with _told():
-            self._mouth.set(f"{_BASE}/{case}/told", str(int(something)))
+            self._mouth.set(f"{_BASE}/{case}/told", " ".join(map(str, (int(something), *odd))))
+
+    def differs(self, case: int) -> bool:
+        """Whether this rank, and not all of them, was told to differ in a case that is over."""
+        key = f"{_BASE}/{case}/told"
+        with contextlib.suppress(Exception):
+            odd = self._mouth.get(key).decode().split()[1:] if self._mouth.check([key]) else []
+            return str(self.rank) in odd and len(odd) < self.world
+        return False
 
     def was_told(self, case: int, patience: float) -> bool:
         """Wait until the case is over; whether something was told."""
@@ -130,7 +138,7 @@ class Exchange:
         with contextlib.suppress(Exception):
             while not self._mouth.check([key]) and time.monotonic() < end:
                 time.sleep(_BETWEEN)  # not store.wait: this rank's other thread speaks over the same connection
-            return bool(self._mouth.check([key]) and self._mouth.get(key) == b"1")
+            return bool(self._mouth.check([key]) and self._mouth.get(key).startswith(b"1"))
         return False
 
 

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradkit.core import introspection
 from gradkit.state import registered
 
+_LATE = re.compile("finished reduction|not used in producing")  # torch's words, and Lightning's for the same
 _INDICES = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 
 
@@ -63,6 +64,16 @@ class Reducers:
             except RuntimeError as error:
                 found += _named(one, introspection.text(error))
         return found
+
+
+def is_of_the_step_before(text: str) -> bool:
+    """Whether an error tells of a parameter that the step before has left out: the batch of that step is gone.
+
+    Example:
+        >>> is_of_the_step_before("element 0 of tensors does not require grad")
+        False
+    """
+    return _LATE.search(text) is not None
 
 
 def _named(wrapped: DistributedDataParallel, words: str) -> list[nn.Parameter]:

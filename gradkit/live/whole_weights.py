@@ -1,29 +1,32 @@
 """A step of a model that ``fully_shard`` has split, run again on one rank: from the whole weights of that very step.
 
 A pass gathers the weights by collectives, which one rank can't make alone. So in the steps that are looked at, what
-forward has gathered is copied as it is there, up to a limit; and for a rerun the model stands whole for a while:
-these weights in place of the shards, also in the optimizer, and of ``fully_shard``'s hooks only what they cast.
+forward has gathered is copied as it is there, up to a limit, and kept until the next such step; and for a rerun the
+model stands whole for a while: these weights in place of the shards, also in the optimizer, and of ``fully_shard``'s
+hooks only what they cast.
 Source: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradkit.core import patches
+from gradkit.core import introspection, patches
 from gradkit.live import rank_parts
+from gradkit.live.surroundings import locals_of
+from gradkit.state import registered
 from gradkit.witness import listening
-from gradkit.witness.replaced import Replacements
+from gradkit.witness.late_module import HeardLater
 
 MOST = 1 << 28
 """Bytes that the copies of one step may take on a rank, in the memory of the CPU; of a larger model none is made."""
@@ -38,6 +41,7 @@ class WholeWeights:
     Attributes:
         steps: how many steps optimizers have begun.
         due: the same, where the next is going to be looked at; else None.
+        is_older: models stand whole now, by the weights of an earlier step.
 
     Example:
         >>> WholeWeights().open().close()  # fully_shard is not in use
@@ -46,29 +50,24 @@ class WholeWeights:
     def __init__(self) -> None:
         self.steps: Callable[[], int] = lambda: 0
         self.due: Callable[[], int | None] = lambda: None
+        self.is_older = False
         self._step: int | None = None
         self._size = 0
         self._kept: dict[int, tuple[torch.Tensor, torch.device]] = {}
-        self._heard: Replacements | None = None
+        self._heard = HeardLater(_PARAMETERS, self._hearing)
 
     def open(self) -> WholeWeights:
         """Listen where parameters are gathered; may be called again until the program uses ``fully_shard``."""
-        kind = getattr(sys.modules.get(_PARAMETERS[0]), _PARAMETERS[1], None)
-        original = getattr(kind, _PARAMETERS[2], None)
-        if self._heard is None and original is not None:
-            self._heard = Replacements([(kind, _PARAMETERS[2], self._hearing(original))])
-            self._heard.install()
+        self._heard.open()
         return self
 
     def close(self) -> None:
         """Listen no longer, and keep nothing."""
-        if self._heard is not None:
-            self._heard.take_back()
-        self._heard, self._step = None, None
+        self._heard.close()
+        self._step = None
         self._kept, self._size = {}, 0
 
     def _hearing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
         def to_unsharded(one: Any, *args: Any, **kwargs: Any) -> Any:
             made = original(one, *args, **kwargs)
             with contextlib.suppress(Exception):
@@ -78,9 +77,11 @@ class WholeWeights:
         return to_unsharded
 
     def _keep(self, one: Any) -> None:
-        if (due := self.due()) != self._step:  # the weights of another step are others
+        if (due := self.due()) is None:
+            return
+        if due != self._step:  # the weights of another step are others
             self._step, self._kept, self._size = due, {}, 0
-        if due is None or id(one) in self._kept:
+        if id(one) in self._kept:
             return
         whole = one._unsharded_param  # noqa: SLF001  torch keeps it under no other name
         self._size += whole.numel() * whole.element_size()
@@ -88,12 +89,40 @@ class WholeWeights:
             self._kept[id(one)] = whole.detach().to("cpu", copy=True), whole.device
 
     @contextlib.contextmanager
-    def in_place(self, models: Sequence[nn.Module], optimizer: Optimizer) -> Iterator[dict[int, torch.Tensor]]:
+    def of_frames(self, seen: Sequence[FrameType]) -> Iterator[tuple[Optimizer | None, dict[int, torch.Tensor]]]:
+        """While the block lasts, the models in some frames are whole, by the weights of the last step looked at.
+
+        Whether a history is there does not depend on the numbers.
+
+        Args:
+            seen: the frames of an error, say.
+
+        Yields:
+            Their optimizer, and the whole weights by the ids of the shards, as ``in_place``.
+        """
+        held = [one for frame in seen for one in locals_of(frame).values()] if self._kept else []
+        models = registered.outermost({id(one): one for one in held if introspection.is_a(one, nn.Module)}.values())
+        optimizer = next((one for one in reversed(held) if introspection.is_a(one, Optimizer)), None)
+        if optimizer is None or not rank_parts.sharded_of(models):
+            yield None, {}
+            return
+        with self.in_place(models, optimizer, of_this_step=False) as whole:
+            self.is_older = bool(whole)
+            try:
+                yield optimizer, whole
+            finally:
+                self.is_older = False
+
+    @contextlib.contextmanager
+    def in_place(
+        self, models: Sequence[nn.Module], optimizer: Optimizer, *, of_this_step: bool = True
+    ) -> Iterator[dict[int, torch.Tensor]]:
         """While the block lasts, models are as if nothing had split them.
 
         Args:
             models: that are split, or not.
             optimizer: that holds their shards.
+            of_this_step: only by the weights that this very step has gathered.
 
         Yields:
             The whole weights by the ids of the shards; ``{}`` where nothing is split, or not all weights are known, so
@@ -102,8 +131,8 @@ class WholeWeights:
         parts = [part for model in models for part in rank_parts.split_parts(model)]
         split = [one for part in parts for one in rank_parts.split_parameters(part)]
         whole = {id(one.sharded_param): self._whole(one) for one in split if id(one) in self._kept}
-        is_of_this_step = self._step is not None and self._step + 1 == self.steps()
-        is_known = is_of_this_step and all(cast for part in parts for cast in _casts(part))
+        is_in_time = self._step is not None and (not of_this_step or self._step + 1 == self.steps())
+        is_known = is_in_time and all(cast for part in parts for cast in _casts(part))
         if not is_known or not split or len(whole) < len({id(one.sharded_param) for one in split}):
             yield {}
             return

@@ -13,6 +13,7 @@ from gradkit.core.i18n import has, words
 from gradkit.core.records import (
     BEHIND,
     CURES,
+    OF_RANKS,
     UNTRIED,
     WITHHELD,
     Change,
@@ -249,6 +250,8 @@ def _stays(finding: Finding) -> bool:
 
 def _help(finding: Finding) -> str:
     """The sentence that tells what to do: of a cut in a library, what to do on the user's own line."""
+    if OF_RANKS in finding.facts:
+        return "ranks.help"
     if _stays(finding):
         return "tried.help"
     if not finding.facts.get("package"):

@@ -31,6 +31,7 @@ class RequiredArgument:
         key: of a mapping given by that parameter, the key that it asks for; ``""`` if it is the parameter itself.
         alone: nothing else is asked for on the way to the line.
         use: the line that was passed by.
+        test: the condition that asks for it.
     """
 
     file: str
@@ -39,6 +40,7 @@ class RequiredArgument:
     key: str
     alone: bool
     use: Location
+    test: Location
 
     @property
     def same(self) -> tuple[str, int, str, str]:
@@ -67,14 +69,18 @@ def required_arguments(
         if ran(file, function):
             asked = _asked(function, path)
             use = locations.place(file, path[-1], f"{owner}.{function.name}")
-            told = dict.fromkeys(one for one in asked if one is not None)
-            found = [RequiredArgument(file, function, *one, len(told) == 1 and None not in asked, use) for one in told]
+            told = {one: test for one, test in reversed(asked) if one is not None}  # the outermost condition is kept
+            alone = len(told) == 1 and all(one is not None for one, _ in asked)
+            found = [
+                RequiredArgument(file, function, *one, alone, use, locations.place(file, test, use.function))
+                for one, test in reversed(told.items())
+            ]
         elif depth < _DEEPEST and function.name != attribute:
             found = required_arguments(owners, function.name, ran, depth + 1)
         if found is not None:
-            alone = {one.same: one.alone for one in found}
+            sole = {one.same: one.alone for one in found}
             before = found if common is None else common
-            common = [replace(one, alone=one.alone and alone[one.same]) for one in before if one.same in alone]
+            common = [replace(one, alone=one.alone and sole[one.same]) for one in before if one.same in sole]
     return common
 
 
@@ -101,10 +107,13 @@ def _is_read(node: ast.AST, attribute: str) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load)
 
 
-def _asked(function: Function, path: list[ast.AST]) -> list[tuple[str, str] | None]:
-    """The parameters, and keys, that the conditions on the way down to a node ask for; None for one of another kind."""
+def _asked(function: Function, path: list[ast.AST]) -> list[tuple[tuple[str, str] | None, ast.expr]]:
+    """The parameters, and keys, that the conditions on the way down to a node ask for; None for one of another kind.
+
+    Each stands beside its condition.
+    """
     return [
-        _source(function, asked, test.lineno)
+        (_source(function, asked, test.lineno), test)
         for outer, inner in itertools.pairwise(path)
         for test, wanted in conditions_around(outer, inner)
         for asked in asks(test, wanted)

@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+import gradkit
 from gradkit.core.i18n import columns, speaking
-from gradkit.live import rank_drawing, rank_files, rank_table
+from gradkit.live import rank_drawing, rank_files, rank_graphs, rank_table
 from gradkit.live.launch import Wishes
 from gradkit.live.outcome import Outcome
 from gradkit.live.rank_records import Comparison, RankRecord, compared
+from gradkit.report.picture import render
 
 WAITS = RankRecord(
     0, 4, "stuck", "train.py:40", "loss.backward()", waits=True, steps=7,
@@ -70,13 +73,42 @@ def test_a_file_has_the_finding_and_the_ranks_whoever_writes_first(kind: str, tm
 
 
 def test_a_file_that_says_nothing_of_ranks_stays_as_it_is(tmp_path: Path) -> None:
-    for kind, text in {**FINDING, ".png": "no text"}.items():
+    for kind, text in {**FINDING, ".png": "no bitmap", ".dot": "digraph { finding }"}.items():
         path = tmp_path / f"out{kind}"
         path.write_text(text, encoding="utf-8")
         rank_files.put_back(rank_files.kept(path), path)
         assert path.read_text(encoding="utf-8") == text
-    rank_files.write(_differ(), tmp_path / "out.png")
-    assert (tmp_path / "out.png").read_text(encoding="utf-8") == "no text"
+
+
+def _graph(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.suffix == ".dot" else rank_graphs.carried_by(path.read_bytes())
+
+
+@pytest.mark.parametrize("kind", [".dot", ".png"])
+def test_a_graph_has_the_finding_and_the_ranks_whoever_writes_first(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    net = torch.nn.Linear(2, 1)
+    report = gradkit.diagnose(lambda: net(torch.ones(1, 2)).detach().sum(), model=net)
+    first, second = tmp_path / f"first{kind}", tmp_path / f"second{kind}"
+    rank_files.save(report, first)
+    rank_files.write(_differ(), first)
+    rank_files.write(_differ("train.py:99"), second)  # of a run before: what it says is kept, until this one speaks
+    rank_files.save(report, second)
+    assert "train.py:99" in _graph(second)
+    rank_files.write(_differ(), second)
+    assert _graph(first) == _graph(second)
+    assert _graph(first).count("✗\N{NO-BREAK SPACE}2") == 1
+    assert "detach" in _graph(first)
+    assert "&lt;b&gt;" in render.svg(_graph(first))
+
+
+def test_a_bitmap_of_one_process_carries_nothing(tmp_path: Path) -> None:
+    net = torch.nn.Linear(2, 1)
+    rank_files.save(gradkit.diagnose(lambda: net(torch.ones(1, 2)).sum(), model=net), tmp_path / "out.png")
+    assert rank_graphs.carried_by((tmp_path / "out.png").read_bytes()) == ""
 
 
 @pytest.mark.parametrize("kind", [".txt", ".svg", ".html"])

@@ -107,3 +107,72 @@ def test_a_record_says_the_same_after_it_was_written_and_read(language: str) -> 
             [RankRecord.read(one.written()) for one in (WAITS, replace(WITHOUT, took=ALL[:1]))],
         )
         assert compared(once, 2).text() == compared(again, 2).text()
+
+
+def _gathers(number: int, elements: int, place: str, branch: str = "") -> Collective:
+    return Collective("0", number, "_all_gather_base", elements, place, branch)
+
+
+RAN = (_gathers(8, 24, "train.py:16"), _gathers(9, 28, "train.py:18", "train.py:17"))
+SKIPPED = (_gathers(8, 24, "train.py:16"), _gathers(9, 14, "train.py:19"))
+
+
+@pytest.mark.parametrize("skips", [0, 1])
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize("notices", [0, 1])
+def test_whoever_notices_first_the_rank_that_went_past_a_part_is_named(skips: int, ahead: int, notices: int) -> None:
+    """With NCCL a rank goes on while its collectives wait: it is at any step, at any line, and holds another batch."""
+    records = [
+        replace(
+            WAITS, rank=rank, made=SKIPPED if rank == skips else RAN, steps=2 + (rank == ahead),
+            state="stuck" if rank == notices else "running", waits=rank == notices, place=f"train.py:{40 + rank}",
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    found = compared(records, 2)
+    assert (found.odd, found.reason) == ((skips,), "parts")
+    assert is_told(found)
+    said = found.text()
+    assert f"rank {skips} of 2 runs different parts" in said
+    assert "eye is called at train.py:18" in said
+    assert f"number 9 is for eye on rank {1 - skips}, and for something else on rank {skips}" in said
+
+
+@pytest.mark.parametrize("skips", [0, 1])
+def test_where_the_source_does_not_tell_the_part_the_rank_under_the_condition_leaves_out_none(skips: int) -> None:
+    pair = [replace(WAITS, rank=rank, asks=(), made=SKIPPED if rank == skips else RAN) for rank in (0, 1)]
+    assert (compared(pair, 2).odd, compared(pair, 2).reason) == ((skips,), "mismatch")
+
+
+def test_of_four_ranks_the_one_that_alone_runs_a_part_is_named() -> None:
+    records = [replace(WAITS, rank=rank, world=4, made=RAN if rank == 2 else SKIPPED) for rank in range(4)]
+    assert (compared(records, 4).odd, compared(records, 4).reason) == ((2,), "parts")
+
+
+def test_a_collective_of_the_programs_own_that_does_not_fit_is_no_matter_of_parts() -> None:
+    extra = (RAN[0], Collective("0", 9, "all_reduce", 1, "train.py:38", "train.py:37"))
+    records = [replace(WAITS, made=(RAN[0], _gathers(9, 14, "train.py:19"))), replace(WAITS, rank=1, made=extra)]
+    found = compared(records, 2)
+    assert (found.odd, found.reason) == ((1,), "mismatch")
+
+
+def test_a_rank_that_comes_to_the_part_late_has_not_gone_past_it() -> None:
+    extra = (RAN[0], _gathers(9, 7, "train.py:38", "train.py:37"), replace(RAN[1], number=10))
+    assert compared([replace(WAITS, made=RAN), replace(WAITS, rank=1, made=extra)], 2).reason == "mismatch"
+
+
+def test_an_error_of_a_ranks_own_comes_before_collectives_that_do_not_fit() -> None:
+    raised = replace(WAITS, rank=1, made=SKIPPED, state="raised", error="KeyError: 'kind'", waits=False)
+    assert compared([replace(WAITS, made=RAN), raised], 2).reason == "error"
+
+
+@pytest.mark.parametrize("crashes", [0, 1])
+def test_what_a_rank_has_found_before_a_backward_is_told_whichever_of_two_crashes_in_it(crashes: int) -> None:
+    cause = {"cause": "detach", "verdict": "look at train.py:30 (detach)", "report": "R"}
+    found = replace(WAITS, rank=1, state="found", **cause)  # type: ignore[arg-type]
+    if crashes:  # its note is read in its place
+        told = compared([replace(WAITS, **ECHO), found], 2)  # type: ignore[arg-type]
+    else:
+        told = compared([replace(found, **ECHO)], 2, [replace(WAITS, **CRASHED)])  # type: ignore[arg-type]
+    assert (told.odd, told.reason) == ((1,), "finding")
+    assert "What rank 1 found:\nR" in told.text()

@@ -173,3 +173,32 @@ def test_a_rank_whose_group_is_gone_knows_its_place_from_torchrun(monkeypatch: p
     assert rank_store.place() == (1, 2)
     monkeypatch.setenv("WORLD_SIZE", "")
     assert rank_store.place() == (0, 1)
+
+
+UNUSED = {
+    "state": "raised", "waits": False, "error": "RuntimeError: Expected to have finished reduction", "passes": True,
+    "cause": "trainable_unused", "report": "help: freeze the parameters", "apart": "help: use them",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_cure_of_a_part_that_one_rank_leaves_out_has_its_price_and_no_other_help_beside_it(language: str) -> None:
+    with speaking(language):
+        said = compared([replace(WAITS, world=2), replace(WAITS, rank=1, world=2, **UNUSED)], 2).text()  # type: ignore[arg-type]
+    assert "loss + 0 * sum(p.sum() for p in part.parameters())" in said
+    assert "0.072" in said
+    assert "all_reduce" in said
+    assert "freeze" not in said
+
+
+def test_what_all_ranks_leave_out_may_be_frozen_on_all() -> None:
+    said = compared([replace(WAITS, rank=rank, world=2, **UNUSED) for rank in (0, 1)], 2).text()  # type: ignore[arg-type]
+    assert "freeze the parameters" in said
+    assert "0 * sum" not in said
+
+
+def test_ranks_of_two_machines_stand_at_the_same_line_in_different_folders() -> None:
+    here, there = replace(WAITS, world=2), replace(WAITS, rank=1, world=2, place="/data/run/" + WAITS.place)
+    found = compared([here, there], 2)
+    assert (found.odd, found.reason) == ((), "")
+    assert len(found.groups()) == 1

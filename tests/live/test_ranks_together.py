@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.ranks import LOOP, line, run
+from tests.programs.ranks import LOOP, line, run, run_on_two_machines
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="torchrun with gloo")
 
@@ -27,7 +27,7 @@ def test_the_rank_whose_batch_has_no_image_is_named_with_what_it_lacks(tmp_path:
     assert said.count("gradkit: rank 1 of 2") == 1
     assert f"train.py:{line(tmp_path, 'guess = model(scene)')}" in said
     assert "image is taken out here" in said
-    assert "zero, loss + 0 * part.sum()" in said
+    assert "zero: loss + 0 * sum(p.sum()" in said
 
 
 def test_the_line_that_detaches_on_one_rank_is_named_and_proven(tmp_path: Path) -> None:
@@ -77,6 +77,19 @@ def test_a_collective_that_one_rank_makes_alone_is_named_with_the_condition(tmp_
     assert "gradkit: rank 1 of 2" in said
     assert f"train.py:{line(tmp_path, 'dist.all_reduce')}" in said
     assert f"the condition at train.py:{line(tmp_path, 'if late:')}" in said
+
+
+def test_of_two_machines_the_first_prints_the_one_report(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    (status, said), (other, rest) = run_on_two_machines((first, second), LOOP, batch='late and scene.pop("image")')
+    assert (status, other) == (1, 1)
+    assert said.count("gradkit: rank 1 of 2 raised an error") == 1
+    assert f"--> train.py:{line(second, 'scene.pop')}" in said
+    assert "the batch of rank 1 lacks scene['image']" in said
+    assert "= no gradient: eye.weight, eye.bias" in said
+    assert "gradkit: rank" not in rest
 
 
 def test_the_report_speaks_the_language_that_was_asked_for(tmp_path: Path) -> None:

@@ -49,6 +49,30 @@ def test_a_nan_that_one_rank_of_a_sharded_model_makes_is_found_where_it_is_made(
 
 
 @SHARDS
+def test_a_rank_of_a_sharded_model_that_detaches_its_output_is_named_with_the_line(tmp_path: Path) -> None:
+    status, said = run(tmp_path, SHARDED, forward="guess = guess.detach() if late else guess")
+    assert status == 1
+    assert "gradkit: rank 1 of 2 raised an error" in said
+    at = f"\n  --> train.py:{line(tmp_path, 'guess.detach()')}"
+    assert f"error[detach]: detach() takes the value out of the graph of 6 parameters{at}" in said
+    assert "proven: in a rerun without it, 6 parameters get a gradient" in said
+    assert "copies from an earlier step" in said
+
+
+@SHARDS
+def test_a_rank_of_a_sharded_model_that_detaches_one_part_is_named_before_a_backward_crashes(tmp_path: Path) -> None:
+    cuts = "seen = net.eye(scene['image'])\n        if rank == 1 and late: seen = seen.detach()\n"
+    forward = "class Cuts(Describer):\n    def forward(self, scene):\n        " + cuts
+    forward += "        return self.tell(self.ear(scene['sound']) + seen)\nlate, net.__class__ = False, Cuts\n"
+    status, said = run(tmp_path, forward + SHARDED)
+    assert status == 1
+    assert said.count("gradkit: rank 1 of 2 has a fault that the others do not have") == 1
+    assert f"--> train.py:{line(tmp_path, 'seen.detach()')}" in said
+    assert "= no gradient: eye.weight, eye.bias" in said
+    assert "proven: in a rerun without it, 2 parameters get a gradient" in said
+
+
+@SHARDS
 def test_a_part_of_a_sharded_model_that_is_frozen_on_one_rank_only_is_named_with_its_line(tmp_path: Path) -> None:
     status, said = run(tmp_path, "rank == 1 and net.eye.requires_grad_(False)\n" + SHARDED)
     assert status == 1
@@ -76,7 +100,7 @@ def test_a_part_that_one_rank_leaves_out_under_join_is_told_with_its_cause(tmp_p
     assert "the batch of rank 1 lacks scene['image']" in said
     assert "error[trainable_unused]: 2 parameters" in said
     assert "= no gradient: eye.weight, eye.bias" in said
-    assert "zero, loss + 0 * part.sum()" in said
+    assert "zero: loss + 0 * sum(p.sum()" in said
 
 
 def test_a_compiled_wrapper_and_uneven_ends_under_join_are_sound(tmp_path: Path) -> None:

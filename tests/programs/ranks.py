@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 REPO = Path(__file__).parents[2]
+LAUNCH = (sys.executable, "-m", "torch.distributed.run")
 
 MODEL = """\
 import os
@@ -102,18 +104,50 @@ dist.destroy_process_group()
 
 
 def run(
-    folder: Path, loop: str, *, count: int = 2, options: tuple[str, ...] = (), backend: str = "gloo", **parts: str
-) -> tuple[int, str]:
+    folder: Path, loop: str, *, model: str = MODEL, count: int = 2, options: tuple[str, ...] = (),
+    backend: str = "gloo", **parts: str,
+) -> tuple[int, str]:  # fmt: skip
     """The exit status of torchrun and its stderr, of ``gradkit run`` on a program in which ``parts`` stand."""
-    filled = {one: parts.get(one, "pass") for one in ("batch", "forward", "before")}
-    text = MODEL.replace("BACKEND", backend) + loop.format(**filled)
+    _write(folder, loop, model, backend, parts)
+    launch = ["--standalone", "--nproc-per-node", str(count), "-m", "gradkit", "run", *options, "train.py"]
+    ended = subprocess.run(
+        [*LAUNCH, *launch], env=_around(), cwd=folder, capture_output=True, text=True, timeout=150, check=False
+    )
+    return ended.returncode, _said(ended.stderr)
+
+
+def run_on_two_machines(folders: tuple[Path, Path], loop: str, **parts: str) -> list[tuple[int, str]]:
+    """The same of two launchers, each with a process of its own and a folder of its own, as of two machines."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = []
+    for node, folder in enumerate(folders):
+        _write(folder, loop, MODEL, "gloo", parts)
+        launch = ["--nnodes", "2", "--node-rank", str(node), "--master-addr", "127.0.0.1", "--master-port", str(port)]
+        command = [*LAUNCH, *launch, "--nproc-per-node", "1", "-m", "gradkit", "run", "train.py"]
+        started.append(
+            subprocess.Popen(
+                command, env=_around(), cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+        )
+    ended = [(one.communicate(timeout=150)[1], one.returncode) for one in started]
+    return [(status, _said(said)) for said, status in ended]
+
+
+def _write(folder: Path, loop: str, model: str, backend: str, parts: dict[str, str]) -> None:
+    filled = {**dict.fromkeys(("batch", "forward", "before"), "pass"), **parts}
+    text = model.replace("BACKEND", backend) + loop.format(**filled)
     (folder / "train.py").write_text(text, encoding="utf-8")
+
+
+def _around() -> dict[str, str]:
     path = os.pathsep.join([str(REPO), *filter(None, [os.environ.get("PYTHONPATH")])])
-    around = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-    command = [*launch, "-m", "gradkit", "run", *options, "train.py"]
-    ended = subprocess.run(command, env=around, cwd=folder, capture_output=True, text=True, timeout=150, check=False)
-    return ended.returncode, re.sub(r"^\[rank\d\]: ?", "", ended.stderr, flags=re.MULTILINE)
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def _said(stderr: str) -> str:
+    return re.sub(r"^\[rank\d\]: ?", "", stderr, flags=re.MULTILINE)
 
 
 def line(folder: Path, text: str) -> int:

@@ -16,6 +16,7 @@ from gradkit.cases.multitask import __main__ as program
 from gradkit.cases.multitask import attempts, price, programs, ranks, train_multitask
 from gradkit.cases.multitask.clips import make_loaders, normalize
 from gradkit.cases.multitask.train_multitask import build, compute_loss, parse
+from gradkit.core.i18n import speaking, words
 from gradkit.teaching import examples
 
 NO_GRADIENT = "element 0 of tensors does not require grad and does not have a grad_fn"
@@ -201,6 +202,16 @@ def test_a_zero_loss_moves_the_weights_by_momentum_and_weight_decay(fix: str) ->
     assert moved["Adam"] > 1e-3
     assert moved["AdamW"] > 1e-3
     assert 1e-4 < moved["SGD, weight decay"] < 1e-2
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_report_on_ranks_names_the_prices_that_are_measured(language: str) -> None:
+    with speaking(language):
+        told = words("ranks.price")
+    for optimizer, figure in [("SGD, momentum", 0.072), ("Adam", 0.0082), ("SGD, weight decay", 0.0007)]:
+        moved = price.moved(optimizer, "every_rank", programs.clips(labelled=False))
+        assert moved == pytest.approx(figure, rel=0.05)
+        assert f"{figure:g}" in told
 
 
 @pytest.mark.parametrize("optimizer", price.OPTIMIZERS)

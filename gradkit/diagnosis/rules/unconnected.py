@@ -371,8 +371,8 @@ class Reason:
     """Why a layer is not used, and where the fault is.
 
     Attributes:
-        kind: ``"argument"`` (``name`` is not given there), ``"taken"`` (it is taken out there) or ``"slot"`` (it is
-            ignored there).
+        kind: ``"argument"`` (``name`` is not given there), ``"taken"`` (it is taken out there), ``"unmet"`` (a function
+            that a library calls asks for it there, in vain) or ``"slot"`` (it is ignored there).
         use: the line that would have used the layer, and did not run.
     """
 
@@ -387,10 +387,14 @@ def unused_reason(e: Evidence, parameter: str) -> Reason | None:
     way = [(cls, attribute) for cls, attribute in reversed(e.way_to(parameter)) if any(attributes.bodies(cls))]
     owners = dict.fromkeys(e.facts.classes.values())
     asked = (conditions.required_arguments(owners, attribute, e.ran) for _, attribute in way)
-    for guard in next((found for found in asked if found is not None), ()):
+    guards = next((found for found in asked if found is not None), ())
+    for guard in guards:
         spot, is_taken = arguments.missing_at(guard, e.ran, e.files)
         if spot is not None:
             return Reason("taken" if is_taken else "argument", spot, guard.key or guard.argument, guard.use)
+    for guard in guards:
+        if guard.alone and set(e.ran.callers(guard.file, guard.function)) == {None}:
+            return Reason("unmet", guard.test, guard.key or guard.argument, guard.use)
     for cls, attribute in way:
         spot = attributes.ignored_slot(cls, attribute, e.ran)
         if spot is not None:

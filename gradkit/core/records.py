@@ -197,6 +197,19 @@ class FrozenAt:
 
 
 @dataclass(frozen=True)
+class Unadded:
+    """An entry of a dictionary of losses that no loss takes in.
+
+    Attributes:
+        name: its key.
+        location: the line that computes it.
+    """
+
+    name: str
+    location: Location
+
+
+@dataclass(frozen=True)
 class Meant:
     """By what is known which parameters are to learn.
 
@@ -212,6 +225,7 @@ class Meant:
             should: a body that a head is trained on.
         frozen: where what is frozen and not expected to learn was frozen, as far as that is known.
         from_before: where the step uses a history that was there before it, and that its backward frees.
+        unadded: entries beside terms of the loss that no loss of this step takes in, where that may be meant.
     """
 
     source: str = "flags"
@@ -222,6 +236,7 @@ class Meant:
     unheld: tuple[str, ...] = ()
     frozen: tuple[FrozenAt, ...] = ()
     from_before: tuple[Location, ...] = ()
+    unadded: tuple[Unadded, ...] = ()
 
 
 LIVE, CUT, CONSTANT, STOPPED, WEIGHTLESS = "live", "cut", "constant", "stopped", "weightless"

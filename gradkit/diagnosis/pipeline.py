@@ -24,7 +24,7 @@ from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_fac
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.diagnosis.facts.optimizers import Gap
-from gradkit.diagnosis.rules import harmless, histories, no_loss, still_frozen, terms, unheld
+from gradkit.diagnosis.rules import harmless, histories, no_loss, still_frozen, terms, unadded, unheld
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.load.step import Step
 from gradkit.source import attributes, faults, imported
@@ -231,6 +231,8 @@ def _conclude(
         seen=witnessed,
         dead=known.dead,
     )
+    if unadded.are_any(evidence):
+        evidence = replace(evidence, rivals=optimizers.are_rivals(preserved.parameters.values()))
     found = [f for f in rule_order.findings(evidence) if options.late or f.variant not in causes.cause(f.cause).passing]
     found, apart = alone.told(found, known, lab, tries)
     gap = partial(_gap_at_the_end, step, preserved, options.optimizer)
@@ -289,8 +291,9 @@ def _without_what_is_left(evidence: Evidence, findings: Sequence[Finding], meant
     still = () if findings else still_frozen.lines(evidence)
     before = () if findings else histories.used_from_before(evidence)
     meant = replace(
-        meant, without_influence=idle, left=left, unheld=lacking, optimizer=kind, frozen=still, from_before=before
-    )
+        meant, without_influence=idle, left=left, unheld=lacking, optimizer=kind, frozen=still, from_before=before,
+        unadded=unadded.left(evidence, findings),
+    )  # fmt: skip
     return replace(evidence, facts=facts), meant
 
 

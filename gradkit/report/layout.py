@@ -30,7 +30,7 @@ from gradkit.core.records import (
 from gradkit.report.picture.outline import lineage
 from gradkit.source import frames, imported
 
-TERM = "term"
+TERM, UNADDED = "term", "unadded"
 MOST_NAMES, MOST_LETTERS = 4, 150
 TAKES = ("loses", "zero", "turns", "term", "reaches")
 """Why a change is withheld that takes its gradient from one parameter to give it to another."""
@@ -177,7 +177,8 @@ def _facts(finding: Finding, trainable_numel: int) -> list[tuple[str, str]]:
     runs = "_runs" if finding.revived and finding.facts.get("error") else ""
     set_of = {"": "", "1": "together"}.get(finding.facts.get("together", ""), "frozen")
     after = BEHIND if BEHIND in finding.facts and finding.doubt in ("", BEHIND) else ""
-    doubt = "term" if is_about_a_term(finding) else after or set_of or finding.doubt
+    term = is_about_a_term(finding) and finding.variant != UNADDED
+    doubt = "term" if term else after or set_of or finding.doubt
     why = f"proof.{finding.proof}_{doubt}"
     key = why if has(why) else f"proof.{finding.proof}{runs}"
     facts = {"n": len(finding.revived or finding.parameters), "reruns": finding.reruns, **_shown(finding.facts)}
@@ -204,6 +205,7 @@ def _term(finding: Finding) -> list[tuple[str, str]]:
         return []
     name = printable.shortened(finding.facts[TERM]) or words("terms.unnamed")
     key = "terms.about" if finding.parameters else "terms.about_none"
+    key = "terms.about_unadded" if finding.variant == UNADDED else key
     return [(words("terms.fact"), words(key, term=name, n=len(finding.parameters)))]
 
 
@@ -349,6 +351,10 @@ def meant(one: Meant) -> tuple[str, ...]:
         said.append(words("meant.left", n=len(one.left), names=_names(one.left)))
     if one.unheld:
         said.append(words("meant.unheld", n=len(one.unheld), optimizer=one.optimizer, names=_names(one.unheld)))
+    if one.unadded:
+        first, *more = one.unadded
+        facts = {"name": printable.name(first.name), "place": shown_place(first.location).rsplit(":", 1)[0]}
+        said.append(words("meant.unadded", n=1 + len(more), more=", ".join(printable.name(o.name) for o in more), **facts))
     said += [words("meant.from_before", place=shown_place(spot).rsplit(":", 1)[0]) for spot in one.from_before[:1]]
     return tuple(said)
 
@@ -395,7 +401,7 @@ def verdict(
     elif not wanted:
         head = words("verdict.nothing")
     elif starved == 0:
-        head = words("verdict.term" if is_about_a_term(first) else "verdict.reached", n=wanted)
+        head = words("verdict.term" if is_about_a_term(first) and first.variant != UNADDED else "verdict.reached", n=wanted)
     elif not backward:
         head = words("verdict.total", n=wanted)
     elif starved >= wanted:

@@ -11,6 +11,7 @@ Also the steps of optimizers that changed nothing, as records: ``idle_steps``.
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -313,6 +314,20 @@ def live_values(trace: Trace) -> set[int]:
         if call.grad_on and any(o in alive and trace.values[o].requires_grad for o in call.outputs):
             alive.update(call.inputs)
     return alive
+
+
+def are_rivals(parameters: Iterable[torch.Tensor]) -> bool:
+    """Whether several optimizers that are alive train a model, each other parameters of it.
+
+    Example:
+        >>> layers = [nn.Linear(2, 1), nn.Linear(2, 1)]
+        >>> several = [torch.optim.SGD(one.parameters()) for one in layers]
+        >>> are_rivals([p for one in layers for p in one.parameters()]), are_rivals(layers[0].parameters())
+        (True, False)
+    """
+    mine = {id(one) for one in parameters}
+    held = [part for one in _optimizers() if (part := mine & holding([one]))]
+    return any(one.isdisjoint(other) for one, other in itertools.combinations(held, 2))
 
 
 def _optimizers() -> list[Optimizer]:

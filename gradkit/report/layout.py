@@ -177,8 +177,7 @@ def _facts(finding: Finding, trainable_numel: int) -> list[tuple[str, str]]:
     runs = "_runs" if finding.revived and finding.facts.get("error") else ""
     set_of = {"": "", "1": "together"}.get(finding.facts.get("together", ""), "frozen")
     after = BEHIND if BEHIND in finding.facts and finding.doubt in ("", BEHIND) else ""
-    term = is_about_a_term(finding) and finding.variant != UNADDED
-    doubt = "term" if term else after or set_of or finding.doubt
+    doubt = "term" if is_of_the_loss(finding) else after or set_of or finding.doubt
     why = f"proof.{finding.proof}_{doubt}"
     key = why if has(why) else f"proof.{finding.proof}{runs}"
     facts = {"n": len(finding.revived or finding.parameters), "reruns": finding.reruns, **_shown(finding.facts)}
@@ -198,6 +197,11 @@ def _alone(n: int, total: int) -> str:
 def is_about_a_term(finding: Finding) -> bool:
     """Whether a finding is about one term of the loss: what it names may learn by the others."""
     return TERM in finding.facts
+
+
+def is_of_the_loss(finding: Finding) -> bool:
+    """Whether a finding is about a term that the loss takes in, and that teaches nothing."""
+    return is_about_a_term(finding) and finding.variant != UNADDED
 
 
 def _term(finding: Finding) -> list[tuple[str, str]]:
@@ -352,9 +356,9 @@ def meant(one: Meant) -> tuple[str, ...]:
     if one.unheld:
         said.append(words("meant.unheld", n=len(one.unheld), optimizer=one.optimizer, names=_names(one.unheld)))
     if one.unadded:
-        first, *more = one.unadded
-        facts = {"name": printable.name(first.name), "place": shown_place(first.location).rsplit(":", 1)[0]}
-        said.append(words("meant.unadded", n=1 + len(more), more=", ".join(printable.name(o.name) for o in more), **facts))
+        name, *more = [printable.name(entry.name) for entry in one.unadded]
+        place = shown_place(one.unadded[0].location).rsplit(":", 1)[0]
+        said.append(words("meant.unadded", n=len(one.unadded), name=name, place=place, more=", ".join(more)))
     said += [words("meant.from_before", place=shown_place(spot).rsplit(":", 1)[0]) for spot in one.from_before[:1]]
     return tuple(said)
 
@@ -401,7 +405,7 @@ def verdict(
     elif not wanted:
         head = words("verdict.nothing")
     elif starved == 0:
-        head = words("verdict.term" if is_about_a_term(first) and first.variant != UNADDED else "verdict.reached", n=wanted)
+        head = words("verdict.term" if is_of_the_loss(first) else "verdict.reached", n=wanted)
     elif not backward:
         head = words("verdict.total", n=wanted)
     elif starved >= wanted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,8 +113,7 @@ def printed(net: Net) -> Any:
 
 def returned_as_well(net: Net) -> Any:
     out = net(X)
-    losses = {"loss": F.cross_entropy(out, Y), "distance_loss": F.l1_loss(out, torch.ones(8, 3))}
-    return losses
+    return {"loss": F.cross_entropy(out, Y), "distance_loss": F.l1_loss(out, torch.ones(8, 3))}
 
 
 def kept_by_the_model(net: Net) -> Any:
@@ -146,7 +146,7 @@ def _report(step: Callable[[Net], Any], net: Net | None = None) -> gradkit.types
 
 def _marked(step: Callable[[Net], Any]) -> int:
     code = step.__code__
-    lines = open(__file__).read().splitlines()
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     return next(n for n in range(code.co_firstlineno, len(lines) + 1) if "# CUT" in lines[n - 1])
 
 
@@ -158,27 +158,32 @@ def test_an_entry_that_is_computed_for_nothing_is_named_where_the_loss_is_put_to
     assert [(f.cause, f.variant, f.location.line) for f in report.findings if f.location] == [
         ("trainable_unused", "unadded", _marked(step))
     ]
-    assert report.findings[0].parameters and all(row.reached for row in report.parameters)
+    assert report.findings[0].parameters
+    assert all(row.reached for row in report.parameters)
 
 
 @pytest.mark.parametrize("step", SILENT)
 def test_nothing_is_said_where_every_loss_is_taken(step: Callable[[Net], Any]) -> None:
     report = _report(step)
-    assert report.findings == () and report.meant.unadded == ()
+    assert report.findings == ()
+    assert report.meant.unadded == ()
 
 
 @pytest.mark.parametrize("step", MAYBE)
 def test_an_entry_that_may_be_meant_so_is_no_fault_but_is_mentioned(step: Callable[[Net], Any]) -> None:
     report = _report(step)
-    assert report.findings == () and len(report.meant.unadded) == 1
-    assert report.meant.unadded[0].name in report.text("en") and report.meant.unadded[0].name in report.text("zh")
+    assert report.findings == ()
+    assert len(report.meant.unadded) == 1
+    assert report.meant.unadded[0].name in report.text("en")
+    assert report.meant.unadded[0].name in report.text("zh")
 
 
 def test_the_loss_of_another_optimizer_has_its_own_turn() -> None:
     net = Net()
     apart = torch.optim.SGD(net.body.parameters(), 0.1), torch.optim.SGD(net.head.parameters(), 0.1)
     report = gradkit.diagnose(lambda: picked_alone(net), model=net, optimizer=apart[0])
-    assert not any(one.variant == "unadded" for one in report.findings) and report.meant.unadded == ()
+    assert not any(one.variant == "unadded" for one in report.findings)
+    assert report.meant.unadded == ()
 
 
 def test_the_report_says_so_in_both_languages() -> None:

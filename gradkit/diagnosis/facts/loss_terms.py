@@ -300,6 +300,20 @@ def idle_terms(root: Any) -> tuple[bool, bool]:
     return any(one is None for one in found), weightless
 
 
+def nodes_of_sums(root: Any) -> list[Any]:
+    """The nodes of a loss, of the sums that it is, and of their terms.
+
+    Example:
+        >>> one, other = (torch.ones(1, requires_grad=True).exp() for _ in "ab")
+        >>> {one.grad_fn, other.grad_fn} <= set(nodes_of_sums((one + 0.1 * other).sum().grad_fn))
+        True
+    """
+    passed = _passed(root)
+    if not passed or type(passed[-1]).__name__ not in _SUM_NODES:
+        return passed
+    return [*passed, *(node for parent, _ in passed[-1].next_functions for node in nodes_of_sums(parent))]
+
+
 def _is_weightless(node: Any) -> bool:
     other = getattr(node, "_saved_other", None) if type(node).__name__ == "MulBackward0" else None
     if not isinstance(other, torch.Tensor) or other.requires_grad or other.device.type != "cpu":

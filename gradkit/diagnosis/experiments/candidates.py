@@ -118,9 +118,10 @@ def _detached(call: Call, made: tuple[Point, ...], spot: Location) -> Iterator[C
 
 
 def _assigned(point: Point) -> set[str]:
-    """The variables that the statement at a point gives a value."""
-    line = locations.line_of(point)
+    """The variables that the statement at a point gives a value; several statements may stand on its line."""
+    line, node = locations.line_of(point), locations.node_at(point)
     holding = [s for s in dataflow.statements(point[0]) if s.lineno <= line <= (s.end_lineno or line)]
-    statement = min(holding, key=lambda s: (s.end_lineno or line) - s.lineno, default=None)
+    exact = [s for s in holding if any(syntax.same(node, one) for one in ast.walk(s))] if node is not None else []
+    statement = min(exact or holding, key=lambda s: (s.end_lineno or line) - s.lineno, default=None)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     return {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}

@@ -337,7 +337,7 @@ class Judge:
         if len(after.backwards) < len(before.backwards):
             return Harm(TERM)
         for was, now in zip(before.backwards, after.backwards, strict=False):
-            meant = now.taken if now.taken is not None else self._held or was.reach
+            meant = now.taken if now.taken is not None else self._behind_the_end or self._held or was.reach
             lost = (was.reach & meant) - now.reach
             if lost:
                 return Harm(TERM, lost)
@@ -348,6 +348,8 @@ class Judge:
         return None
 
     def _kept(self, before: Trial, after: Trial) -> Harm | None:
+        if not before.steps:  # of a step that raises it is not known what it keeps
+            return self._grown(before, after)
         more = max(after.kept, default=0) > max(before.kept, default=0)
         if _grows(after) and not _grows(before):
             return Harm(GROWS)
@@ -364,6 +366,13 @@ class Judge:
             return None
         new = frozenset(k for k, norm in after.norms.items() if norm > 0 and not before.norms.get(k))
         return Harm(REACHES, new - meant) if new - meant else None
+
+    @cached_property
+    def _behind_the_end(self) -> frozenset[int]:
+        """What the optimizer holds that steps behind the end of a step, which was cut out of a program."""
+        facts, parameters = self._known.facts, self._lab.session.preserved.parameters
+        named = facts.wanted if facts.explicit and not facts.wished else ()
+        return frozenset(id(parameters[name]) for name in named if name in parameters)
 
     @cached_property
     def _held(self) -> frozenset[int]:

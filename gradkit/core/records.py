@@ -101,11 +101,12 @@ class ChangeTried:
             is in the way), ``"withheld"`` (it does harm) or ``"untried"``.
         changes: the change that is offered; ``()`` if none is.
         kind: how it was derived: ``"word"``, ``"stored"``, ``"moved"``, ``"block"``, ``"narrowed"``, ``"no_grad"``,
-            ``"decorator"``, ``"trainable"``, ``"reentrant"``, ``"flag"``, ``"earlier"``, ``"later"``, or of an
+            ``"decorator"``, ``"trainable"``, ``"reentrant"``, ``"flag"``, ``"earlier"``, ``"later"``, ``"anew"``, or of an
             expression written anew ``"stacked"``, ``"unwrapped"``, ``"in_torch"``, ``"out_of_place"``,
             ``"assigned"``; its sentence is ``tried.of.<kind>``.
         why: of one that is not offered, names its sentence, ``tried.why.<why>``; of one that is, how it cures:
-            ``"runs"`` (the step raised before), ``"together"`` (with the others of the report) or ``""``.
+            ``"runs"`` (the step raised before), ``"together"`` (with the others of the report), ``"replaced"`` (what is
+            stored keeps the history of one pass, until the next replaces it) or ``""``.
         steps: how many steps in a row were run with it.
         gained: parameters that get a gradient with it and got none before.
         harmed: parameters that it does harm to.

@@ -31,6 +31,7 @@ from gradkit.report.picture.outline import lineage
 from gradkit.source import frames, imported
 
 TERM, UNADDED = "term", "unadded"
+_OTHER_WAYS = ("anew", "and_now", "once")  # their help says something else than what is tried
 MOST_NAMES, MOST_LETTERS = 4, 150
 TAKES = ("loses", "zero", "turns", "term", "reaches")
 """Why a change is withheld that takes its gradient from one parameter to give it to another."""
@@ -91,7 +92,7 @@ def section(finding: Finding, total: int, trainable_numel: int) -> Section:
         code=frame(spot, label) if spot is not None else (),
         facts=tuple(_facts(finding, trainable_numel)),
         notes=tuple(map(_note, notes)),
-        help=words(_help(finding), **facts),
+        help=_marked(finding, words(_help(finding), **facts)),
         change=tuple(CodeLine(c.number, printable.line(c.text)[0], sign=c.sign) for c in offered(finding)),
         at=spot,
         notes_at=tuple(note.location for note in notes),
@@ -249,10 +250,28 @@ def _help(finding: Finding) -> str:
     """The sentence that tells what to do: of a cut in a library, what to do on the user's own line."""
     if _stays(finding):
         return "tried.help"
+    if _would_be_kept(finding):
+        return "tried.help_kept"
     if not finding.facts.get("package"):
         return _key(finding, "help")
     advice = f"library.help_{finding.facts.get('advice', '')}"
     return advice if has(advice) else "library.help"
+
+
+def _would_be_kept(finding: Finding) -> bool:
+    """Whether what is to be taken out of a line keeps something that is stored from holding on to its history."""
+    one = finding.tried
+    word = bool(causes.cause(finding.cause).word) and not finding.variant
+    return word and one is not None and one.outcome == WITHHELD and one.why in ("keeps", "grows")
+
+
+def _marked(finding: Finding, said: str) -> str:
+    """What to do, marked as no more than advice where no change is offered: not tried, or tried and refused."""
+    one = finding.tried
+    if offered(finding) or (one is not None and one.outcome != WITHHELD):
+        return said
+    other = one is None or _stays(finding) or _would_be_kept(finding) or finding.variant in _OTHER_WAYS
+    return words("tried.mark_untried" if other else "tried.mark_refused", help=said)
 
 
 def _way(one: ChangeTried) -> str:

@@ -15,11 +15,11 @@ from gradkit.core import causes
 from gradkit.core.records import TWIN, Change, Finding, Location
 from gradkit.core.trace import Call, Point
 from gradkit.diagnosis.experiments.plan import Known, Lab
-from gradkit.source import changes, dataflow, imported, locations, syntax
+from gradkit.source import changes, computed_anew, dataflow, imported, locations, syntax
 from gradkit.source.changes import Candidate
 from gradkit.source.rewrites import Changes
 
-BLOCK, KEPT, ONCE, RESET = "block", "kept", "once", "reset"
+BLOCK, KEPT, ONCE, RESET, ANEW = "block", "kept", "once", "reset", "anew"
 _MOST = 3
 
 
@@ -29,8 +29,10 @@ def suggested(finding: Finding, known: Known) -> tuple[Candidate, ...]:
     change = causes.cause(finding.cause).change
     if finding.doubt == TWIN:
         return ()  # whether the cut is right or what takes its value, a person decides
-    if change == KEPT and finding.variant in (ONCE, RESET):
-        return ()  # where in the step it is to be computed, or what is to stand in its place, a person decides
+    if change == KEPT and finding.variant == RESET:
+        return ()  # what is to stand in its place, a person decides
+    if change == KEPT and finding.variant == ONCE:
+        return tuple(_of_one_for_all(known, spot)) if spot is not None and imported.stands_as_imported(spot) else ()
     if change == KEPT and spot is not None and imported.stands_as_imported(spot):
         stored = changes.derive_changes(finding)
         return stored or tuple(_of_history(known, spot))
@@ -95,6 +97,16 @@ def _of_history(known: Known, spot: Location) -> Iterator[Candidate]:
                 lines = {change for pair in found for change in pair}
                 yield Candidate(kind, tuple(sorted(lines, key=lambda one: (one.number, one.sign != "-"))))
         return
+
+
+def _of_one_for_all(known: Known, spot: Location) -> Iterator[Candidate]:
+    """What was computed once and is used in every step: compute it anew in each; else let go of its history."""
+    for call, _ in known.first.crossing:
+        made = computed_anew.before_its_use(spot, call.chain)
+        if made:
+            yield Candidate(ANEW, made)
+            yield from (one for one in _of_history(known, spot) if one.kind == "later")
+            return
 
 
 def _detached(call: Call, made: tuple[Point, ...], spot: Location) -> Iterator[Changes]:

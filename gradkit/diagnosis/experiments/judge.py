@@ -34,7 +34,7 @@ from gradkit.tracing import ranks
 RAISES, LOSES, ZERO, TURNS, TERM, GROWS, KEEPS, REACHES, NOTHING, NUMBER = (
     "raises", "loses", "zero", "turns", "term", "grows", "keeps", "reaches", "nothing", "number",
 )  # fmt: skip
-TRAINABLE = "trainable"
+TRAINABLE, AND_NOW = "trainable", "and_now"
 _ZERO, _AGAINST = 1e-6, -0.5
 Around = Callable[[], AbstractContextManager[object]]
 
@@ -106,7 +106,8 @@ def _chosen(several: Sequence[Candidate], answer: ChangeTried | None) -> Candida
 
 
 def _told(finding: Finding, answer: ChangeTried | None) -> Finding:
-    """A finding with its answer. Where a history that is gone cannot be let go of, it is to be made anew.
+    """A finding with its answer. Where a history that is gone cannot be let go of, it is to be made anew; where that
+    takes nothing from its own step, the step does not need it.
 
     An expression can be written anew in many ways: of one that is none, nothing is said.
     """
@@ -116,16 +117,19 @@ def _told(finding: Finding, answer: ChangeTried | None) -> Finding:
     anew = (
         causes.cause(finding.cause).change == candidates.KEPT and starves and finding.variant in ("", candidates.KEPT)
     )
-    return replace(finding, tried=answer, variant="anew" if anew else finding.variant)
+    cured = finding.variant == AND_NOW and answer is not None and answer.outcome == CURES
+    variant = "anew" if anew else candidates.KEPT if cured else finding.variant
+    return replace(finding, tried=answer, variant=variant)
 
 
 @dataclass(frozen=True)
 class Harm:
-    """What a change does that it must not: ``why``, to which leaves."""
+    """What a change does that it must not: ``why``, to which leaves. ``bounded``: it is as much after each step."""
 
     why: str
     leaves: frozenset[int] = frozenset()
     said: str = ""
+    bounded: bool = False
 
 
 class Judge:
@@ -226,6 +230,7 @@ class Judge:
     def _best(self, finding: Finding, several: Sequence[Candidate]) -> ChangeTried | None:
         """The first candidate that cures, with the next one told beside it; else what is wrong with the plainest."""
         answers: list[ChangeTried] = []
+        replaced: list[ChangeTried] = []
         for one in several:
             answer = self._one(finding, one)
             if answer.outcome == CURES and not _is_rewrite(one.kind):
@@ -233,19 +238,24 @@ class Judge:
                 return replace(answer, other=other)
             if answer.outcome == CURES:
                 return answer
-            answers.append(answer)
+            if answer.why == KEEPS and answer.gained:  # better than none
+                replaced.append(replace(answer, outcome=CURES, why="replaced", changes=one.changes))
+            answers += [] if _is_no_way(answer) else [answer]
+        if replaced:
+            return replaced[0]
         idle = [one for one in answers if one.why == NOTHING and _is_rewrite(one.kind)]
         return next(iter((*idle, *reversed(answers))), None)
 
     def _next(self, finding: Finding, several: Sequence[Candidate], chosen: Candidate) -> ChangeTried | None:
         rest = several[list(several).index(chosen) + 1 :]
-        return replace(self._one(finding, rest[0]), changes=()) if rest else None
+        answer = self._one(finding, rest[0]) if rest else None
+        return None if answer is None or _is_no_way(answer) else replace(answer, changes=())
 
     def _one(self, finding: Finding, one: Candidate) -> ChangeTried:
         spot, alive = finding.location, set(finding.parameters)
         if spot is None or not frames.is_user_file(spot.file):
             return ChangeTried(UNTRIED, kind=one.kind, why="library")
-        stale = candidates.stale(self._known, self._lab) if one.kind == "stored" else ()
+        stale = candidates.stale(self._known, self._lab) if one.kind in ("stored", "moved") else ()
         answer = self._try([(finding, one)], alive, stale=stale)
         return replace(answer, changes=one.changes if answer.outcome == CURES else (), kind=one.kind)
 
@@ -268,8 +278,9 @@ class Judge:
         gained = self._gained(after, alive)
         if harm is not None:
             return ChangeTried(
-                WITHHELD, why=harm.why, steps=after.steps, harmed=self._names(harm.leaves), facts={"error": harm.said}
-            )
+                WITHHELD, why=harm.why, steps=after.steps, harmed=self._names(harm.leaves), facts={"error": harm.said},
+                gained=gained if harm.bounded else (),
+            )  # fmt: skip
         if not gained:
             return ChangeTried(WITHHELD, why=NOTHING, steps=after.steps)
         return ChangeTried(CURES, why="runs" if self._raised else "", steps=after.steps, gained=gained)
@@ -339,6 +350,9 @@ class Judge:
         for was, now in zip(before.backwards, after.backwards, strict=False):
             meant = now.taken if now.taken is not None else self._behind_the_end or self._held or was.reach
             lost = (was.reach & meant) - now.reach
+            if not before.steps and was is before.backwards[0]:  # no later one is as it was before
+                terms = zip(was.terms, now.terms, strict=True) if len(was.terms) == len(now.terms) else ()
+                lost = lost.union(*((one & meant) - other for one, other in terms))
             if lost:
                 return Harm(TERM, lost)
         if before.terms is not None and after.terms is not None and len(before.terms) == len(after.terms):
@@ -353,7 +367,7 @@ class Judge:
         more = max(after.kept, default=0) > max(before.kept, default=0)
         if _grows(after) and not _grows(before):
             return Harm(GROWS)
-        return Harm(KEEPS) if more else None
+        return Harm(KEEPS, bounded=self._grown(before, after) is None) if more else None
 
     def _grown(self, before: Trial, after: Trial) -> Harm | None:
         """Of a value that is carried over on purpose, the history of one step is kept, and let go of in the next."""
@@ -437,6 +451,11 @@ def _changed(parts: Sequence[Part], ran: Container[CodeType], trainable: Sequenc
 def _grows(steps: Trial) -> bool:
     """Whether autograd's graphs grow from each step to the next."""
     return len(steps.nodes) == STEPS and steps.nodes[0] < steps.nodes[1] < steps.nodes[2]
+
+
+def _is_no_way(answer: ChangeTried) -> bool:
+    """Whether a change was made for something else than what stands there: that is no fault of the program's."""
+    return answer.why == RAISES and "has no attribute 'detach'" in answer.facts.get("error", "")
 
 
 def _alike(one: float, other: float, noise: float) -> bool:

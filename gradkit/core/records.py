@@ -101,8 +101,8 @@ class ChangeTried:
             is in the way), ``"withheld"`` (it does harm) or ``"untried"``.
         changes: the change that is offered; ``()`` if none is.
         kind: how it was derived: ``"word"``, ``"stored"``, ``"moved"``, ``"block"``, ``"narrowed"``, ``"no_grad"``,
-            ``"decorator"``, ``"trainable"``, ``"reentrant"``, ``"flag"``, ``"earlier"``, ``"later"``, ``"anew"``, or of an
-            expression written anew ``"stacked"``, ``"unwrapped"``, ``"in_torch"``, ``"out_of_place"``,
+            ``"decorator"``, ``"trainable"``, ``"reentrant"``, ``"flag"``, ``"earlier"``, ``"later"``, ``"anew"``, or
+            of an expression written anew ``"stacked"``, ``"unwrapped"``, ``"in_torch"``, ``"out_of_place"``,
             ``"assigned"``; its sentence is ``tried.of.<kind>``.
         why: of one that is not offered, names its sentence, ``tried.why.<why>``; of one that is, how it cures:
             ``"runs"`` (the step raised before), ``"together"`` (with the others of the report), ``"replaced"`` (what is

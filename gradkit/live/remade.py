@@ -1,4 +1,4 @@
-"""A piece of a program, as it would be with a changed text: what was cut out of a frame is cut out of that in its place.
+"""A piece of a program as it would be with a changed text: what was cut out of a frame is cut out of that instead.
 
 Statements that are the same in both texts stay as they are, with their places; so no more than the change is new.
 """
@@ -94,7 +94,7 @@ def _replaced(block: Block, instead: dict[int, Block], met: set[int]) -> Block:
 
 def _with_its_blocks(statement: ast.stmt, change: Callable[[Block], Block]) -> ast.stmt:
     """A statement, or a copy of it where something in its blocks is changed."""
-    made: Any = statement
+    made = statement
     for name in _BLOCKS:
         block = getattr(statement, name, None)
         if isinstance(block, list) and not isinstance(statement, (ast.ClassDef, ast.FunctionDef)):

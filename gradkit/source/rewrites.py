@@ -138,7 +138,8 @@ def put_detached(spot: Location) -> Changes:
     """``kept.append(x.detach())`` for ``kept.append(x)`` alone on its line."""
     source = imported.source_of(spot)
     statement = _statement(source, spot.line) if source is not None else None
-    call = statement.value if isinstance(statement, ast.Expr) and keeps(statement) else None
+    kept = statement is not None and keeps(statement)
+    call = statement.value if kept and isinstance(statement, ast.Expr) else None
     if source is None or not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
         return ()
     (value,) = call.args

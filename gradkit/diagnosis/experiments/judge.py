@@ -43,7 +43,7 @@ def judged(
     findings: Sequence[Finding],
     known: Known,
     lab: Lab,
-    given: torch.optim.Optimizer | None,
+    given: Sequence[torch.optim.Optimizer],
     tries: Attempts,
     tell: Callable[[str], None],
     beyond: Known | None = None,
@@ -51,7 +51,7 @@ def judged(
     """The findings, each with what came of trying its change; and how many steps that took.
 
     Args:
-        given: the optimizer that was handed over.
+        given: the optimizers that were handed over.
         beyond: what is known of the run past an error, which some of the findings lie behind.
     """
     suggested = [candidates.suggested(one, (beyond if _is_behind(one) else None) or known) for one in findings]
@@ -140,12 +140,12 @@ class Judge:
     """
 
     def __init__(
-        self, known: Known, lab: Lab, given: torch.optim.Optimizer | None, beyond: Known | None = None
+        self, known: Known, lab: Lab, given: Sequence[torch.optim.Optimizer], beyond: Known | None = None
     ) -> None:
         self._known, self._lab, self._beyond = known, lab, beyond
         session = lab.session
         found = reachable.optimizers_of(session.step, session.model)
-        self._optimizers = list({id(one): one for one in (given, *found) if one is not None}.values())
+        self._optimizers = list({id(one): one for one in (*given, *found)}.values())
         self._before, self._beside = Trial(), 0  # the steps as they are, and how many were asked for
         self.steps = 0
 

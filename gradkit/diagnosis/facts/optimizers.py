@@ -73,6 +73,47 @@ class Gap:
     restored: bool = False
 
 
+def several(given: Any) -> tuple[Any, ...]:
+    """What was handed over as an optimizer, or as a list or tuple of them.
+
+    Example:
+        >>> several(None), several([1, 2]), several(3)
+        ((), (1, 2), (3,))
+    """
+    if given is None:
+        return ()
+    return tuple(introspection.entries(given)) if introspection.is_a(given, (list, tuple)) else (given,)
+
+
+def nearest(
+    given: Sequence[Optimizer], parameters: Mapping[str, torch.Tensor], missing: Sequence[str]
+) -> Optimizer | None:
+    """Of several optimizers, the one that trains what stands nearest to what none of them holds: the first of those.
+
+    Args:
+        parameters: the model's, by name.
+        missing: names of what is not held.
+
+    Example:
+        >>> model = nn.ModuleDict({"g": nn.Linear(2, 1), "d": nn.Linear(2, 1)})
+        >>> both = [torch.optim.SGD([model[name].weight]) for name in "gd"]
+        >>> nearest(both, dict(model.named_parameters()), ["d.bias"]) is both[1]
+        True
+    """
+
+    def shared(one: Optimizer) -> int:
+        held = holding([one])
+        names = [name.split(".") for name, p in parameters.items() if id(p) in held]
+        pairs = (zip(missing[0].split("."), name, strict=False) for name in names)
+        return max((sum(1 for _ in itertools.takewhile(_equal, one)) for one in pairs), default=-1)
+
+    return max(given, key=shared, default=None) if missing else next(iter(given), None)
+
+
+def _equal(pair: tuple[str, str]) -> bool:
+    return pair[0] == pair[1]
+
+
 def gap(
     model: nn.Module, before: Mapping[str, torch.Tensor], given: Optimizer | None, in_reach: Sequence[Optimizer],
     ran: Callable[[torch.Tensor], bool], learns: Callable[[torch.Tensor], bool],

@@ -226,6 +226,7 @@ class Meant:
             should: a body that a head is trained on.
         frozen: where what is frozen and not expected to learn was frozen, as far as that is known.
         from_before: where the step uses a history that was there before it, and that its backward frees.
+        copies: parameters of modules that are kept as copies of what learns, and that no gradient reaches.
         unadded: entries beside terms of the loss that no loss of this step takes in, where that may be meant.
     """
 
@@ -237,6 +238,7 @@ class Meant:
     unheld: tuple[str, ...] = ()
     frozen: tuple[FrozenAt, ...] = ()
     from_before: tuple[Location, ...] = ()
+    copies: tuple[str, ...] = ()
     unadded: tuple[Unadded, ...] = ()
 
 

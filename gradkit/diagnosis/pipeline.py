@@ -20,7 +20,7 @@ from gradkit.diagnosis import behind_error, preconditions, rule_order
 from gradkit.diagnosis.behind_error import Behind
 from gradkit.diagnosis.experiments import alone, judge, plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
-from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers, seen
+from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers, seen, target_copies
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.diagnosis.facts.optimizers import Gap
@@ -266,6 +266,10 @@ def _read(
     """What is known of the model as a run used it; what should train in it, and by what that is known."""
     named = options.should_train is not None
     want, meant = optimizers.meant(want, first.gap, first.reached.norms, named=named)
+    if not named and first.mishap is None:
+        parameters = dict(registered.parameters(step.model))
+        copies = target_copies.find(step.model, parameters, first.trace, want, first.reached.norms)
+        want, meant = [name for name in want if name not in copies], replace(meant, copies=copies)
     facts, want = model_facts.read(
         step, first, want, options.should_train, options.callers, ledger, tries, wished=named and options.wished
     )

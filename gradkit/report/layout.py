@@ -368,6 +368,8 @@ def meant(one: Meant) -> tuple[str, ...]:
     said = []
     if one.apart:
         said.append(words("meant.optimizer", n=len(one.apart), optimizer=one.optimizer, names=_names(one.apart)))
+    if one.copies:
+        said.append(words("meant.copies", n=len(one.copies), names=_names(one.copies)))
     if one.without_influence:
         said.append(words("meant.influence", n=len(one.without_influence), names=_names(one.without_influence)))
     if one.left:

@@ -66,7 +66,7 @@ class Term:
 def terms(
     trace: Trace, losses: Iterable[int], scalars: Mapping[int, Any] | None = None, reached: Iterable[str] = ()
 ) -> tuple[Term, ...]:
-    """The terms of those of some losses that are sums, in the order in which they are added.
+    """The terms of some losses, in the order in which they are added; none if not one of them is a sum.
 
     Args:
         losses: numbers of the values that backward begins from.
@@ -84,10 +84,9 @@ def terms(
         >>> [(one.number, one.alive, one.parameters) for one in terms(trace, [3], {}, ["w"])]
         [(2, True, ('w',)), (1, False, ())]
     """
-    found: list[Term] = []
-    for place, number in enumerate(dict.fromkeys(losses)):
-        added = _Sum(trace, scalars or {}, place).terms(number) if number >= 0 else []
-        found += added if len(added) > 1 else []
+    known = (number for number in dict.fromkeys(losses) if number >= 0)
+    each = [_Sum(trace, scalars or {}, place).terms(number) for place, number in enumerate(known)]
+    found = [term for one in each for term in one] if any(len(one) > 1 for one in each) else []
     return _with_reach(trace, found[:_MOST_TERMS], frozenset(reached))
 
 

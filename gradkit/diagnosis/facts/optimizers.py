@@ -367,8 +367,13 @@ def are_rivals(parameters: Iterable[torch.Tensor]) -> bool:
         (True, False)
     """
     mine = {id(one) for one in parameters}
-    held = [part for one in _optimizers() if (part := mine & holding([one]))]
+    held = [part for one in held_by_each() if (part := mine & one)]
     return any(one.isdisjoint(other) for one, other in itertools.combinations(held, 2))
+
+
+def held_by_each() -> list[set[int]]:
+    """For each optimizer that is alive, the ids of all that it holds."""
+    return [holding([one]) for one in _optimizers()]
 
 
 def _optimizers() -> list[Optimizer]:

@@ -87,7 +87,7 @@ def _picked(e: Evidence, term: Call) -> tuple[Call, str, Location] | None:
 def _sums(e: Evidence) -> list[Call]:
     """The calls that add up single numbers to the loss; none where several losses are gone backward from."""
     trace, terms = e.trace, e.first.terms
-    if len({one.loss for one in terms}) > 1 or trace.loss < 0:
+    if len({one.loss for one in terms if one.added >= 0}) > 1 or trace.loss < 0:
         return []
     adds = {one.added for one in terms if one.added >= 0}
     maker = trace.values[trace.loss].maker

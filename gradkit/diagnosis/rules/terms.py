@@ -146,7 +146,7 @@ def _made(term: Term) -> Location | None:
 
 
 def _name(e: Evidence, term: Term) -> str:
-    """What the source calls a term; one that is computed in the sum itself goes by its expression, not the sum's name."""
+    """What the source calls a term; of one that is computed in the sum itself its expression: the name is the sum's."""
     if term.made is None:
         return ""
     added = e.trace.calls[term.added].chain if term.added >= 0 else ()

@@ -44,6 +44,18 @@ def before_its_use(spot: Location, used: Chain) -> Changes:
     return ()
 
 
+def variable_at(spot: Location) -> str:
+    """The one variable that the line at a place gives what it computes; ``""`` if that is not all that it does.
+
+    Example:
+        >>> variable_at(Location("a.py", 1, 1, 5, "", "a = b"))
+        ''
+    """
+    source = imported.source_of(spot)
+    made = _made_at(source.tree, spot.line) if source is not None and source.tree is not None else None
+    return str(made.targets[0].id) if made is not None else ""
+
+
 def _made_at(tree: ast.Module, line: int) -> Any:
     """The one statement of a line, if it gives one variable what it computes."""
     found = [one for one in ast.walk(tree) if isinstance(one, ast.stmt) and one.lineno <= line <= (one.end_lineno or 0)]

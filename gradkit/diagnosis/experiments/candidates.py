@@ -105,7 +105,9 @@ def _of_one_for_all(known: Known, spot: Location) -> Iterator[Candidate]:
         made = computed_anew.before_its_use(spot, call.chain)
         if made:
             yield Candidate(ANEW, made)
-            yield from (one for one in _of_history(known, spot) if one.kind == "later")
+            there = f"{computed_anew.variable_at(spot)}.detach()"
+            later = (one for one in _of_history(known, spot) if one.kind == "later")
+            yield from (one for one in later if any(there in change.text for change in one.changes))
             return
 
 

@@ -321,7 +321,8 @@ class Judge:
         turned = partial(self._turned, apart=behind)
         numbers = (self._other_numbers,) if kinds & changes.REWRITES else ()
         kept = self._grown if changes.ASSIGNED in kinds else self._kept
-        rules = (*numbers, self._lost, turned, self._terms, kept, self._reached)
+        reached = partial(self._reached, anew=candidates.ANEW in kinds)
+        rules = (*numbers, self._lost, turned, self._terms, kept, reached)
         return next((harm for rule in rules if (harm := rule(before, after)) is not None), None)
 
     def _other_numbers(self, before: Trial, after: Trial) -> Harm | None:
@@ -374,8 +375,9 @@ class Judge:
         growing = len(after.kept) == STEPS and after.kept[0] < after.kept[1] < after.kept[2]
         return Harm(GROWS) if growing or (_grows(after) and not _grows(before)) else None
 
-    def _reached(self, before: Trial, after: Trial) -> Harm | None:
-        meant = self._meant
+    def _reached(self, before: Trial, after: Trial, *, anew: bool) -> Harm | None:
+        """What comes to learn; to compute anew what no optimizer trains would be for nothing."""
+        meant = self._held if anew and self._held else self._meant
         if meant is None:
             return None
         new = frozenset(k for k, norm in after.norms.items() if norm > 0 and not before.norms.get(k))

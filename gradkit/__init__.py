@@ -92,7 +92,7 @@ def explain(error: BaseException | None = None, *, model: Any = None, optimizer:
     Args:
         error: another exception than the last one, with its traceback.
         model: the model whose parameters are of interest; None finds it.
-        optimizer: the optimizer in use; None finds it.
+        optimizer: the optimizer in use, or a list of them; None finds it.
 
     Returns:
         The report; ``report.origin`` says which lines were run again.
@@ -163,7 +163,7 @@ def watch(model: Any = None, optimizer: Any = None, *, tell: Any = None) -> Watc
 
     Args:
         model: the model that is trained; None finds it where it is trained.
-        optimizer: only this optimizer's steps are looked at; None: those of all.
+        optimizer: only this optimizer's steps are looked at, or those of a list of them; None: those of all.
         tell: called with what was found of each silent fault; None writes it to the error stream.
 
     Returns:

@@ -26,7 +26,7 @@ from torch import nn
 from gradkit.api.verify import verify
 from gradkit.core import attempts, i18n
 from gradkit.core.errors import GradkitError, letting_go
-from gradkit.diagnosis.facts import inventory
+from gradkit.diagnosis.facts import inventory, optimizers
 from gradkit.live.watch import Watch
 from gradkit.report.report import Report
 from gradkit.state.preserve import Preserved, grad_of
@@ -70,7 +70,7 @@ def assert_learns(
     *,
     should_train: Sequence[str] | None = None,
     frozen: Sequence[str] = (),
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
 ) -> Report:
     """Assert that every parameter that should train gets a gradient, and that the optimizer moves it.
 
@@ -81,7 +81,8 @@ def assert_learns(
         step: called without arguments; runs ONE forward pass and returns the loss. It may train by itself.
         should_train: names or globs of the parameters that ought to learn; None: all that require grad.
         frozen: names or globs of those that must not: none of them may require grad.
-        optimizer: if given, one step of it is made, and every parameter that should train must have moved.
+        optimizer: if given, or several in a list, one step of each is made, and every parameter that should train must
+            have moved.
 
     Returns:
         The report of a sound program. The model, the optimizer, every ``.grad`` and the random state are afterwards as
@@ -112,19 +113,20 @@ def assert_learns(
         raise AssertionError(i18n.words("learns.unfrozen", names=", ".join(open_ones)))
     if not done.passed:
         raise AssertionError(done.text())
-    if optimizer is not None:
+    if given := optimizers.several(optimizer):
         wanted = [row.name for row in report.parameters if row.should_train and not row.same_as]
-        if still := _unmoved(model, step, wanted, optimizer):
+        if still := _unmoved(model, step, wanted, given):
             raise AssertionError(i18n.words("learns.still", names=", ".join(still)))
     return report
 
 
 def _unmoved(
-    model: nn.Module, step: Callable[[], Any], wanted: Sequence[str], optimizer: torch.optim.Optimizer
+    model: nn.Module, step: Callable[[], Any], wanted: Sequence[str], given: Sequence[torch.optim.Optimizer]
 ) -> list[str]:
-    """The parameters that one step of the optimizer leaves where they are; all is put back."""
+    """The parameters that one step of the optimizers leaves where they are; all is put back."""
     with Preserved(model, step) as preserved:
-        preserved.optimizer(optimizer)
+        for one in given:
+            preserved.optimizer(one)
         before = {name: preserved.parameters[name].detach().clone() for name in wanted}
 
         def train() -> None:
@@ -133,7 +135,8 @@ def _unmoved(
                 if all(grad_of(parameter) is None for parameter in preserved.parameters.values()):
                     with attempts.lifted():
                         loss.backward()
-                optimizer.step()
+                for one in given:
+                    one.step()
 
         return Session(train, model, preserved).ask(lambda *_: _same(preserved, before))
 

@@ -16,7 +16,7 @@ from gradkit.core.attempts import Attempts
 from gradkit.core.errors import letting_go
 from gradkit.core.records import Picture
 from gradkit.diagnosis import pipeline
-from gradkit.diagnosis.facts import inventory
+from gradkit.diagnosis.facts import inventory, optimizers
 from gradkit.diagnosis.pipeline import Diagnosis, Options
 from gradkit.load.step import step_of
 from gradkit.report.picture import build, torchviz_kept
@@ -32,7 +32,7 @@ def diagnose(
     *,
     model: nn.Module | None = None,
     loss: Callable[..., Any] | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     replay: bool = True,
     should_train: Sequence[str] | None = None,
     progress: Callable[[str], None] | None = None,
@@ -45,7 +45,7 @@ def diagnose(
         batch: what the model is called with: a dict, a tuple or list, or a single tensor.
         model: the model whose parameters are of interest, with a step.
         loss: ``loss(output, batch)``; None takes ``output.loss``, or the output itself if it is a scalar.
-        optimizer: the optimizer in use.
+        optimizer: the optimizer in use; where several train the model, as in a GAN, a list of them.
         replay: run the step once more with what was found undone, to prove it. False runs the step exactly once.
         should_train: names or globs of the parameters that ought to learn; None: all that require grad.
         progress: told the name of each stage as it begins; may raise to cancel.
@@ -66,7 +66,8 @@ def diagnose(
     callers = frames.chain(sys._getframe(1), Preserved.__init__.__code__)
     with attempts.refusing(progress) as tell:
         patterns = inventory.patterns(should_train)
-        options = Options(optimizer=optimizer, replay=replay, should_train=patterns, callers=callers)
+        first, *more = optimizers.several(optimizer) or (None,)
+        options = Options(optimizer=first, beside=tuple(more), replay=replay, should_train=patterns, callers=callers)
         step = step_of(model_or_step, batch, model, loss)
         report, left = pipeline.run(step, options, report_of, tell, progress)
         return replace(report, left=left)

@@ -32,7 +32,7 @@ def scan(
     *,
     model: nn.Module | None = None,
     loss: Callable[..., Any] | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     should_train: Sequence[str] | None = None,
     replay: bool = True,
 ) -> Scan:

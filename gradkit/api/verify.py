@@ -255,7 +255,7 @@ def verify(  # noqa: PLR0913  what a person may say of a step
     *,
     model: nn.Module | None = None,
     loss: Callable[..., Any] | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     should_train: Sequence[str] | None = None,
     frozen: Sequence[str] = (),
     replay: bool = True,
@@ -267,9 +267,9 @@ def verify(  # noqa: PLR0913  what a person may say of a step
         model_or_step: as for :func:`gradkit.diagnose`, and so are ``batch``, ``model``, ``loss``, ``should_train`` and
             ``replay``.
         frozen: names or globs of the parameters that must not train: none of them may require grad.
-        optimizer: the one that trains the model; without it, those that the step reaches. It fails if the diagnosis
-            finds that what it lacks should learn, as all that ``should_train`` names. What else it lacks, as the body
-            behind a probe that nobody froze, is noted.
+        optimizer: the one that trains the model, or a list of several; without it, those that the step reaches. It
+            fails if the diagnosis finds that what it lacks should learn, as all that ``should_train`` names. What else
+            it lacks, as the body behind a probe that nobody froze, is noted.
         steps: how many steps of training to make as well, with this optimizer, or those that the step reaches, or Adam:
             how the loss goes, what moves, and what stays as it is, bit by bit. All is put back.
 
@@ -292,17 +292,18 @@ def verify(  # noqa: PLR0913  what a person may say of a step
     report = diagnose(step, optimizer=optimizer, should_train=should_train, replay=replay)
     still = frozenset(inventory.wanted(step.model, frozen)) if frozen else frozenset()
     wanted = [row.name for row in report.parameters if row.should_train and not row.same_as]
-    walk = walked(step, wanted, steps, optimizer) if steps > 0 else None
-    return Verification(report, _holding(step, report, optimizer), still, walk)
+    given = optimizers.several(optimizer)
+    walk = walked(step, wanted, steps, given) if steps > 0 else None
+    return Verification(report, _holding(step, report, given), still, walk)
 
 
-def _holding(step: Step, report: Report, given: torch.optim.Optimizer | None) -> Holding:
-    """What the given optimizer holds; without one, those that the step can reach and that hold any of the model's."""
+def _holding(step: Step, report: Report, given: Sequence[torch.optim.Optimizer]) -> Holding:
+    """What the given optimizers hold; without one, those that the step can reach and that hold any of the model's."""
     wanted = {row.name for row in report.parameters if row.should_train}
     named = {n: p for n, p in registered.parameters(step.model, twice=True) if n in wanted}
     ours = {id(parameter) for parameter in named.values()}
     reachable = optimizers_of(step.run, step.model)
-    found = [given] if given is not None else [one for one in reachable if ours & optimizers.holding([one])]
+    found = list(given) or [one for one in reachable if ours & optimizers.holding([one])]
     covered = optimizers.holding(found)
     missing = tuple(name for name, parameter in named.items() if id(parameter) not in covered)
     return Holding(tuple(type(one).__name__ for one in found), missing if found else ())

@@ -74,7 +74,7 @@ _CONFIGS = ("config", "saved", "switched")
 _KINDS = ("sparse", "refuses", "dense")
 _UNUSED = (
     "dropped", "argument", "taken", "unmet", "slot", "bypass", "stopped", "left_out", "ignored", "overwritten",
-    "unread", "unassigned",
+    "unread", "unassigned", "unadded",
 )  # fmt: skip
 _FLAGS = ("caller", "default", "opposite")
 _FUNCTIONS = (

@@ -104,11 +104,12 @@ class ChangeTried:
             is in the way), ``"withheld"`` (it does harm) or ``"untried"``.
         changes: the change that is offered; ``()`` if none is.
         kind: how it was derived: ``"word"``, ``"stored"``, ``"moved"``, ``"block"``, ``"narrowed"``, ``"no_grad"``,
-            ``"decorator"``, ``"trainable"``, ``"reentrant"``, ``"flag"``, ``"earlier"``, ``"later"``, or of an
-            expression written anew ``"stacked"``, ``"unwrapped"``, ``"in_torch"``, ``"out_of_place"``,
+            ``"decorator"``, ``"trainable"``, ``"reentrant"``, ``"flag"``, ``"earlier"``, ``"later"``, ``"anew"``, or
+            of an expression written anew ``"stacked"``, ``"unwrapped"``, ``"in_torch"``, ``"out_of_place"``,
             ``"assigned"``; its sentence is ``tried.of.<kind>``.
         why: of one that is not offered, names its sentence, ``tried.why.<why>``; of one that is, how it cures:
-            ``"runs"`` (the step raised before), ``"together"`` (with the others of the report) or ``""``.
+            ``"runs"`` (the step raised before), ``"together"`` (with the others of the report), ``"replaced"`` (what is
+            stored keeps the history of one pass, until the next replaces it) or ``""``.
         steps: how many steps in a row were run with it.
         gained: parameters that get a gradient with it and got none before.
         harmed: parameters that it does harm to.
@@ -200,6 +201,19 @@ class FrozenAt:
 
 
 @dataclass(frozen=True)
+class Unadded:
+    """An entry of a dictionary of losses that no loss takes in.
+
+    Attributes:
+        name: its key.
+        location: the line that computes it.
+    """
+
+    name: str
+    location: Location
+
+
+@dataclass(frozen=True)
 class Meant:
     """By what is known which parameters are to learn.
 
@@ -215,6 +229,8 @@ class Meant:
             should: a body that a head is trained on.
         frozen: where what is frozen and not expected to learn was frozen, as far as that is known.
         from_before: where the step uses a history that was there before it, and that its backward frees.
+        copies: parameters of modules that are kept as copies of what learns, and that no gradient reaches.
+        unadded: entries beside terms of the loss that no loss of this step takes in, where that may be meant.
     """
 
     source: str = "flags"
@@ -225,6 +241,8 @@ class Meant:
     unheld: tuple[str, ...] = ()
     frozen: tuple[FrozenAt, ...] = ()
     from_before: tuple[Location, ...] = ()
+    copies: tuple[str, ...] = ()
+    unadded: tuple[Unadded, ...] = ()
 
 
 LIVE, CUT, CONSTANT, STOPPED, WEIGHTLESS = "live", "cut", "constant", "stopped", "weightless"

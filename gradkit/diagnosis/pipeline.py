@@ -20,11 +20,11 @@ from gradkit.diagnosis import behind_error, preconditions, rule_order
 from gradkit.diagnosis.behind_error import Behind
 from gradkit.diagnosis.experiments import alone, judge, plan
 from gradkit.diagnosis.experiments.plan import Known, Lab
-from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers, seen
+from gradkit.diagnosis.facts import cuts, first_run, hooks, inventory, model_facts, optimizers, seen, target_copies
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.facts.model_facts import ModelFacts
 from gradkit.diagnosis.facts.optimizers import Gap
-from gradkit.diagnosis.rules import harmless, histories, no_loss, still_frozen, terms, unheld
+from gradkit.diagnosis.rules import harmless, histories, no_loss, still_frozen, terms, unadded, unheld
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.load.step import Step
 from gradkit.source import attributes, faults, imported
@@ -48,6 +48,7 @@ class Options:
 
     Attributes:
         optimizer: the optimizer in use.
+        beside: further optimizers in use.
         steps: further optimizers that the step may let step.
         replay: whether the step may be run again.
         should_train: names or globs of the parameters that ought to learn; None: all that require grad.
@@ -63,6 +64,7 @@ class Options:
     """
 
     optimizer: torch.optim.Optimizer | None = None
+    beside: tuple[torch.optim.Optimizer, ...] = ()
     steps: tuple[torch.optim.Optimizer, ...] = ()
     replay: bool = True
     should_train: Sequence[str] | None = None
@@ -74,6 +76,11 @@ class Options:
     whole: Callable[[FirstRun], bool] = lambda first: True
     missing: bool = False
     late: bool = False
+
+    @property
+    def given(self) -> tuple[torch.optim.Optimizer, ...]:
+        """All optimizers that were handed over."""
+        return (*(() if self.optimizer is None else (self.optimizer,)), *self.beside)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +146,7 @@ def run(
     """
     outer = [step.model, *reachable.modules_of(introspection.ask(step.run, "step", step.run))]
     used = [module for one in outer for module in registered.each(one)]
-    preconditions.check(step.model, used, options.optimizer)
+    preconditions.check(step.model, used, options.given)
     preserved = Preserved(step.model, step.run, waits)
     together = [] if options.alone else used
     work = partial(_found, step, together, preserved, options, then, tell)  # a frame keeps what a lambda closes over
@@ -180,17 +187,19 @@ def _without_unknown_names(model: nn.Module, options: Options) -> tuple[Options,
 
 
 def _first(step: Step, preserved: Preserved, options: Options, tell: Callable[[str], None]) -> tuple[FirstRun, Ledger]:
-    optimizer, found = options.optimizer, reachable.optimizers_of(step.run, step.model)
-    for one in (*(() if optimizer is None else (optimizer,)), *options.steps, *found):
+    found = reachable.optimizers_of(step.run, step.model)
+    for one in (*options.given, *options.steps, *found):
         preserved.optimizer(one)
     tell("trace")
-    steps = [one for one in (*options.steps, *found) if introspection.is_a(one, torch.optim.Optimizer)]
+    steps = [
+        one for one in (*options.given[1:], *options.steps, *found) if introspection.is_a(one, torch.optim.Optimizer)
+    ]
     after = [AfterBackward(steps, preserved.parameters)] if steps else []
     tracer = Tracer(step.model, preserved, (*options.always, *after))
     with tracer.interventions.during():
         first = first_run.make(step, tracer, preserved, tell)
     options.look(first, tracer)
-    gap = _gap_of(step, preserved, optimizer, found, tracer, first.trace)
+    gap = _gap_of(step, preserved, options.given, found, tracer, first.trace)
     idle = optimizers.idle_steps((one for heard in after for one in heard.found), preserved.parameters)
     first = replace(first, gap=gap, hooks=hooks.hooks_seen(tracer, preserved), idle=idle)
     preserved.rewind()
@@ -231,12 +240,14 @@ def _conclude(
         seen=witnessed,
         dead=known.dead,
     )
+    if unadded.are_any(evidence):
+        evidence = replace(evidence, rivals=optimizers.are_rivals(preserved.parameters.values()))
     found = [f for f in rule_order.findings(evidence) if options.late or f.variant not in causes.cause(f.cause).passing]
     found, apart = alone.told(found, known, lab, tries)
-    gap = partial(_gap_at_the_end, step, preserved, options.optimizer)
+    gap = partial(_gap_at_the_end, step, preserved, options.given)
     behind = behind_error.find(found, evidence, known, lab, read, gap, tries) if options.whole(first) else Behind()
     found, meant = [*found, *behind.findings], behind.meant or meant
-    findings, judged = judge.judged(found, known, lab, options.optimizer, tries, tell, beyond=behind.known)
+    findings, judged = judge.judged(found, known, lab, options.given, tries, tell, beyond=behind.known)
     evidence = behind.joined(evidence)
     evidence, meant = _without_what_is_left(evidence, findings, meant)
     nothing: tuple[Harmless, ...] = ()
@@ -255,6 +266,10 @@ def _read(
     """What is known of the model as a run used it; what should train in it, and by what that is known."""
     named = options.should_train is not None
     want, meant = optimizers.meant(want, first.gap, first.reached.norms, named=named)
+    if not named and first.mishap is None:
+        parameters = dict(registered.parameters(step.model))
+        copies = target_copies.find(step.model, parameters, first.trace, want, first.reached.norms)
+        want, meant = [name for name in want if name not in copies], replace(meant, copies=copies)
     facts, want = model_facts.read(
         step, first, want, options.should_train, options.callers, ledger, tries, wished=named and options.wished
     )
@@ -262,18 +277,22 @@ def _read(
 
 
 def _gap_of(
-    step: Step, preserved: Preserved, given: torch.optim.Optimizer | None, found: Sequence[torch.optim.Optimizer],
+    step: Step, preserved: Preserved, given: Sequence[torch.optim.Optimizer], found: Sequence[torch.optim.Optimizer],
     tracer: Tracer, trace: Trace,
 ) -> Gap:  # fmt: skip
-    """What the optimizers lack at the end of a run."""
-    live = optimizers.live_values(trace) if given is not None else set[int]()
-    return optimizers.gap(
-        step.model, preserved.parameters, given, found, tracer.took_part(), lambda p: tracer.ledger.known(p) in live
+    """What the optimizers lack at the end of a run, told of the one that stands nearest to it."""
+    live = optimizers.live_values(trace) if given else set[int]()
+    parameters, every = preserved.parameters, (*given[1:], *found)
+    ask = partial(
+        optimizers.gap, step.model, parameters, ran=tracer.took_part(), learns=lambda p: tracer.ledger.known(p) in live
     )
+    gap = ask(given=next(iter(given), None), in_reach=every)
+    near = optimizers.nearest(given, parameters, gap.missing) if len(given) > 1 else None
+    return gap if near is None or near is given[0] else ask(given=near, in_reach=(given[0], *every))
 
 
 def _gap_at_the_end(
-    step: Step, preserved: Preserved, given: torch.optim.Optimizer | None, tracer: Tracer, trace: Trace
+    step: Step, preserved: Preserved, given: Sequence[torch.optim.Optimizer], tracer: Tracer, trace: Trace
 ) -> Gap:
     """The same, with the optimizers that are looked for only when it is asked."""
     return _gap_of(step, preserved, given, reachable.optimizers_of(step.run, step.model), tracer, trace)
@@ -289,8 +308,9 @@ def _without_what_is_left(evidence: Evidence, findings: Sequence[Finding], meant
     still = () if findings else still_frozen.lines(evidence)
     before = () if findings else histories.used_from_before(evidence)
     meant = replace(
-        meant, without_influence=idle, left=left, unheld=lacking, optimizer=kind, frozen=still, from_before=before
-    )
+        meant, without_influence=idle, left=left, unheld=lacking, optimizer=kind, frozen=still, from_before=before,
+        unadded=unadded.left(evidence, findings),
+    )  # fmt: skip
     return replace(evidence, facts=facts), meant
 
 

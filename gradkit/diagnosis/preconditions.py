@@ -14,26 +14,27 @@ from gradkit.core.errors import GradkitError
 from gradkit.state import registered
 
 
-def check(model: nn.Module, used: Iterable[nn.Module], optimizer: object) -> None:
+def check(model: nn.Module, used: Iterable[nn.Module], given: Iterable[object]) -> None:
     """Refuse what no diagnosis can be made of.
 
     Args:
         model: the model of the step.
         used: the modules that the step uses, those of the model among them.
-        optimizer: what the user gave as such; None for nothing.
+        given: what the user gave as optimizers.
 
     Raises:
         GradkitError: ``sharded_model``, ``lazy_model`` or ``not_an_optimizer``.
 
     Example:
-        >>> try: check(nn.LazyLinear(2), [], None)
+        >>> try: check(nn.LazyLinear(2), [], ())
         ... except GradkitError as error: print(error.key)
         lazy_model
     """
     refuse_sharded(used)
     refuse_lazy(model)
-    if optimizer is not None and not is_optimizer(optimizer):
-        raise GradkitError("not_an_optimizer", got=introspection.one_line(optimizer))
+    for one in given:
+        if not is_optimizer(one):
+            raise GradkitError("not_an_optimizer", got=introspection.one_line(one))
 
 
 def refuse_lazy(model: nn.Module) -> None:

@@ -25,6 +25,7 @@ from gradkit.diagnosis.rules import (
     no_loss,
     setup,
     terms,
+    unadded,
     unconnected,
     zeros,
 )
@@ -81,6 +82,7 @@ def _of_run(evidence: Evidence) -> list[Finding]:
     found += [f for f in _by(create_graph.dead_terms, evidence) if f.location not in named]
     found += [f for f in _by(zeros.findings, evidence) if f.location not in {one.location for one in found}]
     found += _by(terms.findings, evidence, {f.location for f in found})
+    found += _by(unadded.findings, evidence, tuple(found))
     found += _by(loss.findings, evidence)
     found += _by(cut_lines.unexplained, evidence, {p for f in found for p in f.parameters})
     return [replace(f, doubt=f.doubt or READ) if _is_read(f) else f for f in found]

@@ -25,6 +25,7 @@ from gradkit.core.i18n import speaking, words
 from gradkit.core.records import OF_RANKS, Finding, Note, Origin, Picture
 from gradkit.diagnosis import read_off
 from gradkit.diagnosis.experiments.candidates import ONCE
+from gradkit.diagnosis.facts import optimizers
 from gradkit.live import (
     caveats,
     earlier_cells,
@@ -158,7 +159,10 @@ def last_error() -> BaseException | None:
 
 
 def last_report(
-    error: BaseException | None = None, *, model: nn.Module | None = None, optimizer: Optimizer | None = None
+    error: BaseException | None = None,
+    *,
+    model: nn.Module | None = None,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
 ) -> Report:
     """As ``of_error``, of the last error if none is given: see :func:`gradkit.explain`.
 
@@ -168,7 +172,8 @@ def last_report(
     error = error if error is not None else last_error()
     if error is None:
         raise GradkitError("nothing_failed")
-    found = of_error(error, model=model, optimizer=optimizer)
+    given = optimizers.several(optimizer)  # of several it is looked for which of them comes next
+    found = of_error(error, model=model, optimizer=given[0] if len(given) == 1 else None)
     if found is None:
         raise GradkitError("not_of_autograd", error=attempts.words(error))
     if found.report is None:

@@ -27,8 +27,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from gradkit.core import attempts, console, turns
 from gradkit.core.i18n import words
 from gradkit.diagnosis.facts import loss_terms
-from gradkit.live import bystanders
-from gradkit.live.looks import DEAD_TERM, LASTING, WEIGHTLESS, next_after
+from gradkit.live import beside_terms, bystanders
+from gradkit.live.looks import DEAD_TERM, LASTING, UNADDED, WEIGHTLESS, next_after
 from gradkit.live.suspects import Suspect
 from gradkit.source import faults
 from gradkit.witness.listening import Listening, ready
@@ -205,7 +205,9 @@ class Hearing:
             if self.before_backward is not None:
                 self.before_backward(loss, frame)
             dead, weightless = loss_terms.idle_terms(loss.grad_fn) if self._peeks else (False, False)
-            self._idle |= {name for name, found in ((DEAD_TERM, dead), (WEIGHTLESS, weightless)) if found}
+            beside = self._peeks and beside_terms.are_any(loss, frame)
+            seen = (DEAD_TERM, dead), (WEIGHTLESS, weightless), (UNADDED, beside)
+            self._idle |= {name for name, found in seen if found}
 
     def _peeked(self, suspect: Suspect) -> None:
         """Hand on what was seen of the losses before a step; and is the next loss to be looked at?"""

@@ -19,7 +19,7 @@ from gradkit.tracing.after_backward import held_by, is_at_rest
 LASTING = 3  # looks in a row
 MISSING, ZERO, NOT_FINITE, FROZEN, EMPTY_GROUP = "missing", "zero", "not_finite", "frozen", "empty_group"
 BARE, AT_REST, SCALED = "bare", "at_rest", "scaled"
-DEAD_TERM, WEIGHTLESS = "dead_term", "weightless"
+DEAD_TERM, WEIGHTLESS, UNADDED = "dead_term", "weightless", "unadded"
 
 
 def next_after(step: int) -> int:
@@ -47,7 +47,8 @@ class Looks:
         lasted: how many looks in a row found something.
         missing: ids of parameters whose ``.grad`` was None in every look so far.
         at_rest: the learning rate was 0 in every step so far.
-        idle: what the loss of this step holds that hands on no gradient: ``DEAD_TERM``, ``WEIGHTLESS``.
+        idle: what the loss of this step holds that hands on no gradient, and what stands beside its terms:
+            ``DEAD_TERM``, ``WEIGHTLESS``, ``UNADDED``.
 
     Example:
         >>> layer = nn.Linear(2, 1)

@@ -11,11 +11,14 @@ import copy
 import inspect
 import sys
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from types import CellType, CodeType, FrameType, FunctionType, GeneratorType
 from typing import Any
 
 from gradkit.core import introspection
-from gradkit.live import cells, pruning, stack
+from gradkit.diagnosis.experiments import changed_code
+from gradkit.live import cells, pruning, remade, stack
 from gradkit.source import locations, provenance, rebinding, units
 from gradkit.source.units import Unit
 from gradkit.state import reachable
@@ -76,7 +79,24 @@ def step_of(
     names = _Names(unit, frame, code or frame.f_code)
     body = _body(unit, names, alone)
     _refuse(body, names, made)
-    return names.function(_compiled(unit, body, names))
+    step = names.function(_compiled(unit, body, names))
+    changed_code.pieces[step] = partial(_with_text, unit, names, alone)
+    return step
+
+
+def _with_text(unit: Unit, names: _Names, alone: bool, text: str) -> FunctionType | None:
+    """The same, with the program's text changed; None where that changes nothing of it, or cannot be run."""
+    tree = units.tree_of(names.code)
+    kept = remade.statements(unit.statements, tree, text) if tree is not None else None
+    if kept is None:
+        return None
+    changed = replace(unit, statements=tuple(kept))
+    try:
+        body = _body(changed, names, alone)
+        _refuse(body, names, ())
+        return names.function(_compiled(changed, body, names))
+    except CannotRebuild:
+        return None
 
 
 def locals_of(frame: FrameType) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType, TracebackType
@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 from gradkit.core import attempts, console, introspection, turns
 from gradkit.core.i18n import words
 from gradkit.core.records import Finding
+from gradkit.diagnosis.facts import optimizers
 from gradkit.live import beside_others
 from gradkit.live.hearing import Hearing, safely
 from gradkit.live.looks import LASTING, NOT_FINITE, Looks
@@ -39,7 +40,12 @@ _MOST_ERRORS = 20
 _EXPLAINED = "gradkit_explanation"
 
 
-def watch(model: nn.Module | None = None, optimizer: Optimizer | None = None, *, tell: Tell | None = None) -> Watch:
+def watch(
+    model: nn.Module | None = None,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    *,
+    tell: Tell | None = None,
+) -> Watch:
     """Watch training from here on: until ``close()``, the end of a ``with`` block, or the end of the program.
 
     Every backward and every optimizer of the process is heard, also those of Trainer, Lightning and accelerate. An
@@ -48,7 +54,7 @@ def watch(model: nn.Module | None = None, optimizer: Optimizer | None = None, *,
 
     Args:
         model: the model that is trained; None finds it where it is trained.
-        optimizer: only this optimizer's steps are looked at; None: those of all.
+        optimizer: only this optimizer's steps are looked at, or those of a list of them; None: those of all.
         tell: called with the ``Explanation`` of each silent fault. None writes it to the error stream; a notebook
             shows the report.
 
@@ -95,7 +101,7 @@ class Watch:
     def __init__(
         self,
         model: nn.Module | None = None,
-        optimizer: Optimizer | None = None,
+        optimizer: Optimizer | Sequence[Optimizer] | None = None,
         *,
         tell: Tell | None = None,
         silent: bool = True,
@@ -103,7 +109,7 @@ class Watch:
     ) -> None:
         self._silent, self.notes = silent, notes
         self._model = weakref.ref(model) if model is not None else None
-        self._optimizer = optimizer
+        self._optimizers = optimizers.several(optimizer)
         self.tell = tell
         self._found: list[tuple[Explanation, int]] = []  # the steps that were made when an error was raised, else -1
         self._told: set[tuple[object, ...]] = set()
@@ -118,8 +124,8 @@ class Watch:
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """The optimizer that was named."""
-        return self._optimizer
+        """The optimizer that was named; None where none was, or several."""
+        return self._optimizers[0] if len(self._optimizers) == 1 else None
 
     @property
     def explanations(self) -> tuple[Explanation, ...]:
@@ -167,7 +173,7 @@ class Watch:
                 safely(partial(_tell_end, suspect, _hearing.moved))
         self._took, self._untold, self._broken = _hearing.steps, self.untold, self.untold_numbers
         _open.remove(self)
-        self._optimizer = None
+        self._optimizers = ()
         if not _open:
             _hearing.close()
 
@@ -185,14 +191,10 @@ class Watch:
         return found if any(found is one for one, _ in self._found) else None
 
     def takes(self, optimizer: Optimizer | None) -> bool:
-        """Whether an optimizer is one that this watch looks at: the one that was named may wrap it."""
+        """Whether an optimizer is one that this watch looks at: one that was named may wrap it."""
         if not self._silent:
             return False
-        mine: Any = self._optimizer
-        while mine is not None and mine is not optimizer:
-            inner = introspection.ask(mine, "optimizer")
-            mine = inner if inner is not mine else None
-        return self._optimizer is None or mine is not None
+        return not self._optimizers or any(_is_in(one, optimizer) for one in self._optimizers)
 
     @property
     def untold(self) -> int:
@@ -241,6 +243,14 @@ class Watch:
     def __repr__(self) -> str:
         state = "open" if self in _open else "closed"
         return f"<gradkit.Watch: {state}, steps: {self.steps}, reports: {len(self.reports)}>"
+
+
+def _is_in(named: Any, optimizer: Optimizer | None) -> bool:
+    """Whether an optimizer is the one that was named, or what that wraps."""
+    while named is not None and named is not optimizer:
+        inner = introspection.ask(named, "optimizer")
+        named = inner if inner is not named else None
+    return named is not None
 
 
 def _is_split(optimizer: Optimizer | None) -> bool:

@@ -31,7 +31,8 @@ from gradkit.core.records import (
 from gradkit.report.picture.outline import lineage
 from gradkit.source import frames, imported
 
-TERM = "term"
+TERM, UNADDED = "term", "unadded"
+_OTHER_WAYS = ("anew", "and_now", "once")  # their help says something else than what is tried
 _EXAMPLES = str(package.FOLDER / "cases") + os.sep
 MOST_NAMES, MOST_LETTERS = 4, 150
 TAKES = ("loses", "zero", "turns", "term", "reaches")
@@ -93,7 +94,7 @@ def section(finding: Finding, total: int, trainable_numel: int) -> Section:
         code=frame(spot, label) if spot is not None else (),
         facts=(*_facts(finding, trainable_numel), *_whose(finding)),
         notes=tuple(map(_note, notes)),
-        help=words(_help(finding), **facts),
+        help=_marked(finding, words(_help(finding), **facts)),
         change=tuple(CodeLine(c.number, printable.line(c.text)[0], sign=c.sign) for c in offered(finding)),
         at=spot,
         notes_at=tuple(note.location for note in notes),
@@ -186,7 +187,7 @@ def _facts(finding: Finding, trainable_numel: int) -> list[tuple[str, str]]:
     runs = "_runs" if finding.revived and finding.facts.get("error") else ""
     set_of = {"": "", "1": "together"}.get(finding.facts.get("together", ""), "frozen")
     after = BEHIND if BEHIND in finding.facts and finding.doubt in ("", BEHIND) else ""
-    doubt = "term" if is_about_a_term(finding) else after or set_of or finding.doubt
+    doubt = "term" if is_of_the_loss(finding) else after or set_of or finding.doubt
     why = f"proof.{finding.proof}_{doubt}"
     key = why if has(why) else f"proof.{finding.proof}{runs}"
     facts = {"n": len(finding.revived or finding.parameters), "reruns": finding.reruns, **_shown(finding.facts)}
@@ -208,11 +209,17 @@ def is_about_a_term(finding: Finding) -> bool:
     return TERM in finding.facts
 
 
+def is_of_the_loss(finding: Finding) -> bool:
+    """Whether a finding is about a term that the loss takes in, and that teaches nothing."""
+    return is_about_a_term(finding) and finding.variant != UNADDED
+
+
 def _term(finding: Finding) -> list[tuple[str, str]]:
     if not is_about_a_term(finding):
         return []
     name = printable.shortened(finding.facts[TERM]) or words("terms.unnamed")
     key = "terms.about" if finding.parameters else "terms.about_none"
+    key = "terms.about_unadded" if finding.variant == UNADDED else key
     return [(words("terms.fact"), words(key, term=name, n=len(finding.parameters)))]
 
 
@@ -254,10 +261,28 @@ def _help(finding: Finding) -> str:
         return "ranks.help"
     if _stays(finding):
         return "tried.help"
+    if _would_be_kept(finding):
+        return "tried.help_kept"
     if not finding.facts.get("package"):
         return _key(finding, "help")
     advice = f"library.help_{finding.facts.get('advice', '')}"
     return advice if has(advice) else "library.help"
+
+
+def _would_be_kept(finding: Finding) -> bool:
+    """Whether what is to be taken out of a line keeps something that is stored from holding on to its history."""
+    one = finding.tried
+    word = bool(causes.cause(finding.cause).word) and not finding.variant
+    return word and one is not None and one.outcome == WITHHELD and one.why in ("keeps", "grows")
+
+
+def _marked(finding: Finding, said: str) -> str:
+    """What to do, marked as no more than advice where no change is offered: not tried, or tried and refused."""
+    one = finding.tried
+    if offered(finding) or (one is not None and one.outcome != WITHHELD):
+        return said
+    other = one is None or _stays(finding) or _would_be_kept(finding) or finding.variant in _OTHER_WAYS
+    return words("tried.mark_untried" if other else "tried.mark_refused", help=said)
 
 
 def _way(one: ChangeTried) -> str:
@@ -354,12 +379,18 @@ def meant(one: Meant) -> tuple[str, ...]:
     said = []
     if one.apart:
         said.append(words("meant.optimizer", n=len(one.apart), optimizer=one.optimizer, names=_names(one.apart)))
+    if one.copies:
+        said.append(words("meant.copies", n=len(one.copies), names=_names(one.copies)))
     if one.without_influence:
         said.append(words("meant.influence", n=len(one.without_influence), names=_names(one.without_influence)))
     if one.left:
         said.append(words("meant.left", n=len(one.left), names=_names(one.left)))
     if one.unheld:
         said.append(words("meant.unheld", n=len(one.unheld), optimizer=one.optimizer, names=_names(one.unheld)))
+    if one.unadded:
+        name, *more = [printable.name(entry.name) for entry in one.unadded]
+        place = shown_place(one.unadded[0].location).rsplit(":", 1)[0]
+        said.append(words("meant.unadded", n=len(one.unadded), name=name, place=place, more=", ".join(more)))
     said += [words("meant.from_before", place=shown_place(spot).rsplit(":", 1)[0]) for spot in one.from_before[:1]]
     return tuple(said)
 
@@ -406,7 +437,7 @@ def verdict(
     elif not wanted:
         head = words("verdict.nothing")
     elif starved == 0:
-        head = words("verdict.term" if is_about_a_term(first) else "verdict.reached", n=wanted)
+        head = words("verdict.term" if is_of_the_loss(first) else "verdict.reached", n=wanted)
     elif not backward:
         head = words("verdict.total", n=wanted)
     elif starved >= wanted:

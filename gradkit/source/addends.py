@@ -8,13 +8,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from gradkit.core.trace import Chain
+from gradkit.core.trace import Chain, Point
 from gradkit.source import dataflow, locations, syntax
 
 _LONGEST = 48
 
 
-def name_of(chain: Chain) -> str:
+def name_of(chain: Chain, added: Chain = ()) -> str:
     """What the innermost line of a chain calls the value that it makes.
 
     Returns:
@@ -22,6 +22,7 @@ def name_of(chain: Chain) -> str:
 
     Args:
         chain: the user's frames, innermost first.
+        added: those of the call that adds it: the variable that the same statement fills holds the sum, and not this.
 
     Example:
         >>> name_of(())
@@ -30,13 +31,19 @@ def name_of(chain: Chain) -> str:
     if not chain:
         return ""
     node, line = locations.node_at(chain[0]), locations.line_of(chain[0])
-    holding = [one for one in dataflow.statements(chain[0][0]) if one.lineno <= line <= (one.end_lineno or line)]
-    statement = min(holding, key=lambda one: (one.end_lineno or line) - one.lineno, default=None)
-    named = key_of(statement, node, line) or _target(statement)
+    statement = _statement(chain[0])
+    of_sum = bool(added) and added[0][0] is chain[0][0] and _statement(added[0]) is statement
+    named = "" if of_sum else key_of(statement, node, line) or _target(statement)
     if named:
         return named
     text = ast.unparse(node) if node is not None else ""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _statement(point: Point) -> ast.stmt | None:
+    line = locations.line_of(point)
+    holding = [one for one in dataflow.statements(point[0]) if one.lineno <= line <= (one.end_lineno or line)]
+    return min(holding, key=lambda one: (one.end_lineno or line) - one.lineno, default=None)
 
 
 def key_of(statement: ast.stmt | None, node: ast.AST | None, line: int) -> str:

@@ -79,7 +79,8 @@ def derive_changes(finding: Finding, stays: Container[int] = ()) -> tuple[Candid
         around = _around(finding, spot) if cause.in_block else spot
         found = [Candidate("narrowed", _narrowed(around, stays)), Candidate("block", _block(around))]
     elif cause.change == "kept":
-        found = [Candidate("stored", _stored(spot, "")), Candidate(ASSIGNED, rewrites.assigned(spot))]
+        found = [Candidate("stored", _stored(spot, "")), Candidate("moved", rewrites.put_detached(spot))]
+        found.append(Candidate(ASSIGNED, rewrites.assigned(spot)))
     elif cause.change in REWRITES:
         found = list(_rewritten(cause.change, spot, finding))
     else:

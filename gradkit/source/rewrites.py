@@ -134,6 +134,20 @@ def assigned(spot: Location) -> Changes:
     return _rewritten(source, statement, f"{text_of(source, function.value)} = {text_of(source, statement)}")
 
 
+def put_detached(spot: Location) -> Changes:
+    """``kept.append(x.detach())`` for ``kept.append(x)`` alone on its line."""
+    source = imported.source_of(spot)
+    statement = _statement(source, spot.line) if source is not None else None
+    kept = statement is not None and keeps(statement)
+    call = statement.value if kept and isinstance(statement, ast.Expr) else None
+    if source is None or not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
+        return ()
+    (value,) = call.args
+    if isinstance(value, (ast.Starred, ast.Constant, ast.Tuple, ast.List, ast.Dict)):
+        return ()
+    return _with(source, {value: f"{_atom(source, value)}.detach()"}) if value.lineno == value.end_lineno else ()
+
+
 def written_anew(source: Source, new: Mapping[Any, str]) -> Iterator[Change]:
     """The lines of some expressions, each on one line, with another text for each."""
     for number in sorted({node.lineno for node in new}):

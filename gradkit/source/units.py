@@ -202,7 +202,13 @@ def _holds(node: Any, where: Where) -> bool:
     return begin[0] <= line <= end[0] if column is None else begin <= (line, column) < end
 
 
-def _blocks(node: Any) -> Iterator[list[ast.stmt]]:
+def blocks(node: Any) -> Iterator[list[ast.stmt]]:
+    """The blocks of statements in a statement, function or module; of a lambda, one that returns what it does.
+
+    Example:
+        >>> [len(one) for one in blocks(ast.parse("if a:\\n    b\\nelse:\\n    c\\n    d").body[0])]
+        [1, 2]
+    """
     if isinstance(node, ast.Lambda):
         yield [ast.copy_location(ast.Return(node.body), node.body)]
         return
@@ -219,9 +225,9 @@ def _way(function: Any, where: Where) -> list[Place]:
     found: list[Place] = []
     node = function
     if isinstance(node, ast.Lambda):  # the whole of it counts as its one statement
-        return [(node, block, 0) for block in _blocks(node)]
+        return [(node, block, 0) for block in blocks(node)]
     while True:
-        inner = [(node, block, at) for block in _blocks(node) for at, one in enumerate(block) if _holds(one, where)]
+        inner = [(node, block, at) for block in blocks(node) for at, one in enumerate(block) if _holds(one, where)]
         if not inner:
             return found
         found.append(inner[-1])
@@ -336,10 +342,10 @@ def _until_backward(body: list[ast.stmt]) -> list[ast.stmt]:
 
 def _end(statement: Any) -> int:
     """The last line of a statement, of one that is cut short that of what is left of it."""
-    blocks = [block for block in _blocks(statement) if block]
-    if not blocks:
+    found = [block for block in blocks(statement) if block]
+    if not found:
         return int(statement.end_lineno or statement.lineno)
-    return max(_end(block[-1]) for block in blocks)
+    return max(_end(block[-1]) for block in found)
 
 
 def _is_docstring(statement: ast.stmt, function: Any) -> bool:

@@ -294,3 +294,90 @@ def test_weights_and_optimizer_are_as_before_although_it_stepped() -> None:
 
 def test_a_sound_step_runs_once() -> None:
     assert diagnosed(judged.detached_in_a_helper_fixed()).runs == 1
+
+
+# -- what is stored, and what is said of it ----------------------------------------------------------------------------
+
+
+class Held:
+    value: torch.Tensor | None = None
+
+
+class Gated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.out, self.held = nn.Linear(4, 4), nn.Linear(4, 4), Held()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.held.value = torch.sigmoid(self.gate(x)).data
+        return self.read(x)
+
+    def read(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.out(x * self.held.value)
+        return out
+
+
+def test_one_pass_that_is_kept_until_the_next_does_no_harm_where_nothing_else_cures() -> None:
+    torch.manual_seed(0)
+    net, x = Gated(), torch.randn(2, 4)
+    report = gradkit.diagnose(lambda: net(x).square().mean(), model=net)
+    (finding,) = report.findings
+    assert finding.tried is not None
+    assert (finding.tried.outcome, finding.tried.why) == ("cures", "replaced")
+    assert "until the next pass replaces it" in report.text("en")
+    assert "到下一次就被替换" in report.text("zh")
+
+
+def _with_a_list() -> tuple[nn.Module, list[torch.Tensor]]:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)), []
+
+
+def test_what_is_put_into_a_list_for_later_is_put_there_without_its_history() -> None:
+    net, kept = _with_a_list()
+    optimizer, x = torch.optim.SGD(net.parameters(), 0.1), torch.randn(2, 4)
+
+    def step() -> torch.Tensor:
+        for _ in range(2):
+            optimizer.zero_grad()
+            out = net(x)
+            kept.append(out)
+            loss = out.square().mean() + 0.1 * (kept[0] - out).square().mean()
+            loss.backward()
+            optimizer.step()
+        return loss
+
+    report = gradkit.diagnose(step, model=net, optimizer=optimizer)
+    (finding,) = report.findings
+    assert finding.tried is not None
+    assert [change.text.strip() for change in finding.tried.changes] == [
+        "kept.append(out)",
+        "kept.append(out.detach())",
+    ]
+    assert "compute it again" not in report.text("en")
+
+
+def test_a_fault_of_the_trial_itself_is_not_told() -> None:
+    net, kept = _with_a_list()
+    optimizer, x = torch.optim.SGD(net.parameters(), 0.1), torch.randn(2, 4)
+
+    def step() -> torch.Tensor:
+        for _ in range(3):
+            kept.append(net(x).mean())
+            loss = torch.stack(kept).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return loss
+
+    report = gradkit.diagnose(step, model=net, optimizer=optimizer)
+    assert report.findings[0].cause == "double_backward"
+    assert "has no attribute" not in report.text("en")
+
+
+def test_words_that_were_not_tried_are_marked_as_such_in_both_languages() -> None:
+    report = diagnosed(judged.straight_through())
+    assert "(advice, not tried)" in report.text("en")
+    assert "仅为建议" in report.text("zh")
+    offered_one = diagnosed(judged.kept_in_an_attribute())
+    assert "advice" not in offered_one.text("en")

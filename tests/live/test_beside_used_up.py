@@ -81,6 +81,18 @@ def as_an_attribute() -> None:
     Trainer().fit()
 
 
+def beside_a_tensor_that_is_no_models() -> None:
+    body, _ = two()
+    parameters = (one for one in body.parameters())  # MADE
+    counted(parameters)
+    stray = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([{"params": parameters}, {"params": [stray]}], lr=0.1)
+    for x in torch.randn(4, 6, 4):
+        optimizer.zero_grad()
+        body(x).square().mean().backward()
+        optimizer.step()
+
+
 def found_of(program: Callable[[], object]) -> list[Finding]:
     with gradkit.watch(tell=lambda told: None) as watch:
         program()
@@ -91,7 +103,7 @@ def found_of(program: Callable[[], object]) -> list[Finding]:
     "program",
     [
         in_a_group_of_its_own, in_one_list_with_the_heads, of_two_modules_in_a_chain,
-        in_a_function_that_builds_the_optimizer, as_an_attribute,
+        in_a_function_that_builds_the_optimizer, as_an_attribute, beside_a_tensor_that_is_no_models,
     ],
     ids=lambda one: one.__name__,
 )  # fmt: skip

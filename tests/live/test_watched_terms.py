@@ -109,3 +109,44 @@ class BothZero(nn.Module):
 def test_two_factors_that_hold_each_other_at_zero_are_told_with_the_line_that_was_seen_to_fill_the_first() -> None:
     loss_of = lambda model, _: F.mse_loss(model(torch.randn(5, 4)), torch.ones(5, 3))  # noqa: E731
     assert trained(BothZero, loss_of) == [("zero_gradient", "nn.init.zeros_(self.down)")]
+
+
+def trained_on_parts(*, logged: bool) -> list[tuple[str, str]]:
+    """What is told of a loop that picks one entry of a dictionary of losses, and may log all of them."""
+    torch.manual_seed(0)
+    log: list[dict[str, float]] = []
+    with gradkit.watch(tell=lambda _: None) as w:
+        model = layer()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        (_with_a_log if logged else _without_a_log)(model, optimizer, log)
+    found = [one for report in w.reports for one in report.findings]
+    return [(one.variant, one.location.text.strip() if one.location is not None else "") for one in found]
+
+
+def _without_a_log(model: nn.Module, optimizer: torch.optim.Optimizer, _: list[dict[str, float]]) -> None:
+    for _step in range(4):
+        out = model(torch.randn(5, 4))
+        losses = {"fit": F.mse_loss(out, torch.ones(5, 3)), "evenness": out.abs().mean()}
+        loss = losses["fit"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def _with_a_log(model: nn.Module, optimizer: torch.optim.Optimizer, log: list[dict[str, float]]) -> None:
+    for _step in range(4):
+        out = model(torch.randn(5, 4))
+        losses = {"fit": F.mse_loss(out, torch.ones(5, 3)), "evenness": out.abs().mean()}
+        loss = losses["fit"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        log.append({name: float(one) for name, one in losses.items()})
+
+
+def test_an_entry_of_a_dictionary_of_losses_that_nobody_adds_is_told() -> None:
+    assert trained_on_parts(logged=False) == [("unadded", 'loss = losses["fit"]')]
+
+
+def test_entries_that_are_logged_after_the_step_are_left_in_peace() -> None:
+    assert trained_on_parts(logged=True) == []

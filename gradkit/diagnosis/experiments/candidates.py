@@ -15,11 +15,11 @@ from gradkit.core import causes
 from gradkit.core.records import TWIN, Change, Finding, Location
 from gradkit.core.trace import Call, Point
 from gradkit.diagnosis.experiments.plan import Known, Lab
-from gradkit.source import changes, dataflow, imported, locations, syntax
+from gradkit.source import changes, computed_anew, dataflow, imported, locations, syntax
 from gradkit.source.changes import Candidate
 from gradkit.source.rewrites import Changes
 
-BLOCK, KEPT, ONCE, RESET = "block", "kept", "once", "reset"
+BLOCK, KEPT, ONCE, RESET, ANEW = "block", "kept", "once", "reset", "anew"
 _MOST = 3
 
 
@@ -29,8 +29,10 @@ def suggested(finding: Finding, known: Known) -> tuple[Candidate, ...]:
     change = causes.cause(finding.cause).change
     if finding.doubt == TWIN:
         return ()  # whether the cut is right or what takes its value, a person decides
-    if change == KEPT and finding.variant in (ONCE, RESET):
-        return ()  # where in the step it is to be computed, or what is to stand in its place, a person decides
+    if change == KEPT and finding.variant == RESET:
+        return ()  # what is to stand in its place, a person decides
+    if change == KEPT and finding.variant == ONCE:
+        return tuple(_of_one_for_all(known, spot)) if spot is not None and imported.stands_as_imported(spot) else ()
     if change == KEPT and spot is not None and imported.stands_as_imported(spot):
         stored = changes.derive_changes(finding)
         return stored or tuple(_of_history(known, spot))
@@ -97,6 +99,18 @@ def _of_history(known: Known, spot: Location) -> Iterator[Candidate]:
         return
 
 
+def _of_one_for_all(known: Known, spot: Location) -> Iterator[Candidate]:
+    """What was computed once and is used in every step: compute it anew in each; else let go of its history."""
+    for call, _ in known.first.crossing:
+        made = computed_anew.before_its_use(spot, call.chain)
+        if made:
+            yield Candidate(ANEW, made)
+            there = f"{computed_anew.variable_at(spot)}.detach()"
+            later = (one for one in _of_history(known, spot) if one.kind == "later")
+            yield from (one for one in later if any(there in change.text for change in one.changes))
+            return
+
+
 def _detached(call: Call, made: tuple[Point, ...], spot: Location) -> Iterator[Changes]:
     """``f(x)`` as ``f(x.detach())`` in the function that has made ``x``; of what is older than the step, in any.
 
@@ -118,9 +132,10 @@ def _detached(call: Call, made: tuple[Point, ...], spot: Location) -> Iterator[C
 
 
 def _assigned(point: Point) -> set[str]:
-    """The variables that the statement at a point gives a value."""
-    line = locations.line_of(point)
+    """The variables that the statement at a point gives a value; several statements may stand on its line."""
+    line, node = locations.line_of(point), locations.node_at(point)
     holding = [s for s in dataflow.statements(point[0]) if s.lineno <= line <= (s.end_lineno or line)]
-    statement = min(holding, key=lambda s: (s.end_lineno or line) - s.lineno, default=None)
+    exact = [s for s in holding if any(syntax.same(node, one) for one in ast.walk(s))] if node is not None else []
+    statement = min(exact or holding, key=lambda s: (s.end_lineno or line) - s.lineno, default=None)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     return {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}

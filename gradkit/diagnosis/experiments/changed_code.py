@@ -10,8 +10,9 @@ import contextlib
 import gc
 import itertools
 import operator
+import weakref
 from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
@@ -23,6 +24,9 @@ from gradkit.source import imported, provenance
 
 NO_SOURCE, SETUP, NOT_LIVE, CLOSURE, OVERLAP = "no_source", "setup", "not_live", "closure", "overlap"
 Part = tuple[Location, Sequence[Change]]
+Piece = Callable[[str], FunctionType | None]
+pieces: weakref.WeakKeyDictionary[FunctionType, Piece] = weakref.WeakKeyDictionary()
+"""Functions that were cut out of a program, each with what cuts it out of a changed text of that in the same way."""
 _MOST_WRAPPERS = 8
 _NEW_LOCALS = 2  # set for functions, not for modules and bodies of classes
 
@@ -50,9 +54,9 @@ def running_changed(parts: Sequence[Part], ran: Container[CodeType]) -> Iterator
     """
     put = [one for spot, changes in _by_file(parts) for one in _functions(spot, changes, ran)]
     with patches.undone():
-        for function, code in put:
-            patches.later(partial(_put, function, function.__code__))
-            _put(function, code)
+        for function, code, defaults in put:
+            patches.later(partial(_put, function, function.__code__, function.__defaults__))
+            _put(function, code, defaults)
         yield
 
 
@@ -66,13 +70,13 @@ def _by_file(parts: Sequence[Part]) -> list[Part]:
     return list(found.values())
 
 
-def _put(function: FunctionType, code: CodeType) -> None:
-    function.__code__ = code
+def _put(function: FunctionType, code: CodeType, defaults: tuple[Any, ...] | None) -> None:
+    function.__code__, function.__defaults__ = code, defaults
 
 
 def _functions(
     spot: Location, changes: Sequence[Change], ran: Container[CodeType]
-) -> list[tuple[FunctionType, CodeType]]:
+) -> list[tuple[FunctionType, CodeType, tuple[Any, ...] | None]]:
     source = imported.source_of(spot)
     if source is None:
         raise CannotTryError(NO_SOURCE)
@@ -81,18 +85,28 @@ def _functions(
     marked = (
         [f for f in alive if _is_decorated_at(f.__code__, source.text, spot.line)] if _is_decorator(changes) else []
     )
-    found = list(_unwrapped(marked, changes))
-    run = any(f.__code__ in ran for f in marked)
+    found = [*_unwrapped(marked, changes), *(cut := list(_cut_out(alive, text, ran)))]
+    run = bool(cut) or any(f.__code__ in ran for f in marked)
     for flags in dict.fromkeys((0, *(f.__code__.co_flags & provenance.FUTURES for f in alive))):
         pairs = _pairs(source.text, text, spot.file, flags)
         new = [(f, code) for f in alive for old, code in pairs if provenance.outline(f.__code__) == old]
         run = run or any(f.__code__ in ran for f, _ in new)
-        found += [(f, code) for f, code in new if all(f is not known for known, _ in found)]
+        found += [(f, code, f.__defaults__) for f, code in new if all(f is not known for known, *_ in found)]
     if not run:
         raise CannotTryError(SETUP if found or not _within(spot, alive) else NOT_LIVE)
-    if any(f.__code__.co_freevars != code.co_freevars for f, code in found):
+    if any(f.__code__.co_freevars != code.co_freevars for f, code, _ in found):
         raise CannotTryError(CLOSURE)
     return found
+
+
+def _cut_out(
+    alive: Sequence[FunctionType], text: str, ran: Container[CodeType]
+) -> Iterator[tuple[FunctionType, CodeType, tuple[Any, ...] | None]]:
+    """The pieces of a program that ran, as they are cut out of a changed text, where that changes them."""
+    for piece in (one for one in alive if one in pieces and one.__code__ in ran):
+        made = pieces[piece](text)
+        if made is not None:
+            yield piece, made.__code__, made.__defaults__
 
 
 def _within(spot: Location, alive: Sequence[FunctionType]) -> bool:
@@ -142,7 +156,7 @@ def _is_decorator(changes: Sequence[Change]) -> bool:
 
 def _unwrapped(
     marked: Sequence[FunctionType], changes: Sequence[Change]
-) -> Iterator[tuple[FunctionType, CodeType]]:  # fmt: skip
+) -> Iterator[tuple[FunctionType, CodeType, tuple[Any, ...] | None]]:  # fmt: skip
     """Where a decorator of torch's is removed: its wrappers, made to call what they wrap and nothing else.
 
     Where ``no_grad`` takes its place, they call it without recording.
@@ -151,7 +165,7 @@ def _unwrapped(
     inner = {id(f) for f in marked}
     for thing in gc.get_objects() if inner else ():
         if type(thing) is FunctionType and _switches(thing) and _wraps(thing, inner):
-            yield thing, instead.__code__
+            yield thing, instead.__code__, thing.__defaults__
 
 
 def _wraps(thing: Any, inner: Container[int]) -> bool:

@@ -34,7 +34,7 @@ from gradkit.tracing import ranks
 RAISES, LOSES, ZERO, TURNS, TERM, GROWS, KEEPS, REACHES, NOTHING, NUMBER = (
     "raises", "loses", "zero", "turns", "term", "grows", "keeps", "reaches", "nothing", "number",
 )  # fmt: skip
-TRAINABLE = "trainable"
+TRAINABLE, AND_NOW = "trainable", "and_now"
 _ZERO, _AGAINST = 1e-6, -0.5
 Around = Callable[[], AbstractContextManager[object]]
 
@@ -43,7 +43,7 @@ def judged(
     findings: Sequence[Finding],
     known: Known,
     lab: Lab,
-    given: torch.optim.Optimizer | None,
+    given: Sequence[torch.optim.Optimizer],
     tries: Attempts,
     tell: Callable[[str], None],
     beyond: Known | None = None,
@@ -51,7 +51,7 @@ def judged(
     """The findings, each with what came of trying its change; and how many steps that took.
 
     Args:
-        given: the optimizer that was handed over.
+        given: the optimizers that were handed over.
         beyond: what is known of the run past an error, which some of the findings lie behind.
     """
     suggested = [candidates.suggested(one, (beyond if _is_behind(one) else None) or known) for one in findings]
@@ -106,7 +106,8 @@ def _chosen(several: Sequence[Candidate], answer: ChangeTried | None) -> Candida
 
 
 def _told(finding: Finding, answer: ChangeTried | None) -> Finding:
-    """A finding with its answer. Where a history that is gone cannot be let go of, it is to be made anew.
+    """A finding with its answer. Where a history that is gone cannot be let go of, it is to be made anew; where that
+    takes nothing from its own step, the step does not need it.
 
     An expression can be written anew in many ways: of one that is none, nothing is said.
     """
@@ -116,16 +117,19 @@ def _told(finding: Finding, answer: ChangeTried | None) -> Finding:
     anew = (
         causes.cause(finding.cause).change == candidates.KEPT and starves and finding.variant in ("", candidates.KEPT)
     )
-    return replace(finding, tried=answer, variant="anew" if anew else finding.variant)
+    cured = finding.variant == AND_NOW and answer is not None and answer.outcome == CURES
+    variant = "anew" if anew else candidates.KEPT if cured else finding.variant
+    return replace(finding, tried=answer, variant=variant)
 
 
 @dataclass(frozen=True)
 class Harm:
-    """What a change does that it must not: ``why``, to which leaves."""
+    """What a change does that it must not: ``why``, to which leaves. ``bounded``: it is as much after each step."""
 
     why: str
     leaves: frozenset[int] = frozenset()
     said: str = ""
+    bounded: bool = False
 
 
 class Judge:
@@ -136,12 +140,12 @@ class Judge:
     """
 
     def __init__(
-        self, known: Known, lab: Lab, given: torch.optim.Optimizer | None, beyond: Known | None = None
+        self, known: Known, lab: Lab, given: Sequence[torch.optim.Optimizer], beyond: Known | None = None
     ) -> None:
         self._known, self._lab, self._beyond = known, lab, beyond
         session = lab.session
         found = reachable.optimizers_of(session.step, session.model)
-        self._optimizers = list({id(one): one for one in (given, *found) if one is not None}.values())
+        self._optimizers = list({id(one): one for one in (*given, *found)}.values())
         self._before, self._beside = Trial(), 0  # the steps as they are, and how many were asked for
         self.steps = 0
 
@@ -226,6 +230,7 @@ class Judge:
     def _best(self, finding: Finding, several: Sequence[Candidate]) -> ChangeTried | None:
         """The first candidate that cures, with the next one told beside it; else what is wrong with the plainest."""
         answers: list[ChangeTried] = []
+        replaced: list[ChangeTried] = []
         for one in several:
             answer = self._one(finding, one)
             if answer.outcome == CURES and not _is_rewrite(one.kind):
@@ -233,19 +238,24 @@ class Judge:
                 return replace(answer, other=other)
             if answer.outcome == CURES:
                 return answer
-            answers.append(answer)
+            if answer.why == KEEPS and answer.gained:  # better than none
+                replaced.append(replace(answer, outcome=CURES, why="replaced", changes=one.changes))
+            answers += [] if _is_no_way(answer) else [answer]
+        if replaced:
+            return replaced[0]
         idle = [one for one in answers if one.why == NOTHING and _is_rewrite(one.kind)]
         return next(iter((*idle, *reversed(answers))), None)
 
     def _next(self, finding: Finding, several: Sequence[Candidate], chosen: Candidate) -> ChangeTried | None:
         rest = several[list(several).index(chosen) + 1 :]
-        return replace(self._one(finding, rest[0]), changes=()) if rest else None
+        answer = self._one(finding, rest[0]) if rest else None
+        return None if answer is None or _is_no_way(answer) else replace(answer, changes=())
 
     def _one(self, finding: Finding, one: Candidate) -> ChangeTried:
         spot, alive = finding.location, set(finding.parameters)
         if spot is None or not frames.is_user_file(spot.file):
             return ChangeTried(UNTRIED, kind=one.kind, why="library")
-        stale = candidates.stale(self._known, self._lab) if one.kind == "stored" else ()
+        stale = candidates.stale(self._known, self._lab) if one.kind in ("stored", "moved") else ()
         answer = self._try([(finding, one)], alive, stale=stale)
         return replace(answer, changes=one.changes if answer.outcome == CURES else (), kind=one.kind)
 
@@ -268,8 +278,9 @@ class Judge:
         gained = self._gained(after, alive)
         if harm is not None:
             return ChangeTried(
-                WITHHELD, why=harm.why, steps=after.steps, harmed=self._names(harm.leaves), facts={"error": harm.said}
-            )
+                WITHHELD, why=harm.why, steps=after.steps, harmed=self._names(harm.leaves), facts={"error": harm.said},
+                gained=gained if harm.bounded else (),
+            )  # fmt: skip
         if not gained:
             return ChangeTried(WITHHELD, why=NOTHING, steps=after.steps)
         return ChangeTried(CURES, why="runs" if self._raised else "", steps=after.steps, gained=gained)
@@ -310,7 +321,8 @@ class Judge:
         turned = partial(self._turned, apart=behind)
         numbers = (self._other_numbers,) if kinds & changes.REWRITES else ()
         kept = self._grown if changes.ASSIGNED in kinds else self._kept
-        rules = (*numbers, self._lost, turned, self._terms, kept, self._reached)
+        reached = partial(self._reached, anew=candidates.ANEW in kinds)
+        rules = (*numbers, self._lost, turned, self._terms, kept, reached)
         return next((harm for rule in rules if (harm := rule(before, after)) is not None), None)
 
     def _other_numbers(self, before: Trial, after: Trial) -> Harm | None:
@@ -337,8 +349,11 @@ class Judge:
         if len(after.backwards) < len(before.backwards):
             return Harm(TERM)
         for was, now in zip(before.backwards, after.backwards, strict=False):
-            meant = now.taken if now.taken is not None else self._held or was.reach
+            meant = now.taken if now.taken is not None else self._behind_the_end or self._held or was.reach
             lost = (was.reach & meant) - now.reach
+            if not before.steps and was is before.backwards[0]:  # no later one is as it was before
+                terms = zip(was.terms, now.terms, strict=True) if len(was.terms) == len(now.terms) else ()
+                lost = lost.union(*((one & meant) - other for one, other in terms))
             if lost:
                 return Harm(TERM, lost)
         if before.terms is not None and after.terms is not None and len(before.terms) == len(after.terms):
@@ -348,22 +363,32 @@ class Judge:
         return None
 
     def _kept(self, before: Trial, after: Trial) -> Harm | None:
+        if not before.steps:  # of a step that raises it is not known what it keeps
+            return self._grown(before, after)
         more = max(after.kept, default=0) > max(before.kept, default=0)
         if _grows(after) and not _grows(before):
             return Harm(GROWS)
-        return Harm(KEEPS) if more else None
+        return Harm(KEEPS, bounded=self._grown(before, after) is None) if more else None
 
     def _grown(self, before: Trial, after: Trial) -> Harm | None:
         """Of a value that is carried over on purpose, the history of one step is kept, and let go of in the next."""
         growing = len(after.kept) == STEPS and after.kept[0] < after.kept[1] < after.kept[2]
         return Harm(GROWS) if growing or (_grows(after) and not _grows(before)) else None
 
-    def _reached(self, before: Trial, after: Trial) -> Harm | None:
-        meant = self._meant
+    def _reached(self, before: Trial, after: Trial, *, anew: bool) -> Harm | None:
+        """What comes to learn; to compute anew what no optimizer trains would be for nothing."""
+        meant = self._held if anew and self._held else self._meant
         if meant is None:
             return None
         new = frozenset(k for k, norm in after.norms.items() if norm > 0 and not before.norms.get(k))
         return Harm(REACHES, new - meant) if new - meant else None
+
+    @cached_property
+    def _behind_the_end(self) -> frozenset[int]:
+        """What the optimizer holds that steps behind the end of a step, which was cut out of a program."""
+        facts, parameters = self._known.facts, self._lab.session.preserved.parameters
+        named = facts.wanted if facts.explicit and not facts.wished else ()
+        return frozenset(id(parameters[name]) for name in named if name in parameters)
 
     @cached_property
     def _held(self) -> frozenset[int]:
@@ -428,6 +453,11 @@ def _changed(parts: Sequence[Part], ran: Container[CodeType], trainable: Sequenc
 def _grows(steps: Trial) -> bool:
     """Whether autograd's graphs grow from each step to the next."""
     return len(steps.nodes) == STEPS and steps.nodes[0] < steps.nodes[1] < steps.nodes[2]
+
+
+def _is_no_way(answer: ChangeTried) -> bool:
+    """Whether a change was made for something else than what stands there: that is no fault of the program's."""
+    return answer.why == RAISES and "has no attribute 'detach'" in answer.facts.get("error", "")
 
 
 def _alike(one: float, other: float, noise: float) -> bool:

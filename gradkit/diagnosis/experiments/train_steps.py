@@ -59,14 +59,14 @@ class Walk:
     error: str = ""
 
 
-def walked(step: Step, wanted: Sequence[str], steps: int, optimizer: Optimizer | None = None) -> Walk:
+def walked(step: Step, wanted: Sequence[str], steps: int, given: Sequence[Optimizer] = ()) -> Walk:
     """Make some steps of training, and put everything back.
 
     Args:
         step: a step that trains by itself is left to do so.
         wanted: names of the parameters that should train.
         steps: how many, at least 1.
-        optimizer: None for those that the step reaches, or Adam if it reaches none.
+        given: optimizers; none for those that the step reaches, or Adam if it reaches none.
 
     Example:
         >>> model = torch.nn.Linear(2, 1)
@@ -75,7 +75,7 @@ def walked(step: Step, wanted: Sequence[str], steps: int, optimizer: Optimizer |
         (('weight', 'bias'), ('Adam',), 2)
     """
     preserved = Preserved(step.model, step.run)
-    return preserved.during(lambda: _Walk(step, wanted, steps, preserved, optimizer).go())
+    return preserved.during(lambda: _Walk(step, wanted, steps, preserved, given).go())
 
 
 @dataclass
@@ -84,7 +84,7 @@ class _Walk:
     wanted: Sequence[str]
     steps: int
     preserved: Preserved
-    given: Optimizer | None
+    given: Sequence[Optimizer]
     losses: list[float] = field(default_factory=list)
     alive: set[str] = field(default_factory=set)
     pushed: set[str] = field(default_factory=set)
@@ -102,8 +102,8 @@ class _Walk:
 
     def _makers(self) -> tuple[list[Optimizer], bool]:
         mine = [self.parameters[name] for name in self.wanted if name in self.parameters]
-        if self.given is not None:
-            return [self.given], False
+        if self.given:
+            return list(self.given), False
         found = [
             one for one in optimizers_of(self.step.run, self.step.model)
             if introspection.is_a(one, Optimizer) and {id(p) for p in mine} & optimizers.holding([one])
@@ -173,7 +173,7 @@ class _Walk:
         groups: list[dict[str, Any]] = [group for one in self.makers for group in one.param_groups]
         held = [group for group in groups if any(one is parameter for one in group["params"])]
         if not held:
-            return self.given is not None
+            return bool(self.given)
         rates = any(float(group.get("lr", 1)) != 0 for group in held)
         return rates and not (self.own and parameter.dtype in _COARSE)
 

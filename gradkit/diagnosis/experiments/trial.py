@@ -44,10 +44,12 @@ class OneBackward:
     Attributes:
         reach: the ids of the leaves behind its loss.
         taken: the ids of what the optimizers that stepped next hold; None if none did.
+        terms: likewise for each term of its loss, if that is a sum; else ``()``.
     """
 
     reach: frozenset[int]
     taken: frozenset[int] | None = None
+    terms: tuple[frozenset[int], ...] = ()
 
 
 @dataclass
@@ -211,6 +213,7 @@ class _Steps:
             told = loss_terms.reached_by(losses[0]) if len(losses) == 1 else None
             self.trial.terms = told if self._handed_over else self.trial.terms
             self.trial.every_term += told or ()
+            self._group[-1].terms = told or ()
         original(tensors, *args, **kwargs)
 
     def _past(self, loss: torch.Tensor) -> dict[int, Any]:

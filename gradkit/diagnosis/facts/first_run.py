@@ -43,6 +43,7 @@ class FirstRun:
         gap: parameters that the optimizers do not hold.
         hooks: what is known of the user's hooks; None if there are none.
         no_loss: what stood in the place of the loss; None if the step returned a loss of its own, or went backward.
+        losses: numbers of the losses that backward began from.
         terms: what the losses that backward began from are put together from, of those that are sums.
         trains: the step went backward of its loss itself; else who called for it goes on, and trains.
         scaler: where it last called each method of a gradient scaler's.
@@ -59,6 +60,7 @@ class FirstRun:
     gap: Gap = field(default_factory=Gap)
     hooks: HooksSeen | None = None
     no_loss: NoLoss | None = None
+    losses: tuple[int, ...] = ()
     terms: tuple[Term, ...] = ()
     trains: bool = False
     frees_past: bool = False
@@ -123,16 +125,20 @@ def make(step: Step, tracer: Tracer, preserved: Preserved, tell: Callable[[str],
     return FirstRun(
         trace, graph, reached, value, _at_length(mishap, tracer), tuple(tracer.scalers.found),
         no_loss=tracer.no_loss or _earlier(trace, tracer),
-        terms=() if mishap else _terms(trace, tracer, reached, own), trains=own,
+        losses=_losses(trace, tracer, own), terms=() if mishap else _terms(trace, tracer, reached, own), trains=own,
         frees_past=reached.frees_past or bool(tracer.backwards.spent), scaler=dict(tracer.scalers.last),
     )  # fmt: skip
 
 
 def _terms(trace: Trace, tracer: Tracer, reached: backward.Reached, own: bool) -> tuple[Term, ...]:
     """The terms of every loss that backward began from, in the order of the run."""
+    return loss_terms.terms(trace, _losses(trace, tracer, own), tracer.ledger.scalars, reached.norms)
+
+
+def _losses(trace: Trace, tracer: Tracer, own: bool) -> tuple[int, ...]:
+    """The numbers of the losses that backward began from, in the order of the run."""
     passes = [one.number for one in tracer.backwards.passes if one.number >= 0]
-    losses = passes if own and passes else [*passes, trace.loss]
-    return loss_terms.terms(trace, losses, tracer.ledger.scalars, reached.norms)
+    return tuple(dict.fromkeys(passes if own and passes else [*passes, trace.loss]))
 
 
 def _trains_otherwise(tracer: Tracer, trace: Trace) -> bool:

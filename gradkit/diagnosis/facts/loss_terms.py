@@ -66,7 +66,7 @@ class Term:
 def terms(
     trace: Trace, losses: Iterable[int], scalars: Mapping[int, Any] | None = None, reached: Iterable[str] = ()
 ) -> tuple[Term, ...]:
-    """The terms of those of some losses that are sums, in the order in which they are added.
+    """The terms of some losses, in the order in which they are added; none if not one of them is a sum.
 
     Args:
         losses: numbers of the values that backward begins from.
@@ -84,10 +84,9 @@ def terms(
         >>> [(one.number, one.alive, one.parameters) for one in terms(trace, [3], {}, ["w"])]
         [(2, True, ('w',)), (1, False, ())]
     """
-    found: list[Term] = []
-    for place, number in enumerate(dict.fromkeys(losses)):
-        added = _Sum(trace, scalars or {}, place).terms(number) if number >= 0 else []
-        found += added if len(added) > 1 else []
+    known = (number for number in dict.fromkeys(losses) if number >= 0)
+    each = [_Sum(trace, scalars or {}, place).terms(number) for place, number in enumerate(known)]
+    found = [term for one in each for term in one] if any(len(one) > 1 for one in each) else []
     return _with_reach(trace, found[:_MOST_TERMS], frozenset(reached))
 
 
@@ -298,6 +297,20 @@ def idle_terms(root: Any) -> tuple[bool, bool]:
     found = _nodes(root)
     weightless = len(found) > 1 and any(_is_weightless(node) for one in found for node in _passed(one))
     return any(one is None for one in found), weightless
+
+
+def nodes_of_sums(root: Any) -> list[Any]:
+    """The nodes of a loss, of the sums that it is, and of their terms.
+
+    Example:
+        >>> one, other = (torch.ones(1, requires_grad=True).exp() for _ in "ab")
+        >>> {one.grad_fn, other.grad_fn} <= set(nodes_of_sums((one + 0.1 * other).sum().grad_fn))
+        True
+    """
+    passed = _passed(root)
+    if not passed or type(passed[-1]).__name__ not in _SUM_NODES:
+        return passed
+    return [*passed, *(node for parent, _ in passed[-1].next_functions for node in nodes_of_sums(parent))]
 
 
 def _is_weightless(node: Any) -> bool:

@@ -11,6 +11,7 @@ Also the steps of optimizers that changed nothing, as records: ``idle_steps``.
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -71,6 +72,47 @@ class Gap:
     beside: bool = False
     elsewhere: str = ""
     restored: bool = False
+
+
+def several(given: Any) -> tuple[Any, ...]:
+    """What was handed over as an optimizer, or as a list or tuple of them.
+
+    Example:
+        >>> several(None), several([1, 2]), several(3)
+        ((), (1, 2), (3,))
+    """
+    if given is None:
+        return ()
+    return tuple(introspection.entries(given)) if introspection.is_a(given, (list, tuple)) else (given,)
+
+
+def nearest(
+    given: Sequence[Optimizer], parameters: Mapping[str, torch.Tensor], missing: Sequence[str]
+) -> Optimizer | None:
+    """Of several optimizers, the one that trains what stands nearest to what none of them holds: the first of those.
+
+    Args:
+        parameters: the model's, by name.
+        missing: names of what is not held.
+
+    Example:
+        >>> model = nn.ModuleDict({"g": nn.Linear(2, 1), "d": nn.Linear(2, 1)})
+        >>> both = [torch.optim.SGD([model[name].weight]) for name in "gd"]
+        >>> nearest(both, dict(model.named_parameters()), ["d.bias"]) is both[1]
+        True
+    """
+
+    def shared(one: Optimizer) -> int:
+        held = holding([one])
+        names = [name.split(".") for name, p in parameters.items() if id(p) in held]
+        pairs = (zip(missing[0].split("."), name, strict=False) for name in names)
+        return max((sum(1 for _ in itertools.takewhile(_equal, one)) for one in pairs), default=-1)
+
+    return max(given, key=shared, default=None) if missing else next(iter(given), None)
+
+
+def _equal(pair: tuple[str, str]) -> bool:
+    return pair[0] == pair[1]
 
 
 def gap(
@@ -314,6 +356,25 @@ def live_values(trace: Trace) -> set[int]:
         if call.grad_on and any(o in alive and trace.values[o].requires_grad for o in call.outputs):
             alive.update(call.inputs)
     return alive
+
+
+def are_rivals(parameters: Iterable[torch.Tensor]) -> bool:
+    """Whether several optimizers that are alive train a model, each other parameters of it.
+
+    Example:
+        >>> layers = [nn.Linear(2, 1), nn.Linear(2, 1)]
+        >>> several = [torch.optim.SGD(one.parameters()) for one in layers]
+        >>> are_rivals([p for one in layers for p in one.parameters()]), are_rivals(layers[0].parameters())
+        (True, False)
+    """
+    mine = {id(one) for one in parameters}
+    held = [part for one in held_by_each() if (part := mine & one)]
+    return any(one.isdisjoint(other) for one, other in itertools.combinations(held, 2))
+
+
+def held_by_each() -> list[set[int]]:
+    """For each optimizer that is alive, the ids of all that it holds."""
+    return [holding([one]) for one in _optimizers()]
 
 
 def _optimizers() -> list[Optimizer]:

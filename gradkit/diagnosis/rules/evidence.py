@@ -34,6 +34,7 @@ class Evidence:
         open: what neither cuts nor hooks explain.
         seen: what a witness saw while the program was set up.
         dead: terms of the loss that should hand on a gradient and do not.
+        rivals: several optimizers train the model, each a part of its own: a step may be the turn of one.
     """
 
     first: FirstRun
@@ -43,6 +44,7 @@ class Evidence:
     open: Open = field(default_factory=Open)
     seen: Seen = field(default_factory=Seen)
     dead: tuple[DeadTerm, ...] = ()
+    rivals: bool = False
 
     @property
     def trace(self) -> Trace:

@@ -13,7 +13,7 @@ from gradkit.core.operations import COPIES, JOINS
 from gradkit.core.records import Location
 from gradkit.core.trace import Call, Chain, Point
 from gradkit.diagnosis.rules.evidence import Evidence
-from gradkit.source import dataflow, keeping, locations, put_away, syntax
+from gradkit.source import dataflow, keeping, locations, put_away, rewrites, syntax
 from gradkit.source.keeping import Kept
 from gradkit.tracing.autograd_errors import AutogradError, Freeing
 
@@ -59,7 +59,15 @@ def kept_for_a_loop(e: Evidence, call: Call, number: int, mishap: AutogradError)
         return []
     makers = _gathered(e, number)
     places = (put_away.put_away_at(one.chain, call.chain, e.files) for one in makers)
-    return [Kept(spot, before=True) for spot in dict.fromkeys(filter(None, places))]
+    again = any(sum(one.key == call.key for call in e.trace.calls) > 1 for one in makers)
+    return [Kept(spot, before=not (again and _puts_away(spot))) for spot in dict.fromkeys(filter(None, places))]
+
+
+def _puts_away(spot: Location) -> bool:
+    """Whether a line puts a value into a list, an attribute or under a key."""
+    tree = locations.tree_of(spot.file)
+    here = (one for one in ast.walk(tree) if isinstance(one, ast.stmt)) if tree is not None else ()
+    return any(one.lineno <= spot.line <= (one.end_lineno or one.lineno) and rewrites.keeps(one) for one in here)
 
 
 def kept_in_an_attribute(e: Evidence, call: Call, number: int, mishap: AutogradError) -> list[Kept]:

@@ -8,8 +8,8 @@ from gradkit.core.records import LIKELY, OBSERVED, Finding, Location, Note
 from gradkit.diagnosis.facts.optimizers import Gap, IdleStep
 from gradkit.diagnosis.rules import copies
 from gradkit.diagnosis.rules.evidence import Evidence, called_by
-from gradkit.diagnosis.rules.optimizer_mismatch import of_copies
-from gradkit.source import locations, setup, stepping, syntax, zeros
+from gradkit.diagnosis.rules.optimizer_mismatch import of_a_generator, of_copies
+from gradkit.source import locations, setup, stepping, syntax, used_up, zeros
 from gradkit.source.stepping import HeldBack
 from gradkit.tracing.after_backward import FOREIGN, RATE
 
@@ -39,6 +39,9 @@ def _finding(e: Evidence, one: IdleStep) -> Finding | None:
     spot, proof = _built_at(one.built, e.files, e.near)
     if one.built.copied is not None:
         return of_copies(one.built.copied, spot, one.names, facts)
+    made = used_up.used_up(spot, one.built.kind, e.files) if spot is not None and one.built.empty else None
+    if made is not None:
+        return of_a_generator(made, spot, one.names, facts, proof if proof == OBSERVED else LIKELY)
     return Finding("optimizer_mismatch", spot, proof=proof, parameters=one.names, facts=facts)
 
 

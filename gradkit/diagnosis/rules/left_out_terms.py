@@ -12,7 +12,7 @@ import ast
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gradkit.core.operations import ADDS, CRITERIA
 from gradkit.core.records import LIKELY, Finding, Location, Note
@@ -25,7 +25,7 @@ _DISTANCES = frozenset("cosine_similarity pairwise_distance cdist dist".split())
 _DIFFERENCES = frozenset("sub __sub__ __rsub__ sub_ __isub__ rsub subtract".split())
 _SIZES = frozenset("pow __pow__ square abs __abs__ norm linalg_norm linalg_vector_norm".split())
 _SUMS = ADDS | {"stack", "cat", "hstack", "rsub", "subtract"}
-_WORDS = re.compile(r"(^|_)(loss|losses|penalty|regulari[sz]ation|regulari[sz]er|reg|kld?|nll|bce|mse)(_|\d|$)", re.I)
+WORDS = re.compile(r"(^|_)(loss|losses|penalty|regulari[sz]ation|regulari[sz]er|reg|kld?|nll|bce|mse)(_|\d|$)", re.I)
 
 
 def told(e: Evidence, names: Sequence[str], defined: Location | None, attribute: str, module: str) -> Finding | None:
@@ -55,6 +55,21 @@ def told(e: Evidence, names: Sequence[str], defined: Location | None, attribute:
     )  # fmt: skip
 
 
+def without(e: Evidence, term: Call, beside: Iterable[str]) -> Location | None:
+    """The line that puts the loss together without a term: the last that adds, or the one that picks another entry.
+
+    Args:
+        beside: the keys of the entries beside it.
+    """
+    total = _total(_sums(e), term)
+    maker = e.trace.maker(e.trace.loss) if total is None else None
+    if maker is not None and maker.name in ADDS and maker.chain and not maker.through and _is_single(e, maker.inputs):
+        total = maker  # a single term, added to the number 0
+    if total is not None:
+        return locations.innermost(total.chain)
+    return next((spot for key in beside if (spot := entries.picked(e.files, key, e.near)) is not None), None)
+
+
 def _picked(e: Evidence, term: Call) -> tuple[Call, str, Location] | None:
     """Where the loss is picked out of a dictionary that holds a term as well: with the key of the term."""
     maker = e.trace.values[e.trace.loss].maker if e.trace.loss >= 0 else -1
@@ -72,7 +87,7 @@ def _picked(e: Evidence, term: Call) -> tuple[Call, str, Location] | None:
 def _sums(e: Evidence) -> list[Call]:
     """The calls that add up single numbers to the loss; none where several losses are gone backward from."""
     trace, terms = e.trace, e.first.terms
-    if len({one.loss for one in terms}) > 1 or trace.loss < 0:
+    if len({one.loss for one in terms if one.added >= 0}) > 1 or trace.loss < 0:
         return []
     adds = {one.added for one in terms if one.added >= 0}
     maker = trace.values[trace.loss].maker
@@ -99,7 +114,7 @@ def _ends(e: Evidence, names: Sequence[str]) -> Iterator[Call]:
     for call in reversed(flow):
         made = [n for n in call.outputs if e.trace.values[n].requires_grad and e.trace.values[n].floating]
         used = [c for c in e.trace.using(made) if any(e.trace.values[n].requires_grad for n in c.outputs)]
-        if made and call.chain and not used and _is_single(e, made) and _is_for_a_loss(e, flow, call):
+        if made and call.chain and not used and _is_single(e, made) and is_for_a_loss(e, flow, call):
             yield _before_weights(e, call)
 
 
@@ -114,14 +129,15 @@ def _before_weights(e: Evidence, call: Call) -> Call:
     return call
 
 
-def _is_for_a_loss(e: Evidence, flow: Sequence[Call], end: Call) -> bool:
+def is_for_a_loss(e: Evidence, flow: Sequence[Call], end: Call) -> bool:
+    """Whether a loss function or a distance made a number, or the source calls it a loss."""
     behind = {call.index for call in e.trace.behind(end.outputs)}
     calls = [call for call in flow if call.index in behind]
     if any(call.name.endswith(CRITERIA) or call.name in _DISTANCES for call in calls):
         return True
     differences = {n for call in calls if call.name in _DIFFERENCES for n in call.outputs}
     return any(call.name in _SIZES and differences.intersection(call.inputs) for call in calls) or any(
-        _WORDS.search(word) for word in _called(end)
+        WORDS.search(word) for word in _called(end)
     )
 
 

@@ -35,7 +35,7 @@ def findings(e: Evidence) -> list[Finding]:
             return [of_copies(gap.copied, spot, names, facts)]
         made = _used_up(e, spot, names)
         if made is not None:
-            return [_of_a_generator(made, spot, names, facts, OBSERVED)]
+            return [of_a_generator(made, spot, names, facts, OBSERVED)]
         variant = "trainer" if unheld.is_a_trainers(e) else ""
         return [
             Finding("optimizer_mismatch", spot, notes, proof=OBSERVED, parameters=names, facts=facts, variant=variant)
@@ -46,7 +46,7 @@ def findings(e: Evidence) -> list[Finding]:
     line = _built(e, filtered=filtered)
     made = _used_up(e, line, names) if line is not None else None
     if made is not None:
-        return [_of_a_generator(made, line, names, facts, searched(made))]
+        return [of_a_generator(made, line, names, facts, searched(made))]
     return [Finding("optimizer_mismatch", line, proof=searched(line), parameters=names, facts=facts)]
 
 
@@ -108,7 +108,7 @@ def of_copies(copied: Deed, built: Location | None, names: tuple[str, ...], fact
     )
 
 
-def _of_a_generator(
+def of_a_generator(
     made: Location, built: Location | None, names: tuple[str, ...], facts: dict[str, str], proof: str
 ) -> Finding:
     """A group of the optimizer is empty: it was handed a generator that had been gone through before."""

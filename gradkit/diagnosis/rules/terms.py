@@ -43,7 +43,7 @@ def findings(e: Evidence, told: set[Location | None]) -> list[Finding]:
     """
     found: dict[object, Finding] = {}
     for dead in e.dead:
-        for one in _of_cuts(e, dead) if dead.verdict.cuts else _of_a_constant(dead):
+        for one in _of_cuts(e, dead) if dead.verdict.cuts else _of_a_constant(e, dead):
             if one.location not in told:
                 found.setdefault((one.cause, one.location), one)
     for one in _weightless(e):
@@ -62,7 +62,7 @@ def _weightless(e: Evidence) -> Iterator[Finding]:
             notes = (Note("weighed", spot),) if spot is not None and spot.line != reason.location.line else ()
             yield Finding(
                 "zero_gradient", reason.location, notes, proof=LIKELY, parameters=term.parameters, call=call.name,
-                variant=zeros.WEIGHTLESS, facts={TERM: _name(term)},
+                variant=zeros.WEIGHTLESS, facts={TERM: _name(e, term)},
             )  # fmt: skip
 
 
@@ -71,12 +71,12 @@ def _of_cuts(e: Evidence, dead: DeadTerm) -> Iterator[Finding]:
     rerun = Rerun(alive, e.shown.terms.runs) if alive is not None else Rerun()
     shown = replace(e.shown, rerun=rerun)
     for one in cut_lines.findings(replace(e, verdict=dead.verdict, shown=shown)):
-        yield _about(dead, one)
+        yield _about(e, dead, one)
 
 
-def _about(dead: DeadTerm, one: Finding) -> Finding:
+def _about(e: Evidence, dead: DeadTerm, one: Finding) -> Finding:
     """A finding of a cut, told as one about a term."""
-    made, name = _made(dead.term), _name(dead.term)
+    made, name = _made(dead.term), _name(e, dead.term)
     if dead.of_choices and made is not None and one.location is not None:
         chosen = Note("chosen", one.location, {"call": one.call})
         one = replace(one, location=made, notes=(chosen,), proof=OBSERVED, variant="choices", revived=(), module="")
@@ -89,9 +89,9 @@ def _about(dead: DeadTerm, one: Finding) -> Finding:
     return replace(one, notes=notes, proof=proof, doubt=doubt, facts={**one.facts, TERM: name})
 
 
-def _of_a_constant(dead: DeadTerm) -> Iterator[Finding]:
+def _of_a_constant(e: Evidence, dead: DeadTerm) -> Iterator[Finding]:
     """A loss function that was asked of nothing that can learn."""
-    call, name = dead.term.made, _name(dead.term)
+    call, name = dead.term.made, _name(e, dead.term)
     if call is not None:
         yield Finding(
             "constant_loss", _made(dead.term), tuple(called_by(call.chain)), proof=OBSERVED, call=call.name,
@@ -121,7 +121,7 @@ def _row(e: Evidence, term: Term, dead: DeadTerm | None) -> LossTerm:
         behind = e.trace.sources([term.number])
         flows = any(e.trace.parameters.get(n, -1) in behind for n in e.wanted)
         state = CUT if names else STOPPED if flows else CONSTANT
-    return LossTerm(_name(term), state, term.value, _made(term), names, term.loss)
+    return LossTerm(_name(e, term), state, term.value, _made(term), names, term.loss)
 
 
 def _cut_off(e: Evidence, term: Term) -> tuple[str, ...]:
@@ -145,5 +145,9 @@ def _made(term: Term) -> Location | None:
     return locations.innermost(term.made.chain) if term.made is not None else None
 
 
-def _name(term: Term) -> str:
-    return addends.name_of(term.made.chain) if term.made is not None else ""
+def _name(e: Evidence, term: Term) -> str:
+    """What the source calls a term; of one that is computed in the sum itself its expression: the name is the sum's."""
+    if term.made is None:
+        return ""
+    added = e.trace.calls[term.added].chain if term.added >= 0 else ()
+    return addends.name_of(term.made.chain, added)

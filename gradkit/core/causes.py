@@ -79,7 +79,7 @@ _UNUSED = (
 _FLAGS = ("caller", "default", "opposite")
 _FUNCTIONS = (
     "style", "missing", "inside", "recomputed", "hidden", "zeros", "intermediate", "copied", "marked", "boxed",
-    "count",
+    "count", "none",
 )  # fmt: skip
 _HISTORIES = ("frees", "carried", "loss", "kept", "once", "anew", "reset", "and_now")
 _SCALER = ("skipped_update", "plain_backward", "plain_step", "early_clip")

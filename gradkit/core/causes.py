@@ -82,7 +82,7 @@ _FUNCTIONS = (
     "count", "none",
 )  # fmt: skip
 _HISTORIES = ("frees", "carried", "loss", "kept", "once", "anew", "reset", "and_now")
-_SCALER = ("skipped_update", "plain_backward", "plain_step", "early_clip")
+_SCALER = ("skipped_update", "plain_backward", "plain_step", "early_clip", "half")
 
 _CAUSES = (
     Cause("no_grad_block", RECORDING, sites=_SWITCHES, variants=("library",), change="block"),

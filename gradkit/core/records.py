@@ -9,6 +9,7 @@ PROVEN, LIKELY, OBSERVED = "proven", "likely", "observed"
 STORED, RAISED, SEVERAL, NOT_RUN, NOT_REVIVED, READ, TWIN, BEHIND = (
     "stored", "raised", "several", "not_run", "not_revived", "read", "twin", "behind",
 )  # fmt: skip
+TIED = "tied"  # the fact of a finding that holds all names of what the model holds under several
 
 
 @dataclass(frozen=True)

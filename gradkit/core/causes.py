@@ -90,8 +90,10 @@ _CAUSES = (
     Cause("grad_disabled_globally", RECORDING, sites=_SWITCHES),
     Cause("inference_mode", RECORDING, sites=_SWITCHES, change="block"),
     Cause("inplace_under_no_grad", RECORDING, sites=_SWITCHES, in_block=True, change="block"),
-    Cause("detach", HISTORY, sites=("detach",), variants=("within", "sparse"), change="word", word=".detach()"),
-    Cause("data_attr", HISTORY, sites=("data",), variants=("within",), change="word", word=".data"),
+    Cause(
+        "detach", HISTORY, sites=("detach",), variants=("within", "sparse", "no_flag"), change="word", word=".detach()"
+    ),
+    Cause("data_attr", HISTORY, sites=("data",), variants=("within", "stored"), change="word", word=".data"),
     Cause("numpy_roundtrip", HISTORY, sites=("number", "numpy", "rewrap"), change="in_torch"),
     Cause("python_roundtrip", HISTORY, sites=("number", "numpy", "rewrap"), variants=("branch",), change="in_torch"),
     Cause("rewrap_tensor", HISTORY, sites=("rewrap", "parameter", "requires_grad"), change="stacked"),

@@ -310,6 +310,6 @@ def _flows(code: CodeType, line: int, node: ast.stmt) -> bool:
 
 def _choice(node: ast.If | ast.While, code: CodeType) -> Choice:
     arms = [x for arm in (*node.body, *node.orelse) for x in ast.walk(arm) if isinstance(x, _GIVES) or put_in(x)]
-    given = tuple(x.lineno for x in arms if not isinstance(x, ast.Return))
+    given = tuple(x.lineno for x in arms if isinstance(x, ast.stmt) and not isinstance(x, ast.Return))
     returned = [x.value for x in arms if isinstance(x, ast.Return)]
     return Choice(code, given, any(x is not None and ast.unparse(x) != "None" for x in returned), node)

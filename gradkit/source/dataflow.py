@@ -110,28 +110,28 @@ def reads(code: CodeType, names: Collection[str]) -> list[tuple[ast.stmt, ast.Na
     return [
         (statement, node)
         for statement in statements(code)
-        for node in _own(statement)
+        for node in own_nodes(statement)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names
     ]
 
 
-def _own(statement: ast.stmt) -> list[ast.AST]:
+def own_nodes(statement: ast.stmt) -> list[ast.AST]:
     """The parts of a statement that are its own, without the statements inside of it."""
     parts = [child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt)]
     return [node for part in parts for node in ast.walk(part)]
 
 
 def _read(statement: ast.stmt) -> set[str]:
-    names = {node.id for node in _own(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    names = {node.id for node in own_nodes(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
         names.add(statement.target.id)
-    return names | {node.attr for node in _own(statement) if isinstance(node, ast.Attribute)}
+    return names | {node.attr for node in own_nodes(statement) if isinstance(node, ast.Attribute)}
 
 
 def written(statement: ast.stmt) -> set[str]:
     """Names and attributes that a statement gives a value, or calls a method of."""
     names: set[str] = set()
-    for node in _own(statement):
+    for node in own_nodes(statement):
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
             names.add(node.id if isinstance(node, ast.Name) else node.attr)
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):

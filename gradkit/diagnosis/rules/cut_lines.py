@@ -49,7 +49,7 @@ from gradkit.diagnosis.rules import (
     live_twins,
 )  # fmt: skip
 from gradkit.diagnosis.rules.evidence import Beside, Evidence, called_by, line_of
-from gradkit.source import locations, setup
+from gradkit.source import locations, non_leaves, setup
 
 
 def writes_out_of(e: Evidence, region: int, inside: tuple[int, ...]) -> list[Call]:
@@ -309,9 +309,9 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
         *_returns(cut, e),
         *(called_by(region.chain) if hidden and region is not None else _called_by(region, first)),
     )
-    doubt = _doubt(cut, e) if proof == LIKELY else ""
+    variant = "hidden" if hidden else gradients.COPIED if copied is not None else _variant(cause, cut, first, e)
+    doubt = "" if proof != LIKELY else STORED if variant == _STORED else _doubt(cut, e)
     facts = {"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}
-    variant = "hidden" if hidden else gradients.COPIED if copied is not None else _variant(cause, cut, first)
     if cause == "integer_cast" and region is not None:
         variant, facts["function"] = handed_out.WHOLE, region.via
     if cause == "custom_function" and (said := handed_out.said_at(e, cut)) is not None:
@@ -336,12 +336,16 @@ def _lets_inputs_train(e: Evidence) -> bool:
     return any(hasattr(cls, "enable_input_require_grads") for cls in e.facts.classes.values())
 
 
-def _variant(cause: str, cut: Cut, call: Call | None) -> str:
+def _variant(cause: str, cut: Cut, call: Call | None, e: Evidence) -> str:
     """Whether a history is lost within what the line calls, and not by a word that stands on it."""
     if cause == "detach" and call is not None and call.name == "_values":
         return "sparse"
     if cause == "new_leaf" and cut.kind in (DETACH, DATA):
         return "copy"
+    if cause == "data_attr" and call is not None and _is_stored(cut, call, e):
+        return _STORED
+    if cause == "detach" and call is not None and call.chain and non_leaves.is_told_to_need_none(call.chain[0]):
+        return "no_flag"
     if cause == "create_graph_missing" and call is not None and (cut.kind == REGION or call.name == FILLED):
         return ("handed" if cut.kind == REGION else "filled") if call.name == FILLED else "hook"
     word = {DETACH: "detach", DATA: "data"}.get(cut.kind)
@@ -349,6 +353,14 @@ def _variant(cause: str, cut: Cut, call: Call | None) -> str:
     if word is None or node is None or call is None or not locations.word_at(call.chain):
         return ""
     return "" if word in ast.unparse(node) else "within"
+
+
+_STORED = "stored"
+
+
+def _is_stored(cut: Cut, call: Call, e: Evidence) -> bool:
+    """Whether bare values become the data of another tensor: there, or by what takes them from there."""
+    return cut.key[1] == "data=" or any(one.name == "data=" for one in e.trace.using(call.outputs))
 
 
 def _called_by(region: Region | None, call: Call | None) -> list[Note]:

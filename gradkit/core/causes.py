@@ -69,7 +69,7 @@ _ZEROS = (
 )  # fmt: skip
 _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped", "outside", "padded")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
-_ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen", "original")
+_ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen", "original", "loop")
 _CONFIGS = ("config", "saved", "switched")
 _KINDS = ("sparse", "refuses", "dense")
 _UNUSED = (

@@ -77,7 +77,7 @@ class _Reading:
     def is_constant(self, value: ast.expr, depth: int = 0) -> bool:
         """Whether an expression depends on nothing that should train, as far as it can be read."""
         if isinstance(value, ast.Constant):
-            return True
+            return isinstance(value.value, (int, float))  # a text is said, and no part of a loss
         if depth > _DEEPEST:
             return False
         if isinstance(value, ast.Call):

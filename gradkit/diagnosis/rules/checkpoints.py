@@ -29,22 +29,14 @@ def decided(e: Evidence, region: Region, found: Finding) -> Finding:
         found: the finding, at the line that calls it.
     """
     own = all(installed.library_of(code.co_filename) == "torch" for code, _ in region.through)
-    told = _decided((*region.chain, *e.facts.callers), e.files) if own and region.chain else _in_library(e.files)
+    told = _decided((*region.chain, *e.facts.callers), e.files) if own and region.chain else None
     spot = found.location
     if told is None or told.opposite or spot is None or same_line(told.location, spot):
         return found
     notes = (Note("checkpointed_here", spot), *found.notes)
-    if not own:  # the library has called it, and the line that was found only asks the library to
-        notes = tuple(note for note in found.notes if note.kind != "called_by")
     return replace(
         found, location=told.location, notes=notes, variant=SETTING, facts={**found.facts, "name": told.name}
     )
-
-
-def _in_library(files: tuple[str, ...]) -> Decided | None:
-    """What decides where a library checkpoints by what it was handed: ``partial(checkpoint, **settings)``."""
-    bound = list(_bound(files))
-    return _by_partial(*bound[0], files) if len(bound) == 1 else None
 
 
 def _decided(chain: Chain, files: tuple[str, ...]) -> Decided | None:

@@ -69,7 +69,7 @@ _ZEROS = (
 )  # fmt: skip
 _PASSING = ("weightless", "masked", "no_variance", "inactive", "clamped", "outside", "padded")
 _IDLE = ("cleared", "clipped", "rate", "rate_made", "scheduled", "never", "uncalled")
-_ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen", "original")
+_ASKED = ("asked", "branch", "again", "plain", "lost", "late", "frozen", "original", "loop")
 _CONFIGS = ("config", "saved", "switched")
 _KINDS = ("sparse", "refuses", "dense")
 _UNUSED = (
@@ -79,10 +79,10 @@ _UNUSED = (
 _FLAGS = ("caller", "default", "opposite")
 _FUNCTIONS = (
     "style", "missing", "inside", "recomputed", "hidden", "zeros", "intermediate", "copied", "marked", "boxed",
-    "count",
+    "count", "none",
 )  # fmt: skip
 _HISTORIES = ("frees", "carried", "loss", "kept", "once", "anew", "reset", "and_now")
-_SCALER = ("skipped_update", "plain_backward", "plain_step", "early_clip")
+_SCALER = ("skipped_update", "plain_backward", "plain_step", "early_clip", "half")
 
 _CAUSES = (
     Cause("no_grad_block", RECORDING, sites=_SWITCHES, variants=("library",), change="block"),
@@ -94,11 +94,18 @@ _CAUSES = (
         "detach",
         HISTORY,
         sites=("detach",),
-        variants=("within", "sparse", "straight_through"),
+        variants=("within", "sparse", "straight_through", "no_flag"),
         change="word",
         word=".detach()",
     ),
-    Cause("data_attr", HISTORY, sites=("data",), variants=("within", "straight_through"), change="word", word=".data"),
+    Cause(
+        "data_attr",
+        HISTORY,
+        sites=("data",),
+        variants=("within", "straight_through", "stored"),
+        change="word",
+        word=".data",
+    ),
     Cause("numpy_roundtrip", HISTORY, sites=("number", "numpy", "rewrap"), change="in_torch"),
     Cause("python_roundtrip", HISTORY, sites=("number", "numpy", "rewrap"), variants=("branch",), change="in_torch"),
     Cause("rewrap_tensor", HISTORY, sites=("rewrap", "parameter", "requires_grad"), change="stacked"),

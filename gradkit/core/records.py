@@ -12,6 +12,7 @@ STORED, RAISED, SEVERAL, NOT_RUN, NOT_REVIVED, READ, TWIN, BEHIND = (
 )  # fmt: skip
 OF_RANKS = "of_ranks"
 """Among the facts of a finding: only some of the ranks that train together have it; the part that they leave out."""
+TIED = "tied"  # the fact of a finding that holds all names of what the model holds under several
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def findings(evidence: Evidence) -> tuple[Finding, ...]:
     """The findings, most blocking first; ``()`` for a sound program."""
     told = _of_error(evidence)
     found = _of_run(evidence) if told is None else told
-    return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in found)
+    return tuple(_complete(evidence, f) for f in found)
 
 
 def are_of_an_error(found: Iterable[Finding]) -> bool:
@@ -53,7 +53,13 @@ def besides(evidence: Evidence) -> tuple[Finding, ...]:
     of_terms = _by(terms.findings, evidence, {f.location for f in found})
     found += [f for f in of_terms if f.variant not in causes.cause(f.cause).passing]
     found = [replace(f, doubt=f.doubt or READ) if _is_read(f) else f for f in found if causes.cause(f.cause).explains]
-    return tuple(replace(f, numel=evidence.numel(f.parameters)) for f in found)
+    return tuple(_complete(evidence, f) for f in found)
+
+
+def _complete(evidence: Evidence, finding: Finding) -> Finding:
+    """A finding with the size of what it is about, and with the other names that this has."""
+    facts = {**finding.facts, **evidence.tied(finding.parameters)}
+    return replace(finding, numel=evidence.numel(finding.parameters), facts=facts)
 
 
 def _of_error(evidence: Evidence) -> list[Finding] | None:

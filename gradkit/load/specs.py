@@ -26,7 +26,7 @@ from gradkit.load import reading
 from gradkit.load.failures import cause_of, where
 from gradkit.load.signatures import accepts
 from gradkit.source import imported, training_loops
-from gradkit.source.frames import is_user_file
+from gradkit.source.frames import is_user_file, note_program
 from gradkit.witness.listening import listening
 
 
@@ -70,6 +70,7 @@ def load_file(path: Path) -> ModuleType:
     if path.suffix != ".py":
         raise GradkitError("not_a_python_file", path=path)
     path = path.resolve()
+    note_program(str(path))
     source = reading.source(path)
     known = _refresh(str(path.parent))
     for module, file, _ in known.values():
@@ -108,7 +109,9 @@ def load_module(name: str, folder: Path | None = None) -> ModuleType:
     _refresh(seen_from)
     with _importing(seen_from, Path(name)):
         try:
-            return importlib.import_module(name)
+            module = importlib.import_module(name)
+            note_program(getattr(module, "__file__", None) or name)
+            return module
         except ModuleNotFoundError as error:
             if error.name and (name == error.name or name.startswith(f"{error.name}.")):
                 near = reading.near(f"{name.replace('.', '/')}.py", Path(seen_from))

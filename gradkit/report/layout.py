@@ -14,6 +14,7 @@ from gradkit.core.records import (
     BEHIND,
     CURES,
     OF_RANKS,
+    TIED,
     UNTRIED,
     WITHHELD,
     Change,
@@ -182,6 +183,8 @@ def _facts(finding: Finding, trainable_numel: int) -> list[tuple[str, str]]:
         name = "parameters" if arrives else "starved"
         who = {"names": _names(finding.parameters), "size": size, "total": f"{trainable_numel:,}"}
         rows.append((name, words(f"report.starved_{share}", **who)))
+    if TIED in finding.facts:
+        rows.append((TIED, printable.name(finding.facts[TIED], printable.LINE)))
     if finding.module:
         rows.append(("module", printable.name(finding.module)))
     runs = "_runs" if finding.revived and finding.facts.get("error") else ""

@@ -165,7 +165,7 @@ def _rewritten(change: str, spot: Location, finding: Finding) -> Iterator[Candid
 # -- a word -----------------------------------------------------------------------------------------------------------
 
 
-_NO_GRAD = ".requires_grad_(False)"
+_NO_GRAD = re.compile(r"^((?:\.\w+\(\))*)\.requires_grad_\((?:requires_grad=)?False\)")
 
 
 def _drop(spots: Sequence[Location], word: str) -> Changes:
@@ -175,7 +175,7 @@ def _drop(spots: Sequence[Location], word: str) -> Changes:
         before, inside = text[: spot.column - 1], text[spot.column - 1 : spot.end_column - 1]
         if inside != word or not before.strip():
             return ()
-        text = before + text[spot.end_column - 1 :].removeprefix(_NO_GRAD)
+        text = before + _NO_GRAD.sub(r"\1", text[spot.end_column - 1 :])
     return _replaced(spots[0], text)
 
 

@@ -255,11 +255,34 @@ class Choice:
         code: the function that it stands in.
         lines: the lines of the statements that it chooses between, as far as they give a name a value.
         returns: one of them returns something instead.
+        node: the statement, or the expression ``a if c else b``, that it is the condition of.
     """
 
     code: CodeType
     lines: tuple[int, ...]
     returns: bool
+    node: ast.If | ast.While | ast.IfExp
+
+    @property
+    def place(self) -> Location:
+        """Where the condition stands."""
+        return locations.place(self.code.co_filename, self.node.test, locations.qualified_name(self.code))
+
+
+_PUTTING = frozenset("append extend insert add fill_ add_ sub_ mul_ zero_".split())
+
+
+def put_in(statement: ast.AST) -> list[ast.expr]:
+    """What a statement puts into something, after that itself: ``hits.append(1.0)``, ``mask[i].fill_(1)``; else none.
+
+    Example:
+        >>> [len(put_in(one)) for one in ast.parse("hits.append(1.0); log.info('hit')").body]
+        [2, 0]
+    """
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in _PUTTING:
+        return []
+    return [call.func.value, *call.args]
 
 
 def chosen_by(chain: Chain) -> Choice | None:
@@ -274,8 +297,9 @@ def chosen_by(chain: Chain) -> Choice | None:
             if isinstance(node, (ast.If, ast.While)) and _decided(node, code, line):
                 return _choice(node, code)
         here = [node for node in body if node.lineno <= line <= (node.end_lineno or line)]
-        if any(isinstance(x, ast.IfExp) and _within(x.test, line) for node in here for x in ast.walk(node)):
-            return Choice(code, (line,), any(isinstance(node, ast.Return) for node in here))
+        either = [x for node in here for x in ast.walk(node) if isinstance(x, ast.IfExp) and _within(x.test, line)]
+        if either:
+            return Choice(code, (line,), any(isinstance(node, ast.Return) for node in here), either[0])
         if not any(isinstance(r, ast.Return) and (r in here or _flows(code, line, r)) for r in body):
             return None
     return None
@@ -294,7 +318,7 @@ def _flows(code: CodeType, line: int, node: ast.stmt) -> bool:
 
 
 def _choice(node: ast.If | ast.While, code: CodeType) -> Choice:
-    arms = [x for arm in (*node.body, *node.orelse) for x in ast.walk(arm) if isinstance(x, _GIVES)]
-    given = tuple(x.lineno for x in arms if not isinstance(x, ast.Return))
+    arms = [x for arm in (*node.body, *node.orelse) for x in ast.walk(arm) if isinstance(x, _GIVES) or put_in(x)]
+    given = tuple(x.lineno for x in arms if isinstance(x, ast.stmt) and not isinstance(x, ast.Return))
     returned = [x.value for x in arms if isinstance(x, ast.Return)]
-    return Choice(code, given, any(x is not None and ast.unparse(x) != "None" for x in returned))
+    return Choice(code, given, any(x is not None and ast.unparse(x) != "None" for x in returned), node)

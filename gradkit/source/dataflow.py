@@ -31,12 +31,12 @@ def flows_into(code: CodeType, start: int, end: int) -> bool:
     first, last = _at(body, start), _at(body, end)
     if first is None or last is None or first is last:
         return False
-    carrying = _written(first)
+    carrying = written(first)
     for _ in range(len(body)):
         before = len(carrying)
         for statement in body:
             if _read(statement) & carrying:
-                carrying |= _written(statement)
+                carrying |= written(statement)
         if len(carrying) == before:
             break
     return bool(_read(last) & carrying)
@@ -82,7 +82,7 @@ def defined_at(point: Point) -> int | None:
     owner = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "backward" else None
     asked = owner or (node.args[0] if node.args else None)
     names = syntax.names_in(asked)
-    before = [s for s in statements(code) if s.lineno < locations.line_of(point) and _written(s) & names]
+    before = [s for s in statements(code) if s.lineno < locations.line_of(point) and written(s) & names]
     return max((s.lineno for s in before), default=None)
 
 
@@ -110,28 +110,28 @@ def reads(code: CodeType, names: Collection[str]) -> list[tuple[ast.stmt, ast.Na
     return [
         (statement, node)
         for statement in statements(code)
-        for node in _own(statement)
+        for node in own_nodes(statement)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names
     ]
 
 
-def _own(statement: ast.stmt) -> list[ast.AST]:
+def own_nodes(statement: ast.stmt) -> list[ast.AST]:
     """The parts of a statement that are its own, without the statements inside of it."""
     parts = [child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt)]
     return [node for part in parts for node in ast.walk(part)]
 
 
 def _read(statement: ast.stmt) -> set[str]:
-    names = {node.id for node in _own(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    names = {node.id for node in own_nodes(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
         names.add(statement.target.id)
-    return names | {node.attr for node in _own(statement) if isinstance(node, ast.Attribute)}
+    return names | {node.attr for node in own_nodes(statement) if isinstance(node, ast.Attribute)}
 
 
-def _written(statement: ast.stmt) -> set[str]:
+def written(statement: ast.stmt) -> set[str]:
     """Names and attributes that a statement gives a value, or calls a method of."""
     names: set[str] = set()
-    for node in _own(statement):
+    for node in own_nodes(statement):
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
             names.add(node.id if isinstance(node, ast.Name) else node.attr)
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):

@@ -18,7 +18,7 @@ from typing import Any
 
 from gradkit.core import i18n, package
 from gradkit.core.trace import Chain, Point
-from gradkit.source import installed
+from gradkit.source import editable, installed
 
 
 def notebook_shell() -> Any:
@@ -212,6 +212,13 @@ def _stretch(frame: FrameType | None, stop: CodeType, mark: FrameType | None) ->
             through.append((code, frame.f_lasti))
         frame = frame.f_back
     return tuple(points), tuple(through), frame is not None
+
+
+def note_program(path: str) -> None:
+    """Remember a file that a person has named as the program: what was said of other files may be otherwise now."""
+    editable.note_program(path)
+    is_user_file.cache_clear()
+    _kinds.clear()
 
 
 def is_torch_file(filename: str) -> bool:

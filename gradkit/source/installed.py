@@ -2,7 +2,8 @@
 
 ``site-packages`` tells by its name. A folder that ``pip install --target``, a layer of a container or an unpacked wheel
 was put into has any name: there the records of the distributions in it tell, file by file. What an editable install
-points to is recorded nowhere: it is the user's.
+points to is a library's, unless it is the user's own project (``editable``). A copy that somebody has put among their
+own files (``third_party``, ``_vendor``) has no record, and is theirs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
+
+from gradkit.source import editable
 
 _NAMED = ("site-packages", "dist-packages")
 _MOST = 20_000  # entries of a folder: one with more holds data
@@ -50,7 +53,8 @@ def _root(path: str) -> str:
     named = [at for at, part in enumerate(parts[:-1]) if part in _NAMED]
     if named:
         return os.sep.join(parts[: named[-1] + 1])
-    return next((folder for folder in _on_the_path(path) if os.path.relpath(path, folder) in recorded(folder)), "")
+    found = (folder for folder in _on_the_path(path) if os.path.relpath(path, folder) in recorded(folder))
+    return next(found, "") or editable.import_root(path)
 
 
 def _on_the_path(path: str) -> Iterator[str]:

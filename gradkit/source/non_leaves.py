@@ -1,6 +1,7 @@
 """Of what an optimizer refuses to train, the line that computed it: ``z = torch.randn(3, requires_grad=True) * 0.1``.
 
 The optimizer's own line says what it was handed. What is to change is the line after which that is no leaf any more.
+And whether what a call hands out is told what only a leaf can be told (``is_told_to_need_none``).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from gradkit.core.records import Location
 from gradkit.core.trace import Point
-from gradkit.source import helpers, locations, returns, syntax
+from gradkit.source import dataflow, helpers, locations, returns, syntax
 from gradkit.source.attributes import ADDING
 from gradkit.source.helpers import Part
 
@@ -131,3 +132,31 @@ def _function(value: ast.expr, files: tuple[str, ...]) -> Part | None:
     if owner is not None and any(ast.unparse(base).endswith("Module") for base in owner.bases):
         return None
     return found[0] if len(found) == 1 else None
+
+
+def is_told_to_need_none(point: Point) -> bool:
+    """Whether ``requires_grad_(False)`` is called on what the expression at a point comes to: ``x.detach()``, say.
+
+    That is in the same expression, or on a variable that got its value there; a copy made in between counts. Only a
+    leaf can be told so: where the detach goes, the flag has to go with it.
+
+    Example:
+        >>> is_told_to_need_none((is_told_to_need_none.__code__, 0))
+        False
+    """
+    code, line, node = point[0], locations.line_of(point), locations.node_at(point)
+    if node is None:
+        return False
+    flags = list(_flags(point))
+    inside = any(syntax.same(part, node) for flag in flags for part in ast.walk(flag.func))
+    return inside or any(dataflow.flows_into(code, line, flag.lineno) for flag in flags)
+
+
+def _flags(point: Point) -> Iterator[ast.Call]:
+    """The calls ``.requires_grad_(False)`` of a function."""
+    for statement in dataflow.statements(point[0]):
+        for one in dataflow.own_nodes(statement):
+            value = syntax.argument(one, "requires_grad", 0)
+            if isinstance(one, ast.Call) and syntax.call_name(one) == "requires_grad_":
+                if isinstance(value, ast.Constant) and value.value is False:
+                    yield one

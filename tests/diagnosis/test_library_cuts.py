@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -189,3 +190,21 @@ def test_a_method_is_proposed_only_of_a_model_that_has_it(kind: type[nn.Module],
     assert only(report).cause == "checkpoint_reentrant"
     assert ("model.enable_input_require_grads()" in report.text("en")) is proposed
     assert ("model.enable_input_require_grads()" in report.text("zh")) is proposed
+
+
+def test_of_an_editable_install_it_is_said_that_the_line_in_it_may_be_the_users_to_change(
+    tmp_path: Path, net: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "environment" / "halved-1.0.dist-info"
+    for folder in (record, tmp_path / "halved"):
+        folder.mkdir(parents=True)
+    (record / "METADATA").write_text("Name: halved\nVersion: 1.0\n")
+    told = {"url": (tmp_path / "halved").as_uri(), "dir_info": {"editable": True}}
+    (record / "direct_url.json").write_text(json.dumps(told))
+    (tmp_path / "halved" / "halved.py").write_text("def half(x):\n    return x.detach() / 2\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(record.parent), str(tmp_path / "halved")])
+    half = importlib.import_module("halved").half
+    monkeypatch.delitem(sys.modules, "halved")
+    report = gradkit.diagnose(lambda: half(net(X)).sum(), model=net)
+    assert only(report).facts["package"] == "halved"
+    assert "halved is installed in editable mode: if it is yours, change the line in it" in report.text()

@@ -146,6 +146,50 @@ def a_layer_left_out_after_adapting_beside_a_penalty_on_all_parameters() -> Buil
     return _adapting(net, predict)
 
 
+def _asked_of(run: Callable[[nn.Module, list[torch.Tensor]], torch.Tensor]) -> Built:
+    net = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def step() -> torch.Tensor:
+        fast = [p * 1.0 for p in net.parameters()]
+        return torch.stack([g.sum() for g in torch.autograd.grad(run(net, fast), fast, create_graph=True)]).sum()
+
+    return net, step
+
+
+@cut("unused_input")
+def weights_that_only_a_loop_has() -> Built:
+    def run(net: nn.Module, fast: list[torch.Tensor]) -> torch.Tensor:
+        for p, weight in zip(net.parameters(), fast, strict=True):
+            p = weight  # noqa: F841  # CUT
+        return F.mse_loss(net(X), Y)
+
+    return _asked_of(run)
+
+
+@cut("unused_input")
+def weights_that_a_helper_gives_to_its_loop() -> Built:
+    def load(net: nn.Module, fast: list[torch.Tensor]) -> None:
+        for i, (_, p) in enumerate(net.named_parameters()):
+            p = fast[i]  # noqa: F841  # CUT
+
+    def run(net: nn.Module, fast: list[torch.Tensor]) -> torch.Tensor:
+        load(net, fast)
+        return F.mse_loss(net(X), Y)
+
+    return _asked_of(run)
+
+
+def weights_that_a_loop_reads() -> Built:
+    def run(net: nn.Module, fast: list[torch.Tensor]) -> torch.Tensor:
+        size = torch.zeros(())
+        for p, weight in zip(net.parameters(), fast, strict=True):
+            p = weight.detach()
+            size = size + p.square().sum()
+        return F.mse_loss(net(X), Y) + size
+
+    return _asked_of(run)
+
+
 @sound
 def weights_that_are_handed_on_everywhere() -> Built:
     return _of(Net())
@@ -168,6 +212,24 @@ def test_the_line_that_hands_no_adapted_weights_on_is_named(build: Callable[[], 
     assert finding.location is not None
     assert finding.location.line in vars(build)["faulty"].lines
     assert finding.notes[-1].kind == "asked_here"
+
+
+@pytest.mark.parametrize("build", [weights_that_only_a_loop_has, weights_that_a_helper_gives_to_its_loop])
+def test_the_line_that_gives_weights_to_the_variable_of_a_loop_alone_is_named(build: Callable[[], Built]) -> None:
+    torch.manual_seed(0)
+    model, step = build()
+    report = gradkit.diagnose(step, model=model)
+    (finding,) = report.findings
+    assert (finding.cause, finding.variant) == ("unused_input", "loop")
+    assert finding.location is not None
+    assert finding.location.line in vars(build)["faulty"].lines
+    assert "gives p another value; the model keeps what it has" in report.text()
+
+
+def test_a_variable_of_a_loop_that_is_read_is_not_blamed() -> None:
+    torch.manual_seed(0)
+    model, step = weights_that_a_loop_reads()
+    assert "loop" not in [one.variant for one in gradkit.diagnose(step, model=model).findings]
 
 
 @pytest.mark.parametrize(

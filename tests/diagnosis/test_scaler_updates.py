@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import nn
 
@@ -85,3 +86,29 @@ def test_an_update_that_never_runs_is_found_in_the_source() -> None:
 
 def test_an_update_for_every_batch_is_sound() -> None:
     assert not found(Steady())
+
+
+def halved_by_a_cast() -> nn.Module:
+    return nn.Linear(3, 2).half()
+
+
+def halved_as_it_is_built() -> nn.Module:
+    return nn.Linear(3, 2, dtype=torch.float16)
+
+
+@pytest.mark.parametrize("make", [halved_by_a_cast, halved_as_it_is_built])
+def test_of_weights_in_half_precision_it_is_said_what_the_scaler_refuses(make: Callable[[], nn.Module]) -> None:
+    trainer = Trainer()
+    trainer.model = make()
+    optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
+
+    def step() -> torch.Tensor:
+        loss = trainer.model(X.half()).float().square().mean()
+        trainer.scaler.scale(loss).backward()
+        trainer.scaler.unscale_(optimizer)
+        return loss
+
+    report = gradkit.diagnose(step, model=trainer.model)
+    assert [(one.cause, one.variant) for one in report.findings] == [("amp_misuse", "half")]
+    assert "out of order" not in report.text()
+    assert "torch.autocast" in report.text()

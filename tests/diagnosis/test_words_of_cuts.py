@@ -76,6 +76,56 @@ def test_a_detach_on_the_line_is_told_by_its_name() -> None:
     assert "detach() takes the value out of the graph" in said(lambda: LAYER(X).detach().sum())
 
 
+TWO = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+
+
+def on_one_line() -> torch.Tensor:
+    hidden = TWO[0](X).detach().requires_grad_(False)
+    return torch.sum(TWO[1](hidden))
+
+
+def on_a_copy() -> torch.Tensor:
+    hidden = TWO[0](X).detach().clone().requires_grad_(False)
+    return torch.sum(TWO[1](hidden))
+
+
+def on_a_line_of_its_own() -> torch.Tensor:
+    hidden = TWO[0](X).detach()
+    hidden.requires_grad_(False)
+    return torch.sum(TWO[1](hidden))
+
+
+@pytest.mark.parametrize("step", [on_one_line, on_a_copy, on_a_line_of_its_own])
+def test_a_flag_that_only_a_leaf_takes_is_said_to_go_with_the_detach(step: Callable[[], torch.Tensor]) -> None:
+    text = said(step, TWO)
+    assert "remove detach() together with the requires_grad_(False) of its result" in text
+    assert "proven: in a rerun without it" in text
+    assert "raised" not in text
+
+
+def test_a_detach_of_something_else_says_nothing_of_a_flag() -> None:
+    def step() -> torch.Tensor:
+        TWO[1].requires_grad_(True)
+        mask = torch.ones(3).requires_grad_(False)
+        return torch.sum(TWO[1](TWO[0](X).detach() * mask))
+
+    assert "requires_grad_(False)" not in said(step, TWO).partition("help:")[2]
+
+
+def test_values_that_become_the_data_of_a_tensor_are_not_said_to_be_returned() -> None:
+    made, net = nn.Linear(2, 3), nn.Linear(2, 1)
+    both = nn.ModuleList([made, net])
+
+    def step() -> torch.Tensor:
+        nn.utils.vector_to_parameters(made(torch.ones(2)), net.parameters())
+        return torch.sum(net(torch.ones(2)))
+
+    text = said(step, both)
+    assert "stored as the data of another tensor" in text
+    assert "functional_call" in text
+    assert "returns values" not in text
+
+
 def test_the_values_of_a_sparse_tensor_are_to_be_taken_with_their_history() -> None:
     def step() -> torch.Tensor:
         edges = torch.sparse_coo_tensor(torch.arange(3).view(1, 3), LAYER.bias, (3,)).coalesce()

@@ -339,7 +339,7 @@ TAUGHT = {
     "unused_input": {"again", "plain", "lost", "late", "frozen"},
     "optimizer_mismatch": {"asked_copy", "held_copies", "used_up"},
     "constant_loss": {"without"},
-    "custom_function": {"hidden", "recomputed", "zeros", "intermediate"},
+    "custom_function": {"hidden", "recomputed", "none", "zeros", "intermediate"},
     "double_backward": {"carried"},
     "hook_misuse": {"hidden"},
     "frozen_all": {"copied", "unspared", "midway"},

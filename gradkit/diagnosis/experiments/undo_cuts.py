@@ -145,6 +145,8 @@ class UndoCuts(Intervention):
             return partial(_copied_into, out, func), args, {**kwargs, "out": None}
         if func is torch.Tensor.detach_ and self._kind("detach_", moment):
             return _itself, args, kwargs
+        if func is torch.Tensor.requires_grad_ and not args[0].is_leaf:  # it was one, and needs no flag now
+            return _itself, args[:1], {}
         if func is torch.autograd.grad and self._kind(GRAD, moment):
             args, kwargs = args[:3], {**kwargs, "create_graph": True}
         return func, args, kwargs

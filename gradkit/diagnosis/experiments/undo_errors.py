@@ -98,22 +98,32 @@ def _revived(session: Session, without: Intervention) -> frozenset[str] | None:
     return None if run.error else frozenset(run.reached.norms)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Saved:
     original: torch.Tensor
     version: int
     writes: int
     copy: torch.Tensor
+    seen: int = 0
+
+
+_Write = tuple[str, Chain]
 
 
 class SaveCopies(Intervention):
-    """Hands autograd copies of what it saves, and sees which originals have changed when backward asks for them."""
+    """Hands autograd copies of what it saves, and sees which originals have changed when backward asks for them.
+
+    Who changed them is told by the memory that is written; a sparse tensor has none that stays its own, and is looked
+    at before and after each write to one.
+    """
 
     def __init__(self) -> None:
         self._written: list[tuple[int, str, Chain]] = []
-        self._overwriting: dict[tuple[str, Chain], None] = {}
+        self._overwriting: dict[_Write, None] = {}
+        self._sparse: list[tuple[_Saved, list[_Write]]] = []
+        self._now: list[_Write] = []
 
-    def overwriting(self) -> tuple[tuple[str, Chain], ...]:
+    def overwriting(self) -> tuple[_Write, ...]:
         """The calls that overwrote what was saved: torch's name and the user's frames."""
         return tuple(self._overwriting)
 
@@ -123,16 +133,33 @@ class SaveCopies(Intervention):
 
     def before_write(self, moment: Moment, name: str, targets: Sequence[Any]) -> None:
         """Remember who writes where."""
+        self._settle()
         for target in targets:
             if isinstance(target, torch.Tensor):
                 self._written.append((storage_key(target), name, moment.chain()))
+                if target.layout is not torch.strided:
+                    self._now.append((name, moment.chain()))
+
+    def _settle(self) -> None:
+        """Give what has changed in sparse tensors to the last call that wrote into one."""
+        for saved, writes in self._sparse if self._now else ():
+            version = saved.original._version  # noqa: SLF001
+            writes.extend(self._now if version != saved.seen else ())
+            saved.seen = version
+        self._now.clear()
 
     def _save(self, tensor: torch.Tensor) -> _Saved:
+        self._settle()
         version = tensor._version  # noqa: SLF001  autograd's own count of writes
-        return _Saved(tensor.detach(), version, len(self._written), tensor.detach().clone())
+        saved = _Saved(tensor.detach(), version, len(self._written), tensor.detach().clone(), version)
+        if tensor.layout is not torch.strided:
+            self._sparse.append((saved, []))
+        return saved
 
     def _hand_out(self, saved: _Saved) -> torch.Tensor:
+        self._settle()
         if saved.original._version != saved.version:  # noqa: SLF001
+            self._overwriting.update((one, None) for own, writes in self._sparse if own is saved for one in writes)
             key = storage_key(saved.original)
             writes = (entry for entry in self._written[saved.writes :] if entry[0] == key)
             self._overwriting.update(((name, chain), None) for _, name, chain in writes)

@@ -81,6 +81,8 @@ def patterns(should_train: Any) -> tuple[str, ...] | None:
 def wanted(model: nn.Module, should_train: Sequence[str] | None) -> tuple[str, ...]:
     """The names of the parameters that should train: those that match a name or glob, else all that require grad.
 
+    A tensor that several names stand for is counted once, by the first of those that match.
+
     Raises:
         GradkitError: a pattern that matches no parameter (``no_such_parameter``).
 
@@ -95,7 +97,9 @@ def wanted(model: nn.Module, should_train: Sequence[str] | None) -> tuple[str, .
         if not any(matches(name, [pattern]) for name in names) and _hidden(model, pattern) is None:
             near = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
             raise GradkitError("no_such_parameter", pattern=pattern, names=near)
-    return tuple(n for n in names if matches(n, should_train))
+    found = (one for one in registered.parameters(model, twice=True) if matches(one[0], should_train))
+    first: dict[int, str] = {}
+    return tuple(name for name, one in found if first.setdefault(id(one), name) == name)
 
 
 def known_patterns(model: nn.Module, should_train: Sequence[str]) -> tuple[str, ...]:

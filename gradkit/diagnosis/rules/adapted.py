@@ -2,7 +2,7 @@
 
 ``h = self.block(x)`` where the layers around it are handed ``weights=...``: as in meta-learning, a gradient is then
 asked for by weights that took no part. The line is the one that leaves out what is handed on elsewhere, or that runs a
-layer which takes no weights but its own.
+layer which takes no weights but its own; or that gives them to the variable of a loop, where a model does not see them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gradkit.core.operations import FILLED, GRAD, GRAD_KEPT
-from gradkit.core.records import LIKELY, Finding, Location, Note
+from gradkit.core.records import LIKELY, READ, Finding, Location, Note
 from gradkit.core.trace import Call, Chain, Point
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, of_error
-from gradkit.source import locations, returns, syntax
+from gradkit.source import locations, loop_names, returns, syntax
 from gradkit.source.locations import innermost
 from gradkit.tracing.autograd_errors import AutogradError
 
-ORIGINAL = "original"
+ORIGINAL, LOOP = "original", "loop"
 _OF_GRADIENTS = frozenset((GRAD, GRAD_KEPT, FILLED))
 _FURTHEST = 40
 
@@ -38,6 +38,11 @@ def findings(e: Evidence, mishap: AutogradError) -> list[Finding]:
     if not taken or None in taken:
         return []
     asked = innermost(mishap.chain)
+    idle_line = loop_names.idle_assignment(e.files, e.ran)
+    if idle_line is not None:
+        one = of_error("unused_input", e, mishap, idle_line.location, proof=LIKELY, chain=(), name=idle_line.name)
+        notes = (Note("asked_here", asked, {}),) if asked is not None else ()
+        return [replace(one, notes=notes, variant=LOOP, doubt=READ)]
     found = []
     for call, name in filter(None, taken):
         spot = _left_out(call.chain)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import operator
 import re
@@ -37,11 +36,12 @@ from gradkit.core.trace import (
 )
 from gradkit.diagnosis.experiments import undo_cuts
 from gradkit.diagnosis.facts import cuts
-from gradkit.diagnosis.facts.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REGION, REWRAP, UNDECLARED, Cut
+from gradkit.diagnosis.facts.cuts import CAST, DATA, DETACH, ESCAPE, OPERATION, REWRAP, UNDECLARED, Cut
 from gradkit.diagnosis.rules import (
     checkpoints,
     chosen_weights,
     create_graph,
+    cut_variants,
     gradients,
     handed_out,
     leaf_copies,
@@ -311,9 +311,11 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
         *_returns(cut, e),
         *(called_by(region.chain) if hidden and region is not None else _called_by(region, first)),
     )
-    doubt = _doubt(cut, e) if proof == LIKELY else ""
+    variant = (
+        "hidden" if hidden else gradients.COPIED if copied is not None else cut_variants.variant(cause, cut, first, e)
+    )
+    doubt = "" if proof != LIKELY else STORED if variant == cut_variants.STORED else _doubt(cut, e)
     facts = {"raised": e.shown.rerun.error.splitlines()[0]} if doubt == RAISED else {}
-    variant = "hidden" if hidden else gradients.COPIED if copied is not None else _variant(cause, cut, first)
     if cause == "integer_cast" and region is not None:
         variant, facts["function"] = handed_out.WHOLE, region.via
     if cause == "custom_function" and (said := handed_out.said_at(e, cut)) is not None:
@@ -330,27 +332,13 @@ def _finding(cut: Cut, entered: Call | None, e: Evidence) -> Finding:
         return create_graph.decided(e, first, found)
     if cause == "checkpoint_reentrant" and region is not None:
         return checkpoints.decided(e, region, found)
-    return library.told(chosen_weights.told(e, cut, found), region, first)
+    told = library.told(chosen_weights.told(e, cut, found), region, first)
+    return cut_variants.mapped(told, first, e) if region is None and first is not None else told
 
 
 def _lets_inputs_train(e: Evidence) -> bool:
     """Whether the model has transformers' method for that; others have to let their inputs require grad themselves."""
     return any(hasattr(cls, "enable_input_require_grads") for cls in e.facts.classes.values())
-
-
-def _variant(cause: str, cut: Cut, call: Call | None) -> str:
-    """Whether a history is lost within what the line calls, and not by a word that stands on it."""
-    if cause == "detach" and call is not None and call.name == "_values":
-        return "sparse"
-    if cause == "new_leaf" and cut.kind in (DETACH, DATA):
-        return "copy"
-    if cause == "create_graph_missing" and call is not None and (cut.kind == REGION or call.name == FILLED):
-        return ("handed" if cut.kind == REGION else "filled") if call.name == FILLED else "hook"
-    word = {DETACH: "detach", DATA: "data"}.get(cut.kind)
-    node = locations.node_at(call.chain[0]) if call is not None and call.chain else None
-    if word is None or node is None or call is None or not locations.word_at(call.chain):
-        return ""
-    return "" if word in ast.unparse(node) else "within"
 
 
 def _called_by(region: Region | None, call: Call | None) -> list[Note]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from gradkit.core.operations import ADDS, GRAD_KEPT, SCALES
-from gradkit.core.records import LIKELY, OBSERVED, PROVEN, SEVERAL, Finding, Location, Note
+from gradkit.core.records import LIKELY, OBSERVED, PROVEN, READ, SEVERAL, Finding, Location, Note
 from gradkit.core.trace import CHECKPOINT, FUNCTION, INFERENCE, Call, Chain
 from gradkit.diagnosis.rules import gradients, histories, no_loss, sparse, unflagged, unused_inputs
 from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, of_error, same_line
@@ -32,7 +32,7 @@ from gradkit.source.locations import innermost
 from gradkit.tracing import autograd_errors
 from gradkit.tracing.autograd_errors import AutogradError, Freeing
 
-KEPT, ONCE, CARRIED, RESET, AND_NOW, LAYER = "kept", "once", "carried", "reset", "and_now", "layer"
+KEPT, ONCE, CARRIED, RESET, AND_NOW, LAYER, HALF = "kept", "once", "carried", "reset", "and_now", "layer", "half"
 
 
 def findings(e: Evidence) -> list[Finding]:
@@ -333,17 +333,23 @@ def _refused(e: Evidence, mishap: AutogradError, spot: Location | None) -> Findi
 
 
 def _scaler(e: Evidence, mishap: AutogradError) -> list[Finding]:
-    deed = e.seen.halved_by() if "FP16" in mishap.message else None
-    if deed is not None and deed.chain:
-        return [of_error("amp_misuse", e, mishap, innermost(deed.chain), chain=deed.chain, proof=OBSERVED)]
-    halved = setup.half_precision_line(e.files) if "FP16" in mishap.message else None
+    if "FP16" in mishap.message:
+        return [replace(_halved(e, mishap), variant=HALF)]
     out_of_order = scaler_findings(e)
-    if out_of_order and halved is None:
+    if out_of_order:
         return out_of_order
     skipped = _update_skipped(e, mishap)
-    if skipped is not None:
-        return [skipped]
-    return [of_error("amp_misuse", e, mishap, halved or innermost(mishap.chain), proof=LIKELY if halved else OBSERVED)]
+    return [skipped if skipped is not None else of_error("amp_misuse", e, mishap, innermost(mishap.chain))]
+
+
+def _halved(e: Evidence, mishap: AutogradError) -> Finding:
+    """The line that made the weights half precision, as it was seen or as it is written; else the one that raised."""
+    deed = e.seen.halved_by()
+    if deed is not None and deed.chain:
+        return of_error("amp_misuse", e, mishap, innermost(deed.chain), chain=deed.chain)
+    read = setup.half_precision_line(e.files)
+    found = of_error("amp_misuse", e, mishap, read or innermost(mishap.chain), proof=LIKELY if read else OBSERVED)
+    return replace(found, doubt=READ) if read is not None else found
 
 
 def _update_skipped(e: Evidence, mishap: AutogradError) -> Finding | None:

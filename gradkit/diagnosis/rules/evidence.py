@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note, Parameter
+from gradkit.core.records import LIKELY, OBSERVED, PROVEN, TIED, Finding, Location, Note, Parameter
 from gradkit.core.trace import Call, Chain, Trace
 from gradkit.diagnosis.experiments.lost_gradients import ZeroGradient
 from gradkit.diagnosis.experiments.plan import Open, Shown
@@ -20,6 +20,8 @@ from gradkit.source.callgraph import FunctionsRan
 from gradkit.source.constructors import Built
 from gradkit.tracing.autograd_errors import AutogradError
 from gradkit.tracing.backward import Reached
+
+_MOST_TIED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +177,19 @@ class Evidence:
         within = [row.name for row in self.rows if row.requires_grad and row.name.startswith(f"{path}.")]
         whole = path not in self.trace.begun and bool(within) and all(name in idle for name in within)
         return whole and any(attributes.bodies(self.facts.classes[path]))
+
+    def tied(self, names: Iterable[str]) -> dict[str, str]:
+        """Of parameters that the model holds under several names, all of these, as the fact of a finding.
+
+        What would train such a tensor under one of its names trains it under all of them.
+        """
+        groups: dict[str, list[str]] = {}
+        for row in self.rows:
+            groups.setdefault(row.same_as or row.name, []).append(row.name)
+        mine = set(names)
+        found = [", ".join(group) for group in groups.values() if len(group) > 1 and mine.intersection(group)]
+        shown = [*found[:_MOST_TIED], *(["…"] if len(found) > _MOST_TIED else [])]
+        return {TIED: "; ".join(shown)} if shown else {}
 
     def flow_from(self, names: Iterable[str]) -> list[Call]:
         """Every call that used something computed from the named parameters, in order."""

@@ -16,7 +16,7 @@ from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, line_
 from gradkit.source import locations, return_lines, zero_returns
 from gradkit.tracing.dropped import Dropped
 
-RECOMPUTED, ZEROS, INTERMEDIATE, COPIED = "recomputed", "zeros", "intermediate", "copied"
+RECOMPUTED, ZEROS, NONE, INTERMEDIATE, COPIED = "recomputed", "zeros", "none", "intermediate", "copied"
 
 
 def hook_findings(e: Evidence) -> list[Finding]:
@@ -151,7 +151,7 @@ def dropped_findings(e: Evidence) -> list[Finding]:
     zero = [n for n in e.wanted if e.reached.norms.get(n) == 0 and n not in e.shown.zeros.woken]
     for one in e.shown.gradients.dropped:
         names = [n for n in (zero if one.zeros else e.verdict.unexplained) if n in one.parameters]
-        point, variant = next((point for point in points if point[0] is one.code), None), ""
+        point, variant = next((point for point in points if point[0] is one.code), None), NONE
         spot = _returned(one)
         if one.zeros:
             variant = ZEROS

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from gradkit.core.records import Finding, Note
 from gradkit.core.trace import CHECKPOINT, FUNCTION, PRESET, SAMPLE, Call, Chain, Region
-from gradkit.source import installed, locations
+from gradkit.source import editable, installed, locations
 
 _MOST = 4  # frames of a library on the way that are named
 _WRAPPER = re.compile(r"_?(wrap|inner|decorat|<)|__call__$")
@@ -70,4 +70,6 @@ def _advice(package: str, through: Chain, *, is_off: bool) -> str:
     found = next((one for one in named if one is not None), "")
     if not found and any(_METRICS.search(code.co_filename) for code, _ in through):
         found = "update" if is_off else "metric"
+    if not found and editable.import_root(os.path.realpath(through[0][0].co_filename)):
+        found = "editable"
     return found

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gradkit.core.records import OBSERVED, Finding, Location, Note
 from gradkit.core.trace import Point
-from gradkit.diagnosis.rules import unconnected
+from gradkit.diagnosis.rules import deciding, unconnected
 from gradkit.diagnosis.rules.evidence import Evidence
 from gradkit.source import dataflow, locations, returns
 from gradkit.tracing.no_loss import EARLIER, NOTHING, NUMBER
@@ -94,6 +94,10 @@ def _number(e: Evidence, names: Sequence[str]) -> list[Finding]:
     """A number that nothing the model computed can be followed into."""
     if any(e.trace.values[v].parameter for v in e.verdict.reaching):
         return []
+    end, _ = _handed_over(e)
+    chosen, left = deciding.among_constants(e, names, [end] if end is not None else [])
+    if chosen and not left:
+        return noted(e, chosen)
     return noted(e, [Finding("constant_loss", _made(e), proof=OBSERVED, parameters=tuple(names))])
 
 

@@ -18,8 +18,8 @@ from gradkit.core.operations import NEW
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
 from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
-from gradkit.diagnosis.rules import bypass, kept_by_hooks, left_out_terms
-from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, line_of, one_place
+from gradkit.diagnosis.rules import bypass, deciding, kept_by_hooks, left_out_terms
+from gradkit.diagnosis.rules.evidence import Evidence, by_line, called_by, one_place
 from gradkit.source import (
     arguments,
     attributes,
@@ -81,10 +81,14 @@ def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
     if replaced:
         return replaced
     if e.trace.loss >= 0 and not _parameters_in(e):
-        return _constant(e, names)
-    found, names = _escaped(e, names)
-    chosen, names = _deciding(e, names)
-    found += chosen
+        found, left = deciding.among_constants(e, names)
+        if not found:
+            return _constant(e, names)
+        names = left
+    else:
+        found, names = _escaped(e, names)
+        chosen, names = deciding.findings(e, names)
+        found += chosen
     groups: dict[Key, list[str]] = {}
     for parameter in (name for name in names if name not in e.facts.left):
         spot, _ = e.defined_at(parameter, names)
@@ -119,39 +123,6 @@ def _escaped(e: Evidence, names: Sequence[str]) -> tuple[list[Finding], list[str
         groups.setdefault(left.index, (left, back, []))[2].append(name)
     found = [one for left, back, group in groups.values() for one in _round_trip(left, back, sorted(group))]
     return found, [name for name in names if name not in trips]
-
-
-def _deciding(e: Evidence, names: Sequence[str]) -> tuple[list[Finding], list[str]]:
-    """Parameters whose values do no more than decide which of several things the loss is computed from."""
-    groups: dict[Key, tuple[Call, list[str]]] = {}
-    for name in names:
-        ends = [c for c in e.flow_from([name]) if c.chain and not e.trace.using(c.outputs)]
-        ends = [call for call in ends if _decides(e, call)]
-        for call in ends[:1]:
-            groups.setdefault(line_of(call) or (), (call, []))[1].append(name)
-    found = [
-        Finding(
-            "python_roundtrip", locations.locate(call.chain[0], whole=True), tuple(called_by(call.chain)), proof=LIKELY,
-            parameters=tuple(group), call=call.name, variant="branch",
-        )
-        for call, group in groups.values()
-    ]  # fmt: skip
-    told = {name for _, group in groups.values() for name in group}
-    return found, [name for name in names if name not in told]
-
-
-def _decides(e: Evidence, end: Call) -> bool:
-    """Whether what a call computes decides a condition, by which something comes to be used in the loss."""
-    choice = conditions.chosen_by(end.chain)
-    if choice is None or choice.returns:
-        return choice is not None
-    used = {
-        locations.line_of(point)
-        for call in e.trace.calls if e.verdict.reaching.intersection(call.outputs)
-        for point in call.chain if point[0] is choice.code
-    }  # fmt: skip
-    lines = choice.lines
-    return any(line in used or any(dataflow.flows_into(choice.code, line, at) for at in used) for line in lines)
 
 
 def _round_trip(left: Call, back: Call, names: Sequence[str]) -> list[Finding]:

@@ -90,6 +90,48 @@ def a_distance_between_two_passes_of_the_teacher() -> Built:
     return model, step
 
 
+@cut("constant_loss")
+def a_batch_that_is_skipped_by_its_loss() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        loss = model(x).square().mean()
+        if loss.item() > 0:
+            loss = torch.zeros((), requires_grad=True)  # CUT
+        return loss
+
+    return model, step
+
+
+@cut("constant_loss")
+def a_batch_that_a_helper_skips() -> Built:
+    model, x = small(), batch()
+
+    def unless_large(loss: torch.Tensor) -> torch.Tensor:
+        if loss > 0:
+            return torch.zeros((), requires_grad=True)  # CUT
+        return loss
+
+    return model, lambda: unless_large(model(x).square().mean())
+
+
+@cut("constant_loss")
+def a_condition_that_only_says_something() -> Built:
+    model, x = small(), batch()
+
+    def status(out: torch.Tensor) -> str:
+        if out.mean() > 0:
+            return "up"
+        return "down"
+
+    def step() -> torch.Tensor:
+        said = [status(model(x))]
+        loss = torch.zeros((), requires_grad=True)  # CUT
+        return loss * len(said)
+
+    return model, step
+
+
 # -- nothing in the place of the loss ---------------------------------------------------------------------------------
 
 

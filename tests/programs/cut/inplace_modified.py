@@ -26,6 +26,36 @@ def an_activation_that_is_scaled_in_place() -> Built:
 
 
 @cut("inplace_modified")
+def a_sparse_matrix_that_is_added_to_after_its_use() -> Built:
+    model, x = small(), batch()
+    edges, loops = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([[0, 1, 2], [0, 1, 2]])
+
+    def step() -> torch.Tensor:
+        weights = model(x).flatten()[:3]
+        graph = torch.sparse_coo_tensor(edges, weights, (3, 3), check_invariants=False)
+        spread = torch.sparse.mm(graph, x[:3])
+        loops_of = torch.sparse_coo_tensor(loops, torch.ones(3), (3, 3), check_invariants=False)
+        graph += loops_of  # CUT
+        return spread.sum()
+
+    return model, step
+
+
+@cut("inplace_modified")
+def a_sparse_product_whose_factor_is_scaled_in_a_loop() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        gates = model(x).sigmoid().to_sparse()
+        squares = gates * gates
+        for _ in range(2):
+            gates.mul_(0.5)  # CUT
+        return torch.sparse.sum(squares)
+
+    return model, step
+
+
+@cut("inplace_modified")
 def a_mask_written_into_saved_scores() -> Built:
     model, x = pair(), batch()
 

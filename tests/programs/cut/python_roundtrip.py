@@ -284,3 +284,78 @@ def a_gradient_asked_for_through_a_python_number() -> Built:
         return loss * (1 + slope.detach())
 
     return model, step
+
+
+# -- a condition that chooses among constants ----------------------------------------------------------------------
+
+
+@cut("python_roundtrip")
+def a_score_that_chooses_the_loss() -> Built:
+    model, x = small(), batch()
+
+    def reward(out: torch.Tensor) -> torch.Tensor:
+        if out.mean() > 0:  # CUT
+            return torch.tensor(1.0)
+        return torch.tensor(-1.0)
+
+    return model, lambda: (reward(model(x)) - 0.5) ** 2
+
+
+@cut("python_roundtrip")
+def hits_that_are_counted_one_by_one() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        hits, weight = torch.zeros(6), torch.full((6,), 0.5, requires_grad=True)
+        for i, value in enumerate(model(x)[:, 0].tolist()):
+            if value > 0:  # CUT
+                hits[i] = 1.0
+        return (hits * weight).mean()
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def errors_that_are_put_into_a_list() -> Built:
+    model, x = small(), batch()
+
+    def step() -> torch.Tensor:
+        errors = []
+        for row in model(x):
+            if row[0] > 0:  # CUT
+                errors.append(1.0)
+            else:
+                errors.append(0.0)
+        return torch.tensor(errors, requires_grad=True).mean()
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def errors_that_are_added_up_as_numbers() -> Built:
+    model, x = small(), batch()
+
+    def step() -> float:
+        errors = 0.0
+        for value in model(x).sum(-1):
+            errors += 1.0 if value > 0 else 0.0  # CUT
+        return errors / 6
+
+    return model, step
+
+
+@cut("python_roundtrip")
+def a_loss_that_a_helper_decides() -> Built:
+    model, x = small(), batch()
+
+    def is_sure(out: torch.Tensor) -> bool:
+        return bool(out.abs().mean() > 0)
+
+    def step() -> torch.Tensor:
+        loss = torch.ones(())
+        if is_sure(model(x)):  # CUT
+            loss = torch.zeros(())
+        loss.requires_grad_(True)
+        return loss * 1.0
+
+    return model, step

@@ -35,3 +35,18 @@ def assignment_into_zeros() -> Built:
         return out.sum()
 
     return model, step
+
+
+@sound
+def sparse_tensors_that_are_added_to_before_their_use() -> Built:
+    model, x = small(), batch()
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+    def step() -> torch.Tensor:
+        weights = model(x).flatten()[:3]
+        graph = torch.sparse_coo_tensor(edges, weights, (3, 3), check_invariants=False)
+        loops = torch.sparse_coo_tensor(edges, torch.ones(3), (3, 3), check_invariants=False)
+        loops += loops
+        return torch.sparse.mm(graph + loops, x[:3]).sum()
+
+    return model, step

@@ -207,6 +207,10 @@ def make_recomputed():
     return program(FixedAmplifier, HidingValve)
 
 
+def make_none():
+    return program(FixedAmplifier, NoneValve)
+
+
 def make_zeros():
     return program(FixedAmplifier, UnfilledValve)
 
@@ -330,7 +334,7 @@ def experiment_gradcheck_is_content_with_what_it_is_handed():
 
 
 def experiment_a_none_is_silent_and_one_return_too_few_raises():
-    assert starved(*program(FixedAmplifier, NoneValve)) == KNOBS
+    assert starved(*make_none()) == KNOBS
     _, step = program(FixedAmplifier, ShortValve)
     assert "returned an incorrect number of gradients (expected 3, got 2)" in refused(step)
 

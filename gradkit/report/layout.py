@@ -33,7 +33,7 @@ from gradkit.report.picture.outline import lineage
 from gradkit.source import frames, imported
 
 TERM, UNADDED = "term", "unadded"
-_OTHER_WAYS = ("anew", "and_now", "once")  # their help says something else than what is tried
+_OTHER_WAYS = ("anew", "and_now", "once", "frees")  # their help says something else than what is tried
 _EXAMPLES = str(package.FOLDER / "cases") + os.sep
 MOST_NAMES, MOST_LETTERS = 4, 150
 TAKES = ("loses", "zero", "turns", "term", "reaches")

@@ -289,6 +289,12 @@ def test_a_loss_with_a_term_that_teaches_others_is_told_at_its_backward() -> Non
     assert finding.location.line == line_ending(__file__, "pushed")
 
 
+def test_no_change_is_offered_that_would_take_what_a_loss_teaches_from_it() -> None:
+    net = Pushed(retain=False)
+    (finding,) = gradkit.diagnose(lambda: net(torch.ones(4, 3)), model=net).findings
+    assert finding.tried is None or (finding.tried.outcome, finding.tried.why) == ("withheld", "term")
+
+
 def test_such_a_loss_that_keeps_its_graph_is_sound() -> None:
     net = Pushed(retain=True)
     assert gradkit.diagnose(lambda: net(torch.ones(4, 3)), model=net, should_train=["encoder.*", "decoder.*"]).healthy

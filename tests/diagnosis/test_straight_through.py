@@ -123,4 +123,6 @@ def test_a_codebook_that_no_term_pulls_is_told_at_the_straight_through_line(tmp_
     exec(compile(text, str(path), "exec", dont_inherit=True), space)
     report = gradkit.diagnose(space["step"], model=space["net"])
     assert [one.variant for one in report.findings].count("straight_through") == 0
-    assert not report.healthy
+    assert report.findings[0].tried is not None
+    assert (report.findings[0].tried.changes, report.findings[0].tried.outcome) == ((), "withheld")
+    assert "leave this line as it is" in report.text("en")

@@ -21,7 +21,7 @@ import torch
 from gradkit.core import causes
 from gradkit.core.attempts import Attempts
 from gradkit.core.records import BEHIND, CURES, PROVEN, UNTRIED, WAITS, WITHHELD, ChangeTried, Finding, Location
-from gradkit.diagnosis.experiments import candidates
+from gradkit.diagnosis.experiments import candidates, undo_errors
 from gradkit.diagnosis.experiments.alone import freed
 from gradkit.diagnosis.experiments.changed_code import CannotTryError, Part, running_changed
 from gradkit.diagnosis.experiments.plan import Known, Lab
@@ -30,6 +30,7 @@ from gradkit.source import changes, frames, locations
 from gradkit.source.changes import Candidate
 from gradkit.state import reachable, registered
 from gradkit.tracing import ranks
+from gradkit.tracing.autograd_errors import TWICE
 
 RAISES, LOSES, ZERO, TURNS, TERM, GROWS, KEEPS, REACHES, NOTHING, NUMBER = (
     "raises", "loses", "zero", "turns", "term", "grows", "keeps", "reaches", "nothing", "number",
@@ -323,7 +324,33 @@ class Judge:
         kept = self._grown if changes.ASSIGNED in kinds else self._kept
         reached = partial(self._reached, anew=candidates.ANEW in kinds)
         rules = (*numbers, self._lost, turned, self._terms, kept, reached)
-        return next((harm for rule in rules if (harm := rule(before, after)) is not None), None)
+        harm = next((harm for rule in rules if (harm := rule(before, after)) is not None), None)
+        whole = self._with_all_graphs if harm is None else None
+        return harm if whole is None else self._lost(whole, after) or self._untaught(whole, after)
+
+    def _untaught(self, before: Trial, after: Trial) -> Harm | None:
+        """What should train and is no longer reached by a loss that is still to be stepped by, or by a term of it."""
+        parameters = self._lab.session.preserved.parameters
+        meant = frozenset(id(parameters[name]) for name in self._known.facts.wanted if name in parameters)
+        both = zip(before.backwards, after.backwards, strict=False)
+        pairs = [(was.reach, now.reach) for was, now in both if now.taken is None]
+        if before.terms is not None and after.terms is not None and len(before.terms) == len(after.terms):
+            pairs += zip(before.terms, after.terms, strict=True)
+        lost = frozenset[int]().union(*((was & meant) - now for was, now in pairs))
+        return Harm(TERM, lost) if lost else None
+
+    @cached_property
+    def _with_all_graphs(self) -> Trial | None:
+        """The step as it is, of which no backward frees its graph: what each of its losses is to reach.
+
+        None where it did not raise for a graph that was freed in it, or does not come through so either.
+        """
+        first = self._known.first
+        past = any(first.trace.values[number].past for _, number in first.crossing)
+        if first.mishap is None or first.mishap.kind != TWICE or past or not self._raised:
+            return None
+        made = self._run((), undo_errors.graphs_kept, steps=1)
+        return made if made.steps else None
 
     def _other_numbers(self, before: Trial, after: Trial) -> Harm | None:
         """Nothing that carries a history is another number for it; and a loss is one number."""

@@ -5,13 +5,15 @@ Where backward then runs, the mishap is understood, and it is known which calls 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
+from gradkit.core import patches
 from gradkit.core.operations import GRAD, GRAD_KEPT
 from gradkit.core.trace import Call, Chain, spot
 from gradkit.tracing import ledger
@@ -39,6 +41,27 @@ class RerunWithout:
     runs: int = 0
     passed: bool = False
     passes: bool = False
+
+
+@contextlib.contextmanager
+def graphs_kept() -> Iterator[None]:
+    """While the block lasts, no backward frees its graph.
+
+    Example:
+        >>> loss = torch.ones(1, requires_grad=True).exp().sum()
+        >>> with graphs_kept():
+        ...     loss.backward()
+        >>> loss.backward()
+    """
+    original = torch.autograd.backward
+
+    def keeping(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
+        given = {"create_graph": args[1]} if len(args) > 1 else {}
+        original(tensors, grad_tensors, **{**kwargs, **given, "retain_graph": True})
+
+    with patches.undone():
+        patches.replace(torch.autograd, "backward", keeping)
+        yield
 
 
 def rerun_without(

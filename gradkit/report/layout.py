@@ -177,7 +177,7 @@ def _facts(finding: Finding, trainable_numel: int) -> list[tuple[str, str]]:
     rows = []
     if finding.parameters:
         size = f"{finding.numel:,}"
-        share = "every" if finding.numel == trainable_numel else "of" if trainable_numel else "all"
+        share = "every" if finding.numel == trainable_numel else "of" if finding.numel < trainable_numel else "all"
         share = share if finding.numel else "unknown"  # made by the step: the model did not have them yet
         arrives = causes.cause(finding.cause).arrives or is_about_a_term(finding)
         name = "parameters" if arrives else "starved"

@@ -533,3 +533,8 @@ def test_zeros_that_no_constant_made_are_told_without_a_line_and_one_that_learns
     mixed = lambda: two[0](torch.ones(3, 2)).sum() + 0.0 * two[1](torch.ones(3, 2)).sum()  # noqa: E731
     report = gradkit.diagnose(mixed, model=two)
     assert (report.healthy, report.barren, report.harmless) == (True, False, ())
+
+
+def test_more_values_than_should_train_are_no_part_of_those() -> None:
+    outside = Finding("optimizer_mismatch", None, parameters=("w",), numel=5)
+    assert dict(layout.section(outside, total=1, trainable_numel=1).facts)["parameters"].endswith("(5 values)")

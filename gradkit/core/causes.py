@@ -133,7 +133,7 @@ _CAUSES = (
     ),
     Cause("adapter_inference_mode", PARAMETERS, variants=_CONFIGS, drawn=False, change="trainable"),
     Cause("adapter_inactive", PARAMETERS, variants=("disabled", "midway")),
-    Cause("unregistered_parameters", PARAMETERS, arrives=True),
+    Cause("unregistered_parameters", PARAMETERS, variants=("no_module",), arrives=True),
     Cause(
         "optimizer_mismatch",
         PARAMETERS,

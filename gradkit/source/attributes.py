@@ -66,6 +66,17 @@ def bodies(cls: type) -> Iterator[tuple[str, ast.ClassDef]]:
             yield file, node
 
 
+def heading(cls: type) -> Location | None:
+    """The line on which the user's source begins a class; None if it is no user's."""
+    file, node = _class_node(cls)
+    if node is None or not frames.is_user_file(file):
+        return None
+    end = node.col_offset + len(f"class {node.name}")
+    first = ast.copy_location(ast.Name(node.name), node)
+    first.end_lineno, first.end_col_offset = node.lineno, end
+    return locations.place(file, first)
+
+
 def definition(
     chain: Sequence[tuple[type, str]], files: Iterable[str] = (), built: Sequence[constructors.Built] = ()
 ) -> tuple[Location | None, str]:
@@ -88,17 +99,16 @@ def definition(
             file, node = _class_node(base)
             if node is None or not frames.is_user_file(file):
                 continue
-            for child in ast.walk(node):
-                if _sets(child, attribute):
-                    function = f"{base.__name__}.{_function_around(node, child)}"
-                    target = _target(child, attribute)
-                    given = None
-                    if cls.__init__ is base.__init__:  # type: ignore[misc]
-                        given = constructors.argument_for(
-                            node, child, target, cls.__name__, files, built[step : step + 2]
-                        )
-                    made = _made_in(Part(file, target), cls, files) if _around(node, child) is not None else None
-                    return given or made or locations.place(file, target, function), attribute
+            sets = [child for child in ast.walk(node) if _sets(child, attribute)]
+            child = min(sets, key=lambda one: isinstance(_target(one, attribute), ast.Constant), default=None)
+            if child is not None:
+                function = f"{base.__name__}.{_function_around(node, child)}"
+                target = _target(child, attribute)
+                given = None
+                if cls.__init__ is base.__init__:  # type: ignore[misc]
+                    given = constructors.argument_for(node, child, target, cls.__name__, files, built[step : step + 2])
+                made = _made_in(Part(file, target), cls, files) if _around(node, child) is not None else None
+                return given or made or locations.place(file, target, function), attribute
     known = chain[:-1] if chain and chain[-1][0].__module__.startswith("torch.") else chain
     for _, attribute in reversed(known):
         found = list(_attached(attribute, files))

@@ -310,7 +310,10 @@ class _Ran:
         bare = rest is not None and _only_reads(one[1], rest.arg)
         if not _is_made_of_arguments(one[1], function) or (inside and not bare):
             return None
-        calls = [place for place, is_own in self._calls(function.name) if is_own == inside]
+        name = _called(function, one[2])
+        if name != function.name and not _is_an_argument(one[1], function):
+            return None
+        calls = [place for place, is_own in self._calls(name) if is_own == inside]
         return calls[0] if len(calls) == 1 else None
 
     def _calls(self, name: str) -> Iterator[tuple[Location, bool]]:
@@ -351,6 +354,18 @@ def _is_made_of_arguments(statement: ast.stmt, function: syntax.Function) -> boo
     spread = {one.arg for one in (function.args.vararg, function.args.kwarg) if one is not None}
     given = inside.union(syntax.parameters(function), spread) - {"self", "cls"}
     return any(isinstance(n, ast.Name) and n.id in given for v in _stored(statement, "") for n in ast.walk(v))
+
+
+def _called(function: syntax.Function, around: Sequence[ast.AST]) -> str:
+    """By which name a function is called: a constructor by that of its class."""
+    owner = next((one.name for one in reversed(around) if isinstance(one, ast.ClassDef)), "")
+    return owner if owner and function.name == "__init__" else function.name
+
+
+def _is_an_argument(statement: ast.stmt, function: syntax.Function) -> bool:
+    """Whether what a statement stores is an argument of its function, as it was given."""
+    names = {value.id for value in _stored(statement, "") if isinstance(value, ast.Name)}
+    return bool(names.intersection(syntax.parameters(function)))
 
 
 def _only_reads(statement: ast.stmt, name: str) -> bool:

@@ -34,6 +34,23 @@ class HeldBack:
     location: Location
 
 
+def asked(chain: Chain) -> Chain:
+    """The frames from the line on that has an optimizer step; past a function that is handed the optimizer to step.
+
+    Such a function steps whenever it is called: what comes before and after, its caller decides.
+
+    Example:
+        >>> def update(loss, optimizer): optimizer.step()
+        >>> asked(((update.__code__, 0), (asked.__code__, 0)))[0][0].co_name
+        'update'
+    """
+    node, code = (locations.node_at(chain[0]), chain[0][0]) if len(chain) > 1 else (None, None)
+    if code is None or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return chain
+    handed = isinstance(node.func.value, ast.Name) and node.func.value.id in code.co_varnames[: code.co_argcount]
+    return chain[1:] if node.func.attr == "step" and handed and node.func.value.id != "self" else chain
+
+
 def held_back(chain: Chain, names: Collection[str]) -> HeldBack | None:
     """What keeps an optimizer from stepping.
 

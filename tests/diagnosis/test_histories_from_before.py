@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -51,3 +53,50 @@ def test_features_without_a_history_are_told_nothing() -> None:
     features = HEADS["stem"](torch.ones(3, 4)).tanh().detach()
     report = gradkit.diagnose(step_on(features), model=HEADS, should_train=["head.*"])
     assert not report.meant.from_before
+
+
+DRAWN = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stack = nn.Linear(1, 1)
+
+    def forward(self, t):
+        return self.stack(t).tanh()
+
+
+class Times:
+    def draw(self):
+        return 3.0 * torch.rand(5, 1, requires_grad=True).exp()
+
+
+class Problem:
+    def __init__(self, net, times):
+        self.net = net
+        self.t = times.draw()  # DRAWN
+
+    def loss(self):
+        return self.net(self.t).square().mean()
+
+    def fit(self):
+        self.loss().backward()
+        return self.loss()
+
+
+net = Net()
+problem = Problem(net, Times())
+"""
+
+
+def test_what_a_constructor_computes_of_its_arguments_is_kept_on_its_own_line(tmp_path: Path) -> None:
+    path = tmp_path / "problem.py"
+    path.write_text(DRAWN)
+    space: dict[str, Any] = {"__name__": "problem"}
+    exec(compile(DRAWN, str(path), "exec", dont_inherit=True), space)
+    (finding,) = gradkit.diagnose(space["problem"].fit, model=space["net"]).findings
+    line = next(at for at, one in enumerate(DRAWN.splitlines(), 1) if one.endswith("# DRAWN"))
+    assert (finding.cause, finding.location and finding.location.line) == ("double_backward", line)

@@ -111,7 +111,7 @@ def test_a_detach_that_gives_the_encoder_its_gradient_stays() -> None:
     report = diagnosed(judged.straight_through())
     (finding,) = report.findings
     assert (finding.variant, finding.tried) == ("straight_through", None)
-    assert [note.kind for note in finding.notes][0] == "straight_through"
+    assert finding.notes[0].kind == "straight_through"
     assert "leave that line as it is" in report.text("en")
 
 

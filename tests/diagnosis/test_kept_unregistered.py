@@ -277,3 +277,58 @@ def test_layers_in_a_box_of_no_modules_are_named_where_the_box_is_made(kind: str
 def test_a_closure_over_a_layer_that_is_registered_is_sound() -> None:
     net = Boxed("registered closure")
     assert gradkit.diagnose(lambda: net(torch.ones(1, 2)).sum(), model=net).healthy
+
+
+class Projection:  # a class of its own
+    """A head that somebody has forgotten to derive from ``nn.Module``."""
+
+    def __init__(self) -> None:
+        self.proj = nn.Linear(2, 1)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self.forward(x)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.proj(x)
+
+
+class Headed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(2, 2), Projection()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x))
+
+
+def test_a_class_with_a_forward_that_is_no_module_is_named_by_its_heading() -> None:
+    net = Headed()
+    report = gradkit.diagnose(lambda: net(torch.ones(1, 2)).sum(), model=net)
+    (finding,) = report.findings
+    assert (finding.cause, finding.variant) == ("unregistered_parameters", "no_module")
+    assert finding.location is not None
+    assert finding.location.line == line_ending(__file__, "a class of its own")
+    assert "derive the class from nn.Module" in report.text("en")
+    assert "继承 nn.Module" in report.text("zh")
+
+
+class Scaled(nn.Module):
+    """A Parameter that a plain number stands in for unless it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(2, 2)
+        self.scale = self.shift = 1
+        if self.body.bias is not None:
+            self.scale = nn.Parameter(torch.ones(2))  # scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x) * self.shift
+
+
+def test_a_parameter_that_a_number_stands_in_for_is_defined_where_it_is_made() -> None:
+    net = Scaled()
+    (finding,) = gradkit.diagnose(lambda: net(torch.ones(1, 2)).sum(), model=net).findings
+    assert finding.cause == "trainable_unused"
+    assert finding.location is not None
+    assert finding.location.line == line_ending(__file__, "scale")

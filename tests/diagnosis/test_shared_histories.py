@@ -298,3 +298,74 @@ def test_no_change_is_offered_that_would_take_what_a_loss_teaches_from_it() -> N
 def test_such_a_loss_that_keeps_its_graph_is_sound() -> None:
     net = Pushed(retain=True)
     assert gradkit.diagnose(lambda: net(torch.ones(4, 3)), model=net, should_train=["encoder.*", "decoder.*"]).healthy
+
+
+class Surrogates(nn.Module):
+    """Each step's surrogate keeps a product with the value that the critic is trained by at once."""
+
+    def __init__(self, detach: bool) -> None:
+        super().__init__()
+        self.policy, self.critic, self.detach = nn.Linear(3, 1), nn.Linear(3, 1), detach
+        self.of_critic = torch.optim.SGD(self.critic.parameters(), lr=0.0)
+        self.kept: list[torch.Tensor] = []
+
+    def keep(self, ratio: torch.Tensor, advantage: torch.Tensor) -> None:
+        advantage = advantage.detach() if self.detach else advantage
+        self.kept.append(ratio * advantage)  # surrogate
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept.clear()
+        for one in x:
+            advantage = 1.0 - self.critic(one).squeeze().tanh()
+            self.keep(self.policy(one).squeeze().exp(), advantage)
+            self.of_critic.zero_grad()
+            advantage.pow(2).backward()
+            self.of_critic.step()
+        return torch.stack(self.kept).mean()
+
+
+def test_a_product_with_a_value_that_was_trained_by_is_no_term_of_both_losses() -> None:
+    net = Surrogates(detach=False)
+    (finding,) = gradkit.diagnose(lambda: net(torch.ones(2, 3)), model=net).findings
+    assert finding.cause == "double_backward"
+    assert finding.location is not None
+    assert finding.location.line == line_ending(__file__, "surrogate")
+
+
+class Agent(nn.Module):
+    """A critic is stepped by a helper between an actor's loss and its backward."""
+
+    def __init__(self, late: bool) -> None:
+        super().__init__()
+        self.actor, self.critic, self.late = (
+            nn.Linear(3, 2),
+            nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)),
+            late,
+        )
+        self.of_critic = torch.optim.SGD(self.critic.parameters(), lr=0.1)
+
+    def train_by(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def actor_loss(self, x: torch.Tensor) -> torch.Tensor:
+        return -self.critic(self.actor(x)).mean()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        loss = self.actor_loss(x)
+        self.train_by(self.critic(x[:, :2]).square().mean(), self.of_critic)  # trained between
+        return self.actor_loss(x) if self.late else loss
+
+
+def test_an_optimizer_that_a_helper_is_handed_is_told_where_the_helper_is_called() -> None:
+    net = Agent(late=False)
+    (finding,) = gradkit.diagnose(lambda: net(torch.randn(4, 3)), model=net, should_train=["actor.*"]).findings
+    assert finding.cause == "inplace_modified"
+    assert finding.location is not None
+    assert finding.location.line == line_ending(__file__, "trained between")
+
+
+def test_a_loss_computed_after_that_is_sound() -> None:
+    net = Agent(late=True)
+    assert gradkit.diagnose(lambda: net(torch.randn(4, 3)), model=net, should_train=["actor.*"]).healthy

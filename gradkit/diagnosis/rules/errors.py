@@ -167,7 +167,8 @@ def _is_a_term(e: Evidence, call: Call, number: int, freeing: Freeing) -> bool:
 
 
 def _adds(e: Evidence, call: Call, number: int) -> bool:
-    return math.prod(e.trace.values[number].shape) == 1 and call.name in ADDS | SCALES
+    alone = sum(e.trace.values[n].requires_grad for n in call.inputs) == 1
+    return math.prod(e.trace.values[number].shape) == 1 and (call.name in ADDS or (call.name in SCALES and alone))
 
 
 def _dropped(e: Evidence) -> list[tuple[Location | None, Call]]:
@@ -187,7 +188,7 @@ def _dropped(e: Evidence) -> list[tuple[Location | None, Call]]:
 def _overwritten(e: Evidence, mishap: AutogradError) -> list[Finding]:
     proof = PROVEN if e.shown.mended.revived else LIKELY
     return (
-        by_line(_overwriting(e, mishap, call, chain, proof) for call, chain in e.shown.mended.calls)
+        by_line(_overwriting(e, mishap, call, stepping.asked(chain), proof) for call, chain in e.shown.mended.calls)
         or by_line(_carried_over("inplace_modified", e, mishap, proof))
         or [of_error("inplace_modified", e, mishap, None, proof=LIKELY)]
     )

@@ -26,7 +26,7 @@ from gradkit.source import (
 from gradkit.source.adapter_configs import Said
 from gradkit.witness.deeds import COPIED, FROZEN, Deed
 
-ADAPTER = "adapter_inference_mode"
+ADAPTER, NO_MODULE = "adapter_inference_mode", "no_module"
 
 
 def findings(e: Evidence) -> list[Finding]:
@@ -267,10 +267,23 @@ def _unregistered(e: Evidence) -> list[Finding]:
     for cause, hidden, spot in _hidden(e):
         key = (cause, spot.file, spot.line) if spot is not None else (cause, hidden.name)
         groups.setdefault(key, (cause, spot, []))[2].append(hidden.name)
+    plain = {spot for hidden in e.facts.unregistered if (spot := _no_module(hidden)) is not None}
     return [
-        Finding(cause, spot, _given(e, spot, names), proof=OBSERVED, parameters=tuple(names))
+        Finding(
+            cause, spot, _given(e, spot, names), proof=OBSERVED, parameters=tuple(names),
+            variant=NO_MODULE if spot in plain else "",
+        )
         for cause, spot, names in groups.values()
-    ]
+    ]  # fmt: skip
+
+
+def _no_module(hidden: UnregisteredParameter) -> Location | None:
+    """The heading of a class with a ``forward`` that is no module, if a module keeps an object of it."""
+    way = hidden.way[: hidden.broken]
+    cls, holder = way[-1][0], way[-2][0] if len(way) > 1 else None
+    if hidden.history or holder is None or not issubclass(holder, nn.Module) or issubclass(cls, nn.Module):
+        return None
+    return attributes.heading(cls) if callable(getattr(cls, "forward", None)) else None
 
 
 def _given(e: Evidence, spot: Location | None, names: Sequence[str]) -> tuple[Note, ...]:
@@ -309,6 +322,7 @@ def _hidden(e: Evidence) -> Iterator[tuple[str, UnregisteredParameter, Location 
             order = seen.setdefault((cls, attribute, hidden.kind), {})
             order.setdefault(one)
             spot = lines[min(list(order).index(one), len(lines) - 1)]
+        spot = _no_module(hidden) or spot
         yield "grad_on_non_leaf" if hidden.history else "unregistered_parameters", hidden, spot
 
 

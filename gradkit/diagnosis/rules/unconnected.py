@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from gradkit.core import operations
-from gradkit.core.operations import NEW
+from gradkit.core.operations import FROM_PLAIN, NEW
 from gradkit.core.records import LIKELY, OBSERVED, PROVEN, Finding, Location, Note
 from gradkit.core.trace import Call, Chain, Key, Value
 from gradkit.diagnosis.experiments.caches import CachedValue
@@ -82,7 +82,7 @@ def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
         return replaced
     if e.trace.loss >= 0 and not _parameters_in(e):
         found, left = deciding.among_constants(e, names)
-        if not found:
+        if not found or _is_flagged(e):
             return _constant(e, names)
         names = left
     else:
@@ -97,6 +97,14 @@ def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
     nowhere = groups.pop(("",), []) if without_history else []  # no module holds them: the loss is all there is to name
     unused = _joined(_unused(e, group) for group in groups.values())
     return [*found, *unused, *(_constant(e, nowhere) if nowhere else ())]
+
+
+def _is_flagged(e: Evidence) -> bool:
+    """Whether the loss is made of numbers of Python's that were given a flag: that hides what they are."""
+    leaves = (e.trace.values[n] for n in e.verdict.reaching)
+    return any(
+        v.leaf and v.requires_grad and v.maker >= 0 and e.trace.calls[v.maker].name in FROM_PLAIN for v in leaves
+    )
 
 
 def _parameters_in(e: Evidence) -> set[str]:

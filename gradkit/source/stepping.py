@@ -47,8 +47,9 @@ def asked(chain: Chain) -> Chain:
     node, code = (locations.node_at(chain[0]), chain[0][0]) if len(chain) > 1 else (None, None)
     if code is None or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return chain
-    handed = isinstance(node.func.value, ast.Name) and node.func.value.id in code.co_varnames[: code.co_argcount]
-    return chain[1:] if node.func.attr == "step" and handed and node.func.value.id != "self" else chain
+    name = node.func.value.id if isinstance(node.func.value, ast.Name) else "self"
+    handed = name != "self" and name in code.co_varnames[: code.co_argcount]
+    return chain[1:] if node.func.attr == "step" and handed else chain
 
 
 def held_back(chain: Chain, names: Collection[str]) -> HeldBack | None:

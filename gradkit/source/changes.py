@@ -361,8 +361,13 @@ def _trainable(spot: Location) -> Changes:
             text = source.line(number)
             if "Config" in ast.unparse(node.func):
                 continue  # peft ignores what is given to that
-            if "is_trainable" in ast.unparse(node) or any(keyword.arg is None for keyword in node.keywords):
+            given = _flag_given(node)
+            if given is None and any(keyword.arg is None for keyword in node.keywords):
                 return ()
+            if _is_frozen_later(source.tree, node):
+                return ()
+            if given is not None:
+                return _true_for(source.line(given.lineno), given)
             head = text.encode()[: end - 1].decode().rstrip()
             comma = "" if head.endswith((",", "(")) else ","
             gap = " " if head.strip() else ""
@@ -371,6 +376,42 @@ def _trainable(spot: Location) -> Changes:
                 Change("+", number, f"{head}{comma}{gap}is_trainable=True{text.encode()[end - 1 :].decode()}"),
             )
     return ()
+
+
+_FREEZERS = frozenset(("prepare_model_for_kbit_training", "prepare_model_for_int8_training"))
+
+
+def _flag_given(call: ast.Call) -> ast.expr | None:
+    """What a call that loads an adapter is given for ``is_trainable``, by its name or its place."""
+    place = 3 if isinstance(call.func, ast.Attribute) and call.func.attr == "from_pretrained" else 2
+    named = next((keyword.value for keyword in call.keywords if keyword.arg == "is_trainable"), None)
+    return named or (call.args[place] if len(call.args) > place else None)
+
+
+def _true_for(line: str, given: ast.expr) -> Changes:
+    if not isinstance(given, ast.Constant) or given.value is not False:
+        return ()
+    text = line.encode()
+    new = (text[: given.col_offset] + b"True" + text[given.end_col_offset or 0 :]).decode()
+    return Change("-", given.lineno, line), Change("+", given.lineno, new)
+
+
+def _is_frozen_later(tree: ast.Module, load: ast.Call) -> bool:
+    """Whether what a call loads is handed to peft's preparation, which freezes all that there is by then."""
+    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call)]
+    helpers = (one for one in ast.walk(tree) if isinstance(one, syntax.FUNCTIONS))
+    names = _FREEZERS.union(
+        one.name for one in helpers
+        if any(isinstance(n, ast.Call) and syntax.call_name(n) in _FREEZERS for n in ast.walk(one))
+    )  # fmt: skip
+    function = syntax.function_at(tree, load.lineno)
+    inside = {id(one) for one in ast.walk(load)}
+    return any(
+        syntax.call_name(one) in names and id(one) not in inside
+        and syntax.function_at(tree, one.lineno) is function
+        and (one.lineno > load.lineno or any(part is load for part in ast.walk(one)))
+        for one in calls
+    )  # fmt: skip
 
 
 def _flag(spot: Location) -> Changes:

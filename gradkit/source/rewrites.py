@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from gradkit.core.records import Change, Location
-from gradkit.source import imported
+from gradkit.source import imported, syntax
 from gradkit.source.imported import Source
 from gradkit.source.syntax import Function
 
@@ -40,7 +40,18 @@ def stacked(spot: Location) -> Changes:
     listed = isinstance(values, (ast.ListComp, ast.Name, ast.Attribute, ast.Subscript)) or _is_flat_list(values)
     if not listed or not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
         return ()
+    if isinstance(values, ast.Name) and _is_anything(source, call, values.id):
+        return ()
     return _with(source, {call: f"{function.value.id}.stack({text_of(source, values)}){_moved_to(source, call)}"})
+
+
+def _is_anything(source: Source, call: ast.Call, name: str) -> bool:
+    """Whether a value is an argument of a function that is called in several places: others may hand it numbers."""
+    function = syntax.function_at(source.tree, call.lineno)
+    if function is None or name not in syntax.parameters(function) or source.tree is None:
+        return False
+    calls = (one for one in ast.walk(source.tree) if isinstance(one, ast.Call) and not syntax.same(one, call))
+    return sum(syntax.call_name(one) == function.name for one in calls) > 1
 
 
 def unwrapped(spot: Location) -> Changes:
@@ -49,6 +60,8 @@ def unwrapped(spot: Location) -> Changes:
     if found is None or isinstance(found[1].args[0], (ast.List, ast.ListComp, ast.Constant)):
         return ()
     source, call = found
+    if isinstance(call.args[0], ast.Name) and _is_anything(source, call, call.args[0].id):
+        return ()
     return _with(source, {call: f"{_atom(source, call.args[0])}{_moved_to(source, call)}"})
 
 

@@ -9,6 +9,7 @@ copies. What any optimizer holds is to learn.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -18,6 +19,8 @@ from gradkit.diagnosis.facts import optimizers
 from gradkit.source import copied_modules
 from gradkit.source.frames import is_user_file
 from gradkit.state import registered
+
+_MOST = 16
 
 
 def find(
@@ -35,20 +38,85 @@ def find(
         >>> find(nn.Linear(1, 1), {}, Trace((), (), (), (), -1, {}), (), ())
         ()
     """
-    alive, wanted = frozenset(reached), frozenset(want)
-    idle = [name for name in want if name not in alive]
+    alive = frozenset(reached)
+    idle = frozenset(name for name in want if name not in alive)
     if not idle or not alive:
         return ()
-    modules = {name: one for name, one in _named(model) if next(one.parameters(), None) is not None}
     used = {name for name in idle if trace.using([trace.parameters.get(name, -1)])}
+    known = _Known(model, frozenset(want), alive)
+    lazily = _Held(parameters, trace)
     found: dict[str, None] = {}
-    for path, one in modules.items():
-        mine = [name for name in idle if name.startswith(f"{path}.")]
-        if mine and len(mine) == len(_own(path, wanted)) and used.issuperset(mine) and not found.keys() & set(mine):
-            twins = [other for other, two in modules.items() if _is_twin(path, one, other, two, alive)]
-            if any(_is_copy(parameters, mine, path, other, _own(other, alive), trace) for other in twins):
+    for path, mine in known.own.items():
+        if mine <= idle and mine <= used and found.keys().isdisjoint(mine):
+            if any(lazily.is_copy(mine, path, other, known.learning[other]) for other in known.twins(path)):
                 found.update(dict.fromkeys(mine))
     return tuple(name for name in want if name in found)
+
+
+class _Known:
+    """The modules of a model, and which are of the same kind.
+
+    Attributes:
+        own: the parameters below each module that require grad, by its path, the outermost first.
+        learning: likewise those that a gradient reaches.
+    """
+
+    def __init__(self, model: nn.Module, want: Collection[str], alive: Collection[str]) -> None:
+        self.modules = dict(_named(model))
+        self.own, self.learning = _below(self.modules, want), _below(self.modules, alive)
+        self._like: dict[object, list[str]] = {}
+
+    def twins(self, path: str) -> list[str]:
+        """Modules of the same kind with parameters of the same names and shapes, which learn; ``[]`` if very many.
+
+        Those are the layers of a stack.
+        """
+        if not self._like:
+            for name, one in self.modules.items():
+                self._like.setdefault(_kind(one), []).append(name)
+        like = self._like[_kind(self.modules[path])]
+        if len(like) > _MOST:
+            return []
+        apart = (one for one in like if not one.startswith(f"{path}.") and not path.startswith(f"{one}."))
+        return [one for one in apart if one != path and one in self.learning]
+
+
+class _Held:
+    """What the optimizers hold, and what the source says; looked up once, and only if it is asked for."""
+
+    def __init__(self, parameters: Mapping[str, torch.Tensor], trace: Trace) -> None:
+        self._parameters, self._trace = parameters, trace
+
+    @cached_property
+    def _held(self) -> list[set[int]]:
+        return optimizers.held_by_each()
+
+    @cached_property
+    def _files(self) -> list[str]:
+        files = dict.fromkeys(code.co_filename for call in self._trace.calls for code, _ in call.chain)
+        return [one for one in files if is_user_file(one)]
+
+    def is_copy(self, mine: Collection[str], path: str, twin: str, its: Collection[str]) -> bool:
+        """Whether an optimizer holds the twin and none this one; or the source says that it is a copy."""
+        named = self._parameters
+        ours, theirs = ({id(named[name]) for name in names if name in named} for names in (mine, its))
+        if any(ours & one for one in self._held):
+            return False
+        return any(theirs & one for one in self._held) or copied_modules.is_copy(self._files, path, twin)
+
+
+def _below(modules: Iterable[str], names: Iterable[str]) -> dict[str, set[str]]:
+    """Of some parameters, those below each module that has any."""
+    found: dict[str, set[str]] = {}
+    for name in names:
+        parts = name.split(".")[:-1]
+        for depth in range(1, len(parts) + 1):
+            found.setdefault(".".join(parts[:depth]), set()).add(name)
+    return {path: found[path] for path in modules if path in found}
+
+
+def _kind(module: nn.Module) -> object:
+    return type(module), tuple((name, p.shape) for name, p in registered.parameters(module))
 
 
 def _named(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -59,27 +127,3 @@ def _named(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         children = [(f"{path}.{name}" if path else name, one) for name, one in registered.children(module)]
         yield from children
         todo += children
-
-
-def _own(path: str, names: Collection[str]) -> list[str]:
-    return [name for name in names if name.startswith(f"{path}.")]
-
-
-def _is_twin(path: str, one: nn.Module, other: str, two: nn.Module, alive: Collection[str]) -> bool:
-    """Whether another module is of the same kind, with parameters of the same names and shapes, and learns."""
-    apart = other != path and not other.startswith(f"{path}.") and not path.startswith(f"{other}.")
-    if not apart or type(one) is not type(two) or not _own(other, alive):
-        return False
-    shapes = [[(name, p.shape) for name, p in registered.parameters(module)] for module in (one, two)]
-    return shapes[0] == shapes[1]
-
-
-def _is_copy(
-    parameters: Mapping[str, torch.Tensor], mine: Sequence[str], path: str, twin: str, its: Sequence[str], trace: Trace
-) -> bool:
-    ours, theirs = ({id(parameters[name]) for name in names if name in parameters} for names in (mine, its))
-    held = optimizers.held_by_each()
-    if any(ours & one for one in held):
-        return False
-    files = dict.fromkeys(code.co_filename for call in trace.calls for code, _ in call.chain)
-    return any(theirs & one for one in held) or copied_modules.is_copy(filter(is_user_file, files), path, twin)

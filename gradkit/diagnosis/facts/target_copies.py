@@ -8,7 +8,7 @@ copies. What any optimizer holds is to learn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import torch
@@ -62,7 +62,7 @@ class _Known:
     """
 
     def __init__(self, model: nn.Module, want: Collection[str], alive: Collection[str]) -> None:
-        self.modules = dict(_named(model))
+        self.modules = {path: one for path, one in registered.modules(model) if path}
         self.own, self.learning = _below(self.modules, want), _below(self.modules, alive)
         self._like: dict[object, list[str]] = {}
 
@@ -117,13 +117,3 @@ def _below(modules: Iterable[str], names: Iterable[str]) -> dict[str, set[str]]:
 
 def _kind(module: nn.Module) -> object:
     return type(module), tuple((name, p.shape) for name, p in registered.parameters(module))
-
-
-def _named(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The modules of a model with their paths, the outermost first; without the model itself."""
-    todo = [("", model)]
-    while todo:
-        path, module = todo.pop(0)
-        children = [(f"{path}.{name}" if path else name, one) for name, one in registered.children(module)]
-        yield from children
-        todo += children

@@ -24,7 +24,7 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.i18n import speaking, words
 from gradkit.core.records import OF_RANKS, Finding, Note, Origin, Picture
 from gradkit.diagnosis import read_off
-from gradkit.diagnosis.experiments.candidates import ONCE
+from gradkit.diagnosis.experiments.candidates import KEPT, ONCE
 from gradkit.diagnosis.facts import optimizers
 from gradkit.live import (
     caveats,
@@ -291,7 +291,7 @@ def _searched(
             known = _as_tried(candidate, refused.reason, refused.facts)
             tried += [known] if refused.reason != earlier_cells.NONE and known not in tried else []
             continue
-        if later is not None and later.at == candidate.at and not _is_of_once(report):
+        if later is not None and later.at == candidate.at and not _is_of_once(report, KEPT):
             continue
         if trial.is_later:
             later = later or candidate
@@ -310,9 +310,13 @@ def _may_have_made(candidate: Candidate, later: Candidate, report: Report | None
     return candidate.at < later.at or (candidate.at == later.at and report is not None and _is_of_once(report))
 
 
-def _is_of_once(report: Report) -> bool:
-    """Whether a report tells of what was made once, before the passes of a loop that use it."""
-    return any(one.variant == ONCE for one in report.findings[:1])
+def _is_of_once(report: Report, *kept: str) -> bool:
+    """Whether a report tells of what was made once, before the passes of a loop that use it.
+
+    Args:
+        kept: further variants that do: of what a pass puts away for another.
+    """
+    return any(one.variant in (ONCE, *kept) for one in report.findings[:1])
 
 
 def _is_from_further_out(candidate: Candidate, live: bool) -> bool:

@@ -46,6 +46,7 @@ OFFERED = [
     "a_generator_step_detached_fake",
     "a_multi_scale_losses_rebuilt_as_leaves",
     "a_trigger_search_through_denoiser",
+    "b_feature_extractor_hook_detaches",
     "b_grpo_continues_frozen_adapter",
     "b_sd_lora_text_encoder_checkpoint",
     "b_sentence_encoder_encode_in_loss",

@@ -256,9 +256,6 @@ UNDECIDED = {
     # taking the block away by itself gives no gradient back: the loss would have to learn through the guidance as well
     "a_samplers_guidance_asked_for_under_no_grad",
     # what map applies is an argument, and no word to take out
-    "an_iterator_that_detaches_what_its_caller_unpacks",
-    "an_iterator_that_a_later_line_takes_up",
-    "an_iterator_that_a_loop_runs_over",
 }
 DERIVED = ("detach", "data_attr", "no_grad_block", "no_grad_decorator")
 CURED = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -34,53 +33,6 @@ def four_cuts_one_behind_the_other() -> Built:
         return model["outer"](code).sum()
 
     return model, step
-
-
-@cut("detach")
-def an_iterator_that_detaches_what_its_caller_unpacks() -> Built:
-    model, x = pair(), batch()
-
-    def stopped(*tensors: torch.Tensor) -> Any:
-        return map(torch.detach, tensors)  # CUT
-
-    def step() -> torch.Tensor:
-        first, second = stopped(model["inner"](x), model["inner"](-x))
-        return model["outer"](first + second).sum()
-
-    return model, step
-
-
-@cut("detach")
-def an_iterator_that_a_later_line_takes_up() -> Built:
-    model, x = pair(), batch()
-
-    def step() -> torch.Tensor:
-        halves = map(torch.Tensor.detach, model["inner"](x).chunk(2))  # CUT
-        code = torch.cat(list(halves))
-        return model["outer"](code).sum()
-
-    return model, step
-
-
-@cut("detach")
-def an_iterator_that_a_loop_runs_over() -> Built:
-    class Memory(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner, self.outer = nn.Linear(4, 4), nn.Linear(4, 2)
-
-        def kept(self, states: list[torch.Tensor]) -> Any:
-            quiet = map(operator.methodcaller("detach"), states)  # CUT
-            return quiet  # noqa: RET504  the name is what is followed
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            total = torch.zeros(())
-            for state in self.kept([self.inner(x), self.inner(-x)]):
-                total = total + self.outer(state).sum()
-            return total
-
-    model, x = Memory(), batch()
-    return model, lambda: model(x)
 
 
 @cut("detach")

@@ -82,7 +82,7 @@ def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
         return replaced
     if e.trace.loss >= 0 and not _parameters_in(e):
         found, left = deciding.among_constants(e, names)
-        if not found or _is_flagged(e):
+        if not found or _is_flagged(e, found):
             return _constant(e, names)
         names = left
     else:
@@ -99,12 +99,12 @@ def _without_a_kept_value(e: Evidence, names: list[str]) -> list[Finding]:
     return [*found, *unused, *(_constant(e, nowhere) if nowhere else ())]
 
 
-def _is_flagged(e: Evidence) -> bool:
-    """Whether the loss is made of numbers of Python's that were given a flag: that hides what they are."""
-    leaves = (e.trace.values[n] for n in e.verdict.reaching)
-    return any(
-        v.leaf and v.requires_grad and v.maker >= 0 and e.trace.calls[v.maker].name in FROM_PLAIN for v in leaves
-    )
+def _is_flagged(e: Evidence, chosen: Sequence[Finding]) -> bool:
+    """Whether the loss is made of numbers of Python's that were given a flag, elsewhere than they were chosen."""
+    here = {one.location.function for one in chosen if one.location is not None}
+    leaves = (v for n in e.verdict.reaching if (v := e.trace.values[n]).leaf and v.requires_grad and v.maker >= 0)
+    makers = (call for v in leaves if (call := e.trace.calls[v.maker]).name in FROM_PLAIN and call.chain)
+    return any(locations.locate(call.chain[0]).function not in here for call in makers)
 
 
 def _parameters_in(e: Evidence) -> set[str]:

@@ -66,8 +66,8 @@ def diagnose(
     callers = frames.chain(sys._getframe(1), Preserved.__init__.__code__)
     with attempts.refusing(progress) as tell:
         patterns = inventory.patterns(should_train)
-        first, *more = optimizers.several(optimizer) or (None,)
-        options = Options(optimizer=first, beside=tuple(more), replay=replay, should_train=patterns, callers=callers)
+        given = optimizers.several(optimizer)
+        options = Options(given=given, replay=replay, should_train=patterns, callers=callers)
         step = step_of(model_or_step, batch, model, loss)
         report, left = pipeline.run(step, options, report_of, tell, progress)
         return replace(report, left=left)

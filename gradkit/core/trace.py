@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import opcode
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -226,6 +227,18 @@ class Trace:
         index = self.values[number].maker
         return self.calls[index] if index >= 0 else None
 
+    def forms(self, number: int, names: Collection[str]) -> list[int]:
+        """A value, and those that it is another form of by calls of some names, one behind the other."""
+        found = [number]
+        while (call := self.maker(found[-1])) is not None and call.name in names and call.inputs:
+            found.append(call.inputs[0])
+        return found
+
+    def callers(self, code: CodeType) -> set[Point]:
+        """From where in the user's code a function was called."""
+        chains = (call.chain for call in self.calls)
+        return {outer for chain in chains for (one, _), outer in itertools.pairwise(chain) if one is code}
+
     def sources(self, numbers: Iterable[int], through: Callable[[int], bool] | None = None) -> set[int]:
         """These values and all that they were computed from; with ``through``, by way of such values only."""
         needed = set(numbers)
@@ -257,6 +270,14 @@ class Trace:
         """Of a tensor that the step knows by its first name, a name among ``parameters``; that name if it has none."""
         known = (name for name, number in self.parameters.items() if self.values[number].parameter == first)
         return first if first in self.parameters else next(known, first)
+
+    def flow(self, numbers: Iterable[int]) -> set[int]:
+        """These values and all that is computed from them."""
+        flowing = set(numbers)
+        for call in self.calls:
+            if flowing.intersection(call.inputs):
+                flowing.update(call.flowing_on(flowing))
+        return flowing
 
     def ahead(self, numbers: Iterable[int]) -> list[Call]:
         """The calls that use any of these values, or something computed from them, in order."""

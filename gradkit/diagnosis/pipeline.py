@@ -47,8 +47,7 @@ class Options:
     """How a step is to be diagnosed.
 
     Attributes:
-        optimizer: the optimizer in use.
-        beside: further optimizers in use.
+        given: the optimizers in use.
         steps: further optimizers that the step may let step.
         replay: whether the step may be run again.
         should_train: names or globs of the parameters that ought to learn; None: all that require grad.
@@ -63,8 +62,7 @@ class Options:
         late: what a later step of the program may do otherwise is told, too: who asks holds it back until then.
     """
 
-    optimizer: torch.optim.Optimizer | None = None
-    beside: tuple[torch.optim.Optimizer, ...] = ()
+    given: tuple[torch.optim.Optimizer, ...] = ()
     steps: tuple[torch.optim.Optimizer, ...] = ()
     replay: bool = True
     should_train: Sequence[str] | None = None
@@ -76,11 +74,6 @@ class Options:
     whole: Callable[[FirstRun], bool] = lambda first: True
     missing: bool = False
     late: bool = False
-
-    @property
-    def given(self) -> tuple[torch.optim.Optimizer, ...]:
-        """All optimizers that were handed over."""
-        return (*(() if self.optimizer is None else (self.optimizer,)), *self.beside)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,8 +260,7 @@ def _read(
     named = options.should_train is not None
     want, meant = optimizers.meant(want, first.gap, first.reached.norms, named=named)
     if not named and first.mishap is None:
-        parameters = dict(registered.parameters(step.model))
-        copies = target_copies.find(step.model, parameters, first.trace, want, first.reached.norms)
+        copies = target_copies.find(step.model, first.trace, want, first.reached.norms)
         want, meant = [name for name in want if name not in copies], replace(meant, copies=copies)
     facts, want = model_facts.read(
         step, first, want, options.should_train, options.callers, ledger, tries, wished=named and options.wished

@@ -22,6 +22,7 @@ from gradkit.core.errors import GradkitError
 from gradkit.core.records import LIKELY
 from gradkit.core.trace import Chain, Trace
 from gradkit.diagnosis import pipeline
+from gradkit.diagnosis.facts import optimizers
 from gradkit.diagnosis.facts.first_run import FirstRun
 from gradkit.diagnosis.pipeline import Options
 from gradkit.diagnosis.rules import errors
@@ -208,7 +209,9 @@ class Trial:
         left = [n for n, one in registered.parameters(model) if id(one) in missing and n not in held]
         names = (*held, *left)
         options = Options(
-            optimizer=optimizer if fault.mishap is None and not fault.whole and (left or not held) else None,
+            given=optimizers.several(
+                optimizer if fault.mishap is None and not fault.whole and (left or not held) else None
+            ),
             steps=(fault.optimizer,) if fault.whole and fault.optimizer is not None else (),
             replay=replay,
             should_train=_should_train(fault.should_train, model, names),

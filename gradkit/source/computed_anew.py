@@ -59,10 +59,14 @@ def variable_at(spot: Location) -> str:
 def _made_at(tree: ast.Module, line: int) -> Any:
     """The one statement of a line, if it gives one variable what it computes."""
     found = [one for one in ast.walk(tree) if isinstance(one, ast.stmt) and one.lineno <= line <= (one.end_lineno or 0)]
-    simple = [one for one in found if not any(isinstance(child, ast.stmt) for child in ast.iter_child_nodes(one))]
+    simple = [one for one in found if _is_simple(one)]
     one = simple[0] if len(simple) == 1 else None
     plain = isinstance(one, ast.Assign) and one.lineno == one.end_lineno and len(one.targets) == 1
     return one if plain and isinstance(one.targets[0], ast.Name) else None  # type: ignore[union-attr]
+
+
+def _is_simple(statement: ast.stmt) -> bool:
+    return not any(isinstance(child, ast.stmt) for child in ast.iter_child_nodes(statement))
 
 
 def _reads(node: ast.AST | None, name: str) -> bool:
@@ -85,7 +89,7 @@ def _own(scope: ast.AST) -> Iterator[ast.stmt]:
 def _first_use(scope: ast.AST, name: str, made: ast.stmt) -> ast.stmt | None:
     """The first statement of a scope that reads a variable, if a loop goes through it and no other gives it a value."""
     mine = [one for one in _own(scope) if one is not made]
-    simple = [one for one in mine if not any(isinstance(child, ast.stmt) for child in ast.iter_child_nodes(one))]
+    simple = [one for one in mine if _is_simple(one)]
     heads = [one for one in mine if one not in simple]
     stored = any(name in syntax.names_in(target) for one in mine for target in _targets(one))
     reading = sorted((one for one in simple if _reads(one, name)), key=lambda one: (one.lineno, one.col_offset))

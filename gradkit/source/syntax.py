@@ -203,11 +203,15 @@ def named_store(call: ast.Call) -> tuple[str, ast.expr | None]:
         >>> name, ast.unparse(value)
         ('mean', 'z.mean(0)')
     """
-    word = call_name(call)
-    first = {"setattr": 1, "__setattr__": len(call.args) - 2, "register_buffer": 0}.get(word, -1)
-    key = argument(call, "name", first) if first >= 0 else None
-    value = argument(call, "tensor", first + 1) if key is not None else None
+    key, value = _stored(call)
     return (str(key.value) if isinstance(key, ast.Constant) else "", value)
+
+
+def _stored(call: ast.Call) -> tuple[ast.expr | None, ast.expr | None]:
+    """The name under which a call stores an attribute, and what it stores."""
+    first = {"setattr": 1, "__setattr__": len(call.args) - 2, "register_buffer": 0}.get(call_name(call), -1)
+    key = argument(call, "name", first) if first >= 0 else None
+    return key, argument(call, "tensor", first + 1) if key is not None else None
 
 
 def stored_as(call: ast.Call, attribute: str) -> ast.expr | None:
@@ -218,9 +222,7 @@ def stored_as(call: ast.Call, attribute: str) -> ast.expr | None:
         >>> ast.unparse(stored_as(call, "W_i")), stored_as(call, "b_i")
         ('table()', None)
     """
-    if call_name(call) not in ("setattr", "__setattr__") or len(call.args) < 2:
-        return None
-    *_, key, value = call.args
+    key, value = _stored(call) if call_name(call) != "register_buffer" else (None, None)
     if isinstance(key, ast.JoinedStr):
         said = (re.escape(str(one.value)) if isinstance(one, ast.Constant) else ".+" for one in key.values)
         return value if re.fullmatch("".join(said), attribute) else None

@@ -26,7 +26,7 @@ def stale_histories(trace: Trace, mishap: AutogradError) -> tuple[tuple[Call, in
     """
     found = _late(trace, mishap.freed)
     early = strays(trace, mishap)
-    spared = early and not any(_is_of_its_own(trace, mishap, call) for call, _ in early)
+    spared = bool(early) and not _teach_others(trace, mishap, early)
     kept = [one for one in found if trace.values[one[1]].past or not spared]
     return tuple(sorted([*(early if spared else ()), *kept], key=lambda one: one[0].index))
 
@@ -37,37 +37,41 @@ def strays(trace: Trace, mishap: AutogradError) -> list[tuple[Call, int]]:
     Each with the number of the value that it was handed. ``[]`` where such a loss is itself needed again.
     """
     later = trace.sources([trace.loss])
-    serving = {call.index for call in trace.calls if later.intersection(call.outputs)}
-    shared = {
-        n for n in later if trace.values[n].requires_grad and not trace.values[n].leaf and not trace.values[n].past
-    }
     if not mishap.stepped_on or any(one.loss in later for one in mishap.freeing):
         return []
-    alone = [call for call in trace.calls if call.index in mishap.freed and call.index not in serving]
+    serving = {call.index for call in trace.calls if later.intersection(call.outputs)}
+    values, freed = trace.values, mishap.freed
+    shared = {n for n in later if values[n].requires_grad and not values[n].leaf and not values[n].past}
+    alone = [call for call in trace.calls if call.index in freed and call.index not in serving]
     found = [(call, n) for call in alone for n in dict.fromkeys(call.inputs) if n in shared]
-    return [] if any(trains_behind(trace, mishap, number) for _, number in found) else found
+    return [] if trained_by(trace, mishap).intersection(n for _, n in found) else found
 
 
-def trains_behind(trace: Trace, mishap: AutogradError, number: int) -> bool:
-    """Whether an optimizer that stepped before holds anything that a value was computed from."""
-    behind = trace.sources([number])
-    return not mishap.stepped_on.isdisjoint(behind) or any(trace.values[n].parameter in mishap.trained for n in behind)
+def trained_by(trace: Trace, mishap: AutogradError) -> set[int]:
+    """The values that an optimizer which stepped before holds, and all that is computed from them."""
+    names = {trace.values[n].parameter for n in mishap.stepped_on} - {""}
+    held = (n for n, value in enumerate(trace.values) if n in mishap.stepped_on or value.parameter in names)
+    return trace.flow(held)
 
 
 def has_terms_of_its_own(trace: Trace, mishap: AutogradError) -> bool:
     """Whether a loss that an optimizer was stepped by has a term without anything that it trains: it teaches others."""
-    return any(_is_of_its_own(trace, mishap, call) for call, _ in strays(trace, mishap))
+    return _teach_others(trace, mishap, strays(trace, mishap))
 
 
-def _is_of_its_own(trace: Trace, mishap: AutogradError, first: Call) -> bool:
+def _teach_others(trace: Trace, mishap: AutogradError, early: list[tuple[Call, int]]) -> bool:
+    trained, freed = trained_by(trace, mishap) if early else set[int](), mishap.freed
+    return any(_is_of_its_own(trace, freed, trained, call) for call, _ in early)
+
+
+def _is_of_its_own(trace: Trace, freed: frozenset[int], trained: set[int], first: Call) -> bool:
     """Whether what a call makes is no more than added to what was trained by, all the way to the loss."""
     flowing = set(first.outputs)
     for call in trace.calls[first.index :]:
         own = call is first or flowing.intersection(call.inputs)
-        if not own or call.index not in mishap.freed:
+        if not own or call.index not in freed:
             continue
-        others = [n for n in call.inputs if n not in flowing]
-        if call.name not in ADDS | JOINS and any(trains_behind(trace, mishap, n) for n in others):
+        if call.name not in ADDS | JOINS and trained.intersection(n for n in call.inputs if n not in flowing):
             return False
         flowing.update(call.outputs)
     return True
@@ -223,8 +227,7 @@ class AutogradError:
         asked: number of the value that a gradient was asked of, -1 if not known.
         inputs: numbers of the values for which it was asked (``torch.autograd.grad``); of what are no leaves, of these.
         freeing: each backward of the step's own that freed its graph, in order.
-        trained: parameters in the hands of an optimizer that stepped before.
-        stepped_on: the numbers of all values in such hands, also of what is no parameter of the model.
+        stepped_on: the numbers of all values in the hands of an optimizer that stepped before.
     """
 
     kind: str
@@ -235,7 +238,6 @@ class AutogradError:
     asked: int = -1
     inputs: tuple[int, ...] = ()
     freeing: tuple[Freeing, ...] = ()
-    trained: frozenset[str] = frozenset()
     stepped_on: frozenset[int] = frozenset()
 
     @property

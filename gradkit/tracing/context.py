@@ -93,7 +93,6 @@ class TracedModel:
         held: its parameters by name, as they were before the step; one that is held twice has two names.
         parameters: their numbers, by name.
         adapted: the numbers of the modules that peft made.
-        trained: names of the parameters that an optimizer has stepped on.
         stepped_on: numbers of all values that an optimizer has stepped on.
         trained_values: those, and what the step reads the gradient of.
 
@@ -113,7 +112,6 @@ class TracedModel:
         self.adapted = {i for i, module in enumerate(self.modules.values()) if _has_adapters(module)}
         self._disabled: set[str] = set()
         self._enabled: set[str] = set()
-        self.trained: set[str] = set()
         self.stepped_on: set[int] = set()
         self.trained_values: set[int] = set()
         self._enter_registered()
@@ -146,8 +144,6 @@ class TracedModel:
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to step on what it holds."""
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        self.trained.update(name for name, p in self.held.items() if id(p) in held)
         known = (self._ledger.known(p) for group in optimizer.param_groups for p in group["params"])
         numbers = {number for number in known if number is not None}
         self.stepped_on |= numbers

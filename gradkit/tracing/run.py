@@ -141,20 +141,21 @@ def backward_of(tracer: Tracer, loss: Any, preserved: Preserved) -> tuple[Autogr
         return AutogradGraph(), Reached(dict(tracer.backwards.reached))
     graph = graph_of([loss], preserved)
     reached = backward.backward(loss, preserved, tracer.begin, tracer.backwards.spent)
-    aside = not reached.runs and (is_of_gradients(tracer.trace(loss)) or _trains_in_forward(tracer, loss))
+    aside = not reached.runs and _is_no_training(tracer, tracer.trace(loss))
     return graph, replace(reached, norms={**({} if aside else tracer.backwards.reached), **reached.norms})
 
 
-def _trains_in_forward(tracer: Tracer, loss: Any) -> bool:
-    """Whether every backward of the step was made by a ``forward``, and its loss elsewhere: it has not trained by it.
+def _is_no_training(tracer: Tracer, trace: Trace) -> bool:
+    """Whether the backwards of a step have not trained: they found derivatives, or fitted a model to answer by.
 
-    Few-shot models fit a copy or themselves to the support set there, before they answer.
+    Few-shot models fit a copy or themselves to the support set in their ``forward``; the loss is made elsewhere.
     """
-    passes, trace = tracer.backwards.passes, tracer.trace(loss)
-    made = trace.values[trace.loss].maker if trace.loss >= 0 else -1
-    if not passes or made < 0 or not trace.calls[made].chain or _is_in_forward(trace.calls[made].chain):
+    if is_of_gradients(trace):
+        return True
+    passes, made = tracer.backwards.passes, trace.maker(trace.loss) if trace.loss >= 0 else None
+    if not passes or made is None or not made.chain or _is_in_forward(made.chain):
         return False
-    return trace.calls[made].grad_on and all(_is_in_forward(one.chain) for one in passes)
+    return made.grad_on and all(_is_in_forward(one.chain) for one in passes)
 
 
 def _is_in_forward(chain: Chain) -> bool:

@@ -79,7 +79,7 @@ class Tracer(TorchFunctionMode):
         self.switches.skip = self.interventions.skip
         self._calls = self.log.rows
         self._model = TracedModel(model, self.ledger)
-        self.trained, self.stepped_on = self._model.trained, self._model.stepped_on
+        self.stepped_on = self._model.stepped_on
         self.running = Running(self._model.modules.items(), Tracer.run.__code__)
         self.begin = self._thread = self._named = 0
         self.outer: Chain | None = None

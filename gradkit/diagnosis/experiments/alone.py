@@ -16,7 +16,7 @@ import torch
 
 from gradkit.core import causes, patches
 from gradkit.core.attempts import Attempts
-from gradkit.core.records import NOT_REVIVED, PROVEN, STRAIGHT_THROUGH, Finding, Note
+from gradkit.core.records import NOT_REVIVED, PROVEN, Finding, Note
 from gradkit.core.trace import Key
 from gradkit.diagnosis.experiments import undo_cuts
 from gradkit.diagnosis.experiments.plan import Known, Lab
@@ -99,8 +99,6 @@ class Members:
 
     def _is_member(self, one: Finding, held: Sequence[str]) -> bool:
         mine, names = set(one.cuts), set(one.parameters)
-        if one.variant == STRAIGHT_THROUGH:
-            return False  # its line cuts nothing, and the one that does is to stay
         if not mine:
             return _is_of_flags(one) and not names.isdisjoint(held)
         if not mine.issubset(self._cuts) or not all(undo_cuts.can_undo(self._cuts[key]) for key in mine):

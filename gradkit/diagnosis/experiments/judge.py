@@ -330,14 +330,18 @@ class Judge:
 
     def _untaught(self, before: Trial, after: Trial) -> Harm | None:
         """What should train and is no longer reached by a loss that is still to be stepped by, or by a term of it."""
-        parameters = self._lab.session.preserved.parameters
-        meant = frozenset(id(parameters[name]) for name in self._known.facts.wanted if name in parameters)
         both = zip(before.backwards, after.backwards, strict=False)
         pairs = [(was.reach, now.reach) for was, now in both if now.taken is None]
         if before.terms is not None and after.terms is not None and len(before.terms) == len(after.terms):
             pairs += zip(before.terms, after.terms, strict=True)
-        lost = frozenset[int]().union(*((was & meant) - now for was, now in pairs))
+        lost = frozenset[int]().union(*((was & self._wanted) - now for was, now in pairs))
         return Harm(TERM, lost) if lost else None
+
+    @cached_property
+    def _wanted(self) -> frozenset[int]:
+        """What should train."""
+        parameters = self._lab.session.preserved.parameters
+        return frozenset(id(parameters[name]) for name in self._known.facts.wanted if name in parameters)
 
     @cached_property
     def _with_all_graphs(self) -> Trial | None:
@@ -413,9 +417,8 @@ class Judge:
     @cached_property
     def _behind_the_end(self) -> frozenset[int]:
         """What the optimizer holds that steps behind the end of a step, which was cut out of a program."""
-        facts, parameters = self._known.facts, self._lab.session.preserved.parameters
-        named = facts.wanted if facts.explicit and not facts.wished else ()
-        return frozenset(id(parameters[name]) for name in named if name in parameters)
+        facts = self._known.facts
+        return self._wanted if facts.explicit and not facts.wished else frozenset()
 
     @cached_property
     def _held(self) -> frozenset[int]:
@@ -425,8 +428,7 @@ class Judge:
     @cached_property
     def _meant(self) -> frozenset[int] | None:
         """What is meant to learn, by the clearest evidence that there is; None if all that requires grad is."""
-        facts, parameters = self._known.facts, self._lab.session.preserved.parameters
-        wanted = frozenset(id(parameters[name]) for name in facts.wanted if name in parameters)
+        facts, wanted = self._known.facts, self._wanted
         if facts.explicit:
             return wanted | (self._held or self._biases_beside(facts.wanted))
         return wanted | self._held if self._held & wanted else None

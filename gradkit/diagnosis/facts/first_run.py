@@ -163,7 +163,7 @@ def _at_length(mishap: AutogradError | None, tracer: Tracer) -> AutogradError | 
         return None
     functions = {at for at, region in enumerate(tracer.switches.regions()) if region.kind == FUNCTION}
     freeing = tracer.backwards.freeing(lambda sequence: tracer.log.calls_at(sequence, functions))
-    return replace(mishap, freeing=freeing, trained=frozenset(tracer.trained), stepped_on=frozenset(tracer.stepped_on))
+    return replace(mishap, freeing=freeing, stepped_on=frozenset(tracer.stepped_on))
 
 
 def _failed(error: Exception, tracer: Tracer, step: Step, preserved: Preserved) -> FirstRun:

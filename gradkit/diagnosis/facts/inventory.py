@@ -159,8 +159,8 @@ def follow(model: nn.Module, parts: Sequence[Any]) -> UnregisteredParameter | No
             )
         elif introspection.is_a(at, FunctionType):
             counted, closed = False, True
-            cells = zip(at.__code__.co_freevars, at.__closure__ or (), strict=False)
-            at = next((cell.cell_contents for name, cell in cells if name == part), None)
+            variables = ((name, held) for kind, name, _, held in reachable.children(at) if kind == reachable.VARIABLE)
+            at = next((held for name, held in variables if name == part), None)
         else:
             counted = counted and introspection.is_a(at, nn.Module) and part in registered.names_of(at)
             way.append((type(at), part))

@@ -403,7 +403,7 @@ def _in_tuple(edge: Edge) -> bool:
 
 def _in_function(edge: Edge) -> bool:
     """Whether a function of the user's holds something in a variable of the function around it."""
-    held = edge.kind == VARIABLE and edge.before is not None and edge.code is not None
+    held = edge.kind == VARIABLE and edge.before is not None
     return held and edge.code is not None and frames.is_user_file(edge.code.co_filename)
 
 

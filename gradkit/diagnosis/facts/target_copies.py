@@ -8,10 +8,9 @@ copies. What any optimizer holds is to learn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 
-import torch
 from torch import nn
 
 from gradkit.core.trace import Trace
@@ -23,19 +22,16 @@ from gradkit.state import registered
 _MOST = 16
 
 
-def find(
-    model: nn.Module, parameters: Mapping[str, torch.Tensor], trace: Trace, want: Sequence[str], reached: Iterable[str]
-) -> tuple[str, ...]:
+def find(model: nn.Module, trace: Trace, want: Sequence[str], reached: Iterable[str]) -> tuple[str, ...]:
     """The names of parameters that belong to such copies.
 
     Args:
-        parameters: the model's, by name.
         trace: of a run of the step.
         want: those that require grad.
         reached: those that its backward reached.
 
     Example:
-        >>> find(nn.Linear(1, 1), {}, Trace((), (), (), (), -1, {}), (), ())
+        >>> find(nn.Linear(1, 1), Trace((), (), (), (), -1, {}), (), ())
         ()
     """
     alive = frozenset(reached)
@@ -44,7 +40,7 @@ def find(
         return ()
     used = {name for name in idle if trace.using([trace.parameters.get(name, -1)])}
     known = _Known(model, frozenset(want), alive)
-    lazily = _Held(parameters, trace)
+    lazily = _Held(model, trace)
     found: dict[str, None] = {}
     for path, mine in known.own.items():
         if mine <= idle and mine <= used and found.keys().isdisjoint(mine):
@@ -84,8 +80,12 @@ class _Known:
 class _Held:
     """What the optimizers hold, and what the source says; looked up once, and only if it is asked for."""
 
-    def __init__(self, parameters: Mapping[str, torch.Tensor], trace: Trace) -> None:
-        self._parameters, self._trace = parameters, trace
+    def __init__(self, model: nn.Module, trace: Trace) -> None:
+        self._model, self._trace = model, trace
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {name: id(parameter) for name, parameter in registered.parameters(self._model)}
 
     @cached_property
     def _held(self) -> list[set[int]]:
@@ -98,8 +98,7 @@ class _Held:
 
     def is_copy(self, mine: Collection[str], path: str, twin: str, its: Collection[str]) -> bool:
         """Whether an optimizer holds the twin and none this one; or the source says that it is a copy."""
-        named = self._parameters
-        ours, theirs = ({id(named[name]) for name in names if name in named} for names in (mine, its))
+        ours, theirs = ({self._ids[name] for name in names if name in self._ids} for names in (mine, its))
         if any(ours & one for one in self._held):
             return False
         return any(theirs & one for one in self._held) or copied_modules.is_copy(self._files, path, twin)

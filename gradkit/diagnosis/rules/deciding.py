@@ -88,14 +88,9 @@ def _returned_into(e: Evidence, choice: Choice) -> bool:
     here = _used(e, choice.code)
     if any(node.lineno <= line for line in here):
         return True
-    callers = {
-        chain[at + 1]
-        for call in e.trace.calls for chain in (call.chain,)
-        for at, point in enumerate(chain[:-1]) if point[0] is choice.code
-    }  # fmt: skip
-    for code, lasti in callers:
-        line, used = locations.line_of((code, lasti)), _used(e, code)
-        if line in used or any(dataflow.flows_into(code, line, at) for at in used):
+    for point in e.trace.callers(choice.code):
+        line, used = locations.line_of(point), _used(e, point[0])
+        if line in used or any(dataflow.flows_into(point[0], line, at) for at in used):
             return True
     return False
 

@@ -145,8 +145,8 @@ def _is_shared(e: Evidence, mishap: AutogradError, freeing: Freeing) -> bool:
     """Whether two losses of one pass need what was freed; where one of them was trained by, as terms of both."""
     crossing = e.first.crossing
     if mishap.stepped_on:
-        trained = crossing and all(autograd_errors.trains_behind(e.trace, mishap, number) for _, number in crossing)
-        if not trained or not all(_adds(e, call, number) for call, number in crossing):
+        trained = autograd_errors.trained_by(e.trace, mishap).issuperset(number for _, number in crossing)
+        if not crossing or not trained or not all(_adds(e, call, number) for call, number in crossing):
             return False
     return mishap.in_step or _is_needed_from_before(e, freeing)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from itertools import pairwise
 
 from gradkit.core.operations import COPIES, JOINS
 from gradkit.core.records import Location
@@ -190,8 +189,7 @@ def handed_over(e: Evidence, chain: Chain) -> Chain:
 
 def _is_shared(e: Evidence, chain: Chain) -> bool:
     code, outer = chain[0][0], chain[1][0]
-    places = {point for call in e.trace.calls for (one, _), point in pairwise(call.chain) if one is code}
-    return code is not outer and len(places) > 1
+    return code is not outer and len(e.trace.callers(code)) > 1
 
 
 def _is_given(point: Point) -> bool:

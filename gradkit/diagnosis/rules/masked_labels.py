@@ -65,13 +65,8 @@ def picked_with(e: Evidence, call: Call) -> Location | None:
 
 def _made(e: Evidence, number: int) -> Call | None:
     """What made a mask, past what only gives it another form."""
-    maker = e.trace.values[number].maker
-    while maker >= 0 and e.trace.calls[maker].name in _SHAPES and e.trace.calls[maker].inputs:
-        before = e.trace.values[e.trace.calls[maker].inputs[0]].maker
-        if before < 0:
-            break
-        maker = before
-    return e.trace.calls[maker] if maker >= 0 else None
+    makers = map(e.trace.maker, reversed(e.trace.forms(number, _SHAPES)))
+    return next(filter(None, makers), None)
 
 
 def _users(call: Call) -> Location | None:

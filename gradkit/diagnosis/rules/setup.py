@@ -264,14 +264,17 @@ def _freezers(e: Evidence, names: Sequence[str]) -> list[freezing.Match]:
 
 def _unregistered(e: Evidence) -> list[Finding]:
     groups: dict[object, tuple[str, Location | None, list[str]]] = {}
-    for cause, hidden, spot in _hidden(e):
+    headings: set[Location] = set()
+    for cause, hidden, found in _hidden(e):
+        heading = _no_module(hidden)
+        headings.update(() if heading is None else (heading,))
+        spot = heading or found
         key = (cause, spot.file, spot.line) if spot is not None else (cause, hidden.name)
         groups.setdefault(key, (cause, spot, []))[2].append(hidden.name)
-    plain = {spot for hidden in e.facts.unregistered if (spot := _no_module(hidden)) is not None}
     return [
         Finding(
             cause, spot, _given(e, spot, names), proof=OBSERVED, parameters=tuple(names),
-            variant=NO_MODULE if spot in plain else "",
+            variant=NO_MODULE if spot in headings else "",
         )
         for cause, spot, names in groups.values()
     ]  # fmt: skip
@@ -322,7 +325,6 @@ def _hidden(e: Evidence) -> Iterator[tuple[str, UnregisteredParameter, Location 
             order = seen.setdefault((cls, attribute, hidden.kind), {})
             order.setdefault(one)
             spot = lines[min(list(order).index(one), len(lines) - 1)]
-        spot = _no_module(hidden) or spot
         yield "grad_on_non_leaf" if hidden.history else "unregistered_parameters", hidden, spot
 
 

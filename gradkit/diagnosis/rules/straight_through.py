@@ -43,7 +43,7 @@ def told(e: Evidence, found: Sequence[Finding]) -> list[Finding]:
             notes = (Note("straight_through", one.location), *called_by(taker.chain))
             moved[place] = replace(
                 one, location=spot, notes=notes, proof=OBSERVED, doubt="", revived=(), call=taker.name,
-                variant=STRAIGHT_THROUGH, module="", facts={},
+                variant=STRAIGHT_THROUGH, module="", facts={}, cuts=(),
             )  # fmt: skip
     names = {name for one in moved.values() for name in one.parameters}
     kept = ((place, one) for place, one in enumerate(found) if place in moved or not names.issuperset(one.parameters))
@@ -71,11 +71,11 @@ def _takers(e: Evidence, cut: Cut) -> Iterator[Call]:
 
 def _detached(trace: Trace, number: int) -> set[int]:
     """The values that this one is a detached copy of: the input of the ``detach()``, and what that is a view of."""
-    seen = _viewed(trace, number)
+    seen = trace.forms(number, _VIEWS)
     call = trace.maker(seen[-1])
     if call is None or call.name not in _STOPS or trace.values[number].requires_grad or len(call.inputs) != 1:
         return set()
-    return set(_viewed(trace, call.inputs[0]))
+    return set(trace.forms(call.inputs[0], _VIEWS))
 
 
 def _carriers(trace: Trace, number: int, out: set[int]) -> set[int]:
@@ -86,7 +86,7 @@ def _carriers(trace: Trace, number: int, out: set[int]) -> set[int]:
     """
     made, live = set[int](), [number]
     while live and trace.values[number].requires_grad and not trace.values[number].leaf:
-        call = trace.maker(_viewed(trace, number)[-1])
+        call = trace.maker(trace.forms(number, _VIEWS)[-1])
         if call is None or call.name not in ADDS:
             break
         made.update(n for one in call.inputs for n in _added(trace, one))
@@ -94,23 +94,15 @@ def _carriers(trace: Trace, number: int, out: set[int]) -> set[int]:
         if len(live) != 1:
             return set()
         number = live[0]
-    return set(_viewed(trace, number)) if made & out else set()
+    return set(trace.forms(number, _VIEWS)) if made & out else set()
 
 
 def _added(trace: Trace, number: int) -> set[int]:
     """A value without a history, and all that is added up to it."""
     found, waiting = set[int](), [] if trace.values[number].requires_grad else [number]
     while waiting:
-        seen = _viewed(trace, waiting.pop())
+        seen = trace.forms(waiting.pop(), _VIEWS)
         found.update(seen)
         call = trace.maker(seen[-1])
         waiting += [n for n in call.inputs if n not in found] if call is not None and call.name in ADDS else []
     return found
-
-
-def _viewed(trace: Trace, number: int) -> list[int]:
-    """A value, and those that it is another shape of, one behind the other."""
-    seen = [number]
-    while (call := trace.maker(seen[-1])) is not None and call.name in _VIEWS and call.inputs:
-        seen.append(call.inputs[0])
-    return seen

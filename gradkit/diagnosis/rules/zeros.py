@@ -338,6 +338,4 @@ def _is_compared_with_itself(e: Evidence, call: Call) -> bool:
 
 
 def _original(e: Evidence, number: int) -> int:
-    while (maker := e.trace.values[number].maker) >= 0 and e.trace.calls[maker].name in _COPIES:
-        number = e.trace.calls[maker].inputs[0]
-    return number
+    return e.trace.forms(number, _COPIES)[-1]
